@@ -2,6 +2,7 @@
 
 CPU is that of the serving process alone, for each request, over one connection that stays open; the database's work is
 not in it.  The first figure is a route of FastAPI that answers nothing, served alike: what stands above it is ours.
+Then clients listen to what happens, for which the CPU of the process is told as a share of a core, and its memory.
 """
 
 import multiprocessing
@@ -9,8 +10,9 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
@@ -19,7 +21,7 @@ from statistics import median
 import uvicorn
 from fastapi import FastAPI, Response
 
-from bench.commands import CORES, NODES, RUNNING, add_jobs
+from bench.commands import CORES, RUNNING, add_jobs
 from bench.figures import Figures, heading
 from bench.ground import ground
 from oar.api.protocol import PeerProtocol
@@ -29,22 +31,36 @@ from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.job_waits import StoredReason
 from oar.lib.facts.records import User
+from oar.lib.facts.states import ReasonCode
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
 
 WAITING = 2_000
 REQUESTS = 1_000
+#: Of what takes long, so many times fewer are measured.
+LONG = 20
+RESOURCES = 5_000
+#: Clients that listen, events a second, seconds.
+LISTENERS, EVENTS, SECONDS = 200, 5, 20
 #: Measured so often; the median counts.
 RUNS = 3
 _TICK = os.sysconf("SC_CLK_TCK")
 _ADDRESSES = {
-    "one job, anonymous": ("/v1/jobs/1", 2.0, False),
-    "one job, with a token": ("/v1/jobs/1", 2.0, True),
-    "page of 100 jobs": ("/v1/jobs?limit=100", 3.0, False),
-    "page of 100 jobs with all details": ("/v1/jobs?limit=100&details=true", 8.0, False),
-    "no such address": ("/v1/nothing", 2.0, False),
+    "one job, anonymous": ("/v1/jobs/1", 0.6, False),
+    "one job, with a token": ("/v1/jobs/1", 1.0, True),
+    "page of 100 jobs": ("/v1/jobs?limit=100", 1.0, False),
+    "page of 100 jobs with all details": ("/v1/jobs?limit=100&details=true", 5.0, False),
+    "no such address": ("/v1/nothing", 0.6, False),
 }
+_LONG = {
+    "why a job waits": (f"/v1/jobs/{RUNNING + 1}/explanation", 10.0),
+    f"all {RESOURCES} resources": ("/v1/resources", 65.0),
+}
+_RESOURCES = """
+    INSERT INTO resources (type, network_address, cpuset)
+    SELECT 'default', 'node-' || node, '0' FROM generate_series(1, %s) node"""
 
 
 def main() -> None:
@@ -52,19 +68,29 @@ def main() -> None:
     requests = int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS
     figures = Figures()
     with ground() as stand:
+        with stand.database.begin() as tx:
+            tx.execute(_RESOURCES, (RESOURCES,))
         add_jobs(stand, 1, RUNNING, "Running", CORES)
         add_jobs(stand, RUNNING + 1, WAITING, "Waiting")
+        busy = StoredReason(ReasonCode.BUSY, "its resources are used", '{"busy": [1, 2, 3]}')
+        with stand.database.begin() as tx:
+            tx.job_waits.explain(dict.fromkeys(range(RUNNING + 1, RUNNING + WAITING + 1), busy))
         stand.analyze()
         with stand.database.begin() as tx:
             _, token = tokens.create(tx, User("nobody", 65534), scope="ro")
         settings = stand.database.settings
-        heading(f"CPU of a request; {RUNNING} running jobs of {NODES} nodes, {WAITING} waiting")
+        heading(f"CPU of a request; {RESOURCES} resources, {RUNNING} running jobs, {WAITING} waiting")
         with _served(_empty) as server:
             figures.note("an empty route of FastAPI", server.cost("/", {}, requests))
         with _served(lambda listening: _service(settings, listening)) as server:
             for what, (address, most, is_known) in _ADDRESSES.items():
                 headers = {"Authorization": f"Bearer {token}"} if is_known else {}
                 figures.add(what, server.cost(address, headers, requests), most)
+            for what, (address, most) in _LONG.items():
+                figures.add(what, server.cost(address, {}, requests // LONG + 1), most)
+            heading(f"{LISTENERS} clients listen to {EVENTS} events a second")
+            figures.add("CPU, of a core", 100 * server.listened(stand.database), 5.0, "%")
+            figures.add("memory", server.memory, 120.0, "MiB")
     figures.end()
 
 
@@ -73,12 +99,39 @@ class _Server:
 
     def __init__(self, process: int, port: int) -> None:
         self._process = process
+        self._port = port
         self._client = HTTPConnection("127.0.0.1", port, timeout=60)
 
     def cost(self, address: str, headers: Mapping[str, str], requests: int) -> float:
         """Return the milliseconds of CPU that a request takes."""
         self._ask(address, headers, requests // 10 + 1)
         return median(self._measured(address, headers, requests) for _ in range(RUNS))
+
+    def listened(self, database: Database) -> float:
+        """Return the share of a core that it takes to tell clients what happens."""
+        with ExitStack() as clients:
+            for _ in range(LISTENERS):
+                clients.enter_context(self._listener())
+            before = self._cpu()
+            for _ in range(EVENTS * SECONDS):
+                with database.begin() as tx:
+                    tx.events.add("BENCH", 0, "")
+                time.sleep(1 / EVENTS)
+            return (self._cpu() - before) / SECONDS
+
+    def _listener(self) -> socket.socket:
+        """Return a connection on which a stream has begun; what comes stays in the kernel."""
+        connection = socket.create_connection(("127.0.0.1", self._port))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        connection.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: bench\r\n\r\n")
+        connection.recv(1)
+        return connection
+
+    @property
+    def memory(self) -> float:
+        """The MiB that the process has in memory."""
+        status = Path(f"/proc/{self._process}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def _measured(self, address: str, headers: Mapping[str, str], requests: int) -> float:
         before = self._cpu()

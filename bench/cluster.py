@@ -3,6 +3,7 @@
 Real PostgreSQL with its disk writes on, real sshd, real sudo.  ``--nodes 200 memory`` measures the memory of the server
 with as many nodes connected.  ``rows`` prints the table of the way of a job: the medians of several runs, with the CPU
 of all machines of the room for each job, and what a fork and an exec took meanwhile, so that days can be compared.
+``costs`` prints where the CPU of a job goes: by the kind of the processes, for jobs of an array and for single ones.
 """
 
 import argparse
@@ -13,12 +14,28 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+from bench import room_cpu
 
 TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
-MEASUREMENTS = ("latency", "commands", "interactive", "one_by_one", "array", "big_array", "storm", "memory", "suspend")
+#: What the costs of a job are measured with.
+COSTLY = ("array", "loop")
+MEASUREMENTS = (
+    "latency",
+    "commands",
+    "interactive",
+    "one_by_one",
+    "array",
+    "big_array",
+    "storm",
+    "memory",
+    "suspend",
+    "reservation_starts",
+)
 #: The rows of the table: what they tell, the measurement, its figures.
 ROWS = (
     ("submit one job, ms (CPU ms)", "submission", "oarsub_by_server_ms", "oarsub_by_server_cpu_ms"),
@@ -45,6 +62,8 @@ def main() -> None:
     try:
         if options.measurements == ["rows"]:
             _print_rows(room, options.runs)
+        elif options.measurements == ["costs"]:
+            _print_costs(room, options.runs)
         else:
             for line in _measured(room, options.measurements):
                 _show(json.loads(line))
@@ -68,20 +87,33 @@ def _print_rows(room: str, runs: int) -> None:
         print(f"{title:52}", *(f"{median(found[measurement, name]):9.1f}" for name in names), flush=True)
 
 
+def _print_costs(room: str, runs: int) -> None:
+    """Print the CPU of a job by the kind of the processes: medians, the largest first."""
+    for measurement in COSTLY:
+        _measured(room, [measurement])  # connections are made, programs loaded, statements prepared
+        costs = [_costs(room, measurement) for _ in range(runs)]
+        print(f"CPU ms per job, {measurement}: {median(sum(cost.values()) for cost in costs):.1f}")
+        medians = {kind: median(cost.get(kind, 0.0) for cost in costs) for kind in set().union(*costs)}
+        for kind, value in sorted(medians.items(), key=lambda item: -item[1]):
+            print(f"    {kind:48} {value:9.2f}", flush=True)
+
+
+def _costs(room: str, measurement: str) -> dict[str, float]:
+    """Return the CPU milliseconds of each job of a measurement, by the kind of the processes."""
+    before = room_cpu.used(_machines(room))
+    figures = json.loads(_measured(room, [measurement])[-1])
+    sys.stderr.write(f"{figures}\n")
+    after = room_cpu.used(_machines(room))
+    return {kind: 1000 * (after.get(kind, 0.0) - before.get(kind, 0.0)) / figures["jobs"] for kind in {*before, *after}}
+
+
 def _cpu_seconds(room: str) -> float:
-    """Return the CPU that all machines of a room have used, as their control groups count it."""
-    machines = json.loads(_tool(room, "status"))["machines"].values()
-    return sum(max(map(_used_by, machine["cgroups"]), default=0.0) for machine in machines)
+    """Return the CPU that all machines of a room have used."""
+    return sum(room_cpu.used(_machines(room)).values())
 
 
-def _used_by(group: str) -> float:
-    """Return the CPU seconds of a control group of either version; 0 if it does not count them."""
-    if (Path(group) / "cpuacct.usage").exists():
-        return int((Path(group) / "cpuacct.usage").read_text()) / 1e9
-    if (Path(group) / "cpu.stat").exists():
-        words = (Path(group) / "cpu.stat").read_text().split()
-        return int(words[words.index("usage_usec") + 1]) / 1e6 if "usage_usec" in words else 0.0
-    return 0.0
+def _machines(room: str) -> list[dict[str, Any]]:
+    return list(json.loads(_tool(room, "status"))["machines"].values())
 
 
 def _measured(room: str, measurements: list[str]) -> list[str]:

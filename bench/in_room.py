@@ -25,6 +25,8 @@ from oar.lib.runtime import open_runtime
 USER = "alice"
 #: A submission that makes the scheduler no work, and how a command is told its way.
 _HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
+#: Reservations of which each finds its place behind the one before.
+_RESERVING = ["qrsub", "-a", "+1h", "-d", "60", "-earliest", "-l", "resource_id=1"]
 _WAYS = {"server": ["/usr/bin/env", "-u", "OAR_BY_SUDO"], "sudo": ["/usr/bin/env", "OAR_BY_SUDO=yes"]}
 LONGEST = 300.0
 #: Holds the process of the server.
@@ -48,6 +50,7 @@ def main() -> None:
         "calibration": calibration,
         "memory": bench.memory,
         "suspend": bench.suspend,
+        "reservation_starts": bench.reservation_starts,
     }
     for name in sys.argv[1:]:
         print(json.dumps({"name": name, **known[name]()}), flush=True)
@@ -82,13 +85,14 @@ class Bench:
         }
 
     def commands(self, times: int = 40, at_once: int = 4, ways: Sequence[str] = ("server", "sudo")) -> dict[str, float]:
-        """Type oarstat and oarsub, one after the other and several at once; answered by their server, and by sudo.
+        """Type commands, one after the other and several at once; answered by their server, and by sudo.
 
         CPU is that of all their own processes: of the user's, and of the server that answers.
         """
         figures = {}
+        subprocess.run(["oaruserset", "-a", USER, "arusers"], check=False, stdout=subprocess.DEVNULL)
         for way in ways:
-            for name, words in (("oarstat", ["oarstat"]), ("oarsub", _HELD)):
+            for name, words in (("oarstat", ["oarstat"]), ("oarsub", _HELD), ("qrsub", _RESERVING)):
                 elapsed, cpu = self._typed([*_WAYS[way], *words], times)
                 figures[f"{name}_by_{way}_ms"] = 1000 * elapsed
                 figures[f"{name}_by_{way}_cpu_ms"] = 1000 * cpu
@@ -97,6 +101,7 @@ class Bench:
                 list(people.map(lambda _: self._run(*_WAYS[way], *_HELD), range(times * at_once)))  # noqa: B023
             figures[f"submitted_by_{way}_per_s"] = times * at_once / (time.monotonic() - begun)
         self._run("oardel", "-u")
+        self._run("qrdel", "-u", USER)
         return figures
 
     def _typed(self, words: Sequence[str], times: int) -> tuple[float, float]:
@@ -251,6 +256,45 @@ class Bench:
             "resume_worst_ms": max(figures["Running"]),
         }
 
+    def reservation_starts(self, times: int = 6, waiting: int = 5000) -> dict[str, float]:
+        """Reserve the whole machine in some seconds, on an idle server and behind waiting jobs.
+
+        From the start date to the moment at which the state is seen, and to the first instruction of a job inside.
+        """
+        subprocess.run(["oaruserset", "-a", USER, "arusers"], check=False, stdout=subprocess.DEVNULL)
+        figures: dict[str, float] = {}
+        for name in ("idle", "loaded"):
+            if name == "loaded":
+                self._run("oarsub", "-t", "besteffort", "--array", str(waiting), "-l", "nodes=2,walltime=9", "sleep 9h")
+            lags = [self._start_reservation() for _ in range(times)]
+            for what, column in zip(("state", "job"), zip(*lags, strict=True), strict=True):
+                figures[f"{name}_{what}_median_ms"] = statistics.median(column)
+                figures[f"{name}_{what}_worst_ms"] = max(column)
+        self._run("oardel", "-u")
+        return figures
+
+    def _start_reservation(self) -> tuple[float, float]:
+        """Reserve, submit a job inside, see both begin; milliseconds from the start date to either."""
+        stamp = Path(self._account.pw_dir) / "bench-stamp"
+        stamp.unlink(missing_ok=True)
+        number = self._run("qrsub", "-terse", "-a", "+10", "-d", "300", "-l", "nodes=1").strip()
+        job = self._submit("--ar", number, "-l", "resource_id=1,walltime=0:2", f"date +%s.%N >{stamp}")[0]
+        started: list[float] = []
+
+        def has_started() -> bool:
+            question = "SELECT start_time FROM reservations WHERE ar_id = %s AND state IN ('r', 'E') AND ended = 0"
+            with self._database.snapshot() as tx:
+                start = tx.value(question, (number,))
+            started.extend([] if start is None else [start, time.time()])
+            return bool(started)
+
+        self._wait_for(has_started)
+        self._wait_for_end([job])
+        begun = float(stamp.read_text())
+        stamp.unlink()
+        self._run("qrdel", number)
+        return 1000 * (started[1] - started[0]), 1000 * (begun - started[0])
+
     def _steer(self, job: int, command: Sequence[str], state: str) -> float:
         """Ask for a job's suspension or resumption, as root; milliseconds from the answer until it is so."""
         with subprocess.Popen([*command, str(job)], stdout=subprocess.PIPE, text=True) as asked:
@@ -306,7 +350,7 @@ class Bench:
                 )
             if live is None:
                 return time.time()
-            time.sleep(0.002 if len(jobs) == 1 else 0.05)
+            time.sleep(0.002 if len(jobs) == 1 else 0.2)
         raise TimeoutError(f"job {live} has not ended within {LONGEST:.0f} s")
 
 

@@ -3,7 +3,8 @@
 A machine of 10,000 cores, busy and with 10,000 waiting jobs (``bench.snapshots``), and granted reservations of one node
 each.  Rounds from nothing and warm ones in which nothing has changed, with and without 1,000 reservations, by turns;
 then the decisions that are made before jobs are planned: with a request that is granted, one that is refused with a
-proposal, and 100 lost resources that are replaced.  Milliseconds of CPU of one thread, the least of some runs.
+proposal, 100 lost resources that are replaced, and 800 reservations that run, with two jobs in each.  Milliseconds of
+CPU of one thread, the least of some runs.
 """
 
 import time
@@ -14,7 +15,7 @@ from bench.figures import Figures, heading
 from bench.snapshots import CORES, CPUS, NOW, plain
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Alternative, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.facts.snapshot import Alternative, RunningJob, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
@@ -24,6 +25,7 @@ from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import JobState, Reservation, ResourceState
 
 MACHINE, JOBS, RESERVATIONS, LOST = 10_000, 10_000, 1_000, 100
+BUSY = 800
 NODE = CORES * CPUS
 NODES = MACHINE // NODE
 DAY = 86400
@@ -72,6 +74,31 @@ def with_lost_nodes(snapshot: Snapshot, *, replaces_lost: bool) -> Snapshot:
     return reserve(snapshot, RESERVATIONS + 1, start - DAY, 1, 2 * LOST, held=(1 << 2 * LOST) - 1, **given)
 
 
+def with_busy_reservations(snapshot: Snapshot, count: int) -> Snapshot:
+    """Return a situation in which nothing runs but reservations of eight cores each, with two jobs in each."""
+    running, reservations = [], []
+    for number in range(1, count + 1):
+        frame, held = 10_000_000 + number, 255 << 8 * number
+        types = ("container", "noop", "state=permissive", "no_quotas", f"ar={number}")
+        running.append(_running(frame, held, types))
+        insiders = [_running(2 * number + half, (15 << 4 * half) << 8 * number, (f"inner={frame}",)) for half in (0, 1)]
+        running += insiders
+        planned = PlannedReservation(
+            number, number, frame, ReservationState.RUNNING, 1, "default", NOW - DAY, NOW + DAY, 0, 6, is_hard=False,
+            replaces_lost=False, is_flexible=False, ignores_jobs=False, idle_limit=0, message="", resources=held,
+            groups=(RequestGroup(0, (Level("core", 8),)),), live_jobs=tuple(job.id for job in insiders),
+        )  # fmt: skip
+        reservations.append(planned)
+    return replace(snapshot, running=tuple(running), waiting=(), reservations=tuple(reservations))
+
+
+def _running(job_id: int, held: ResourceSet, types: tuple[str, ...]) -> RunningJob:
+    return RunningJob(
+        job_id, "default", "u", "p", "", JobState.RUNNING, types=types,
+        alternative=job_id, start_time=NOW - DAY, walltime=2 * DAY - 6, resources=held,
+    )  # fmt: skip
+
+
 def round_of(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[float, RoundMemory]:
     """Return the milliseconds of CPU of a round, and its memory."""
     with resting():
@@ -117,6 +144,10 @@ def main() -> None:
     figures.add("a request that is granted", answers[1] - answers[0], 15)
     figures.add("a request that is refused, with its proposal", answers[2] - answers[0], 15)
     figures.add(f"the replacement of {LOST} lost resources", answers[3] - answers[4], 100)
+    busy = with_busy_reservations(without, BUSY)
+    figures.add(
+        f"the decisions on {BUSY} that run, with two jobs in each", by_turns(RUNS, lambda: answer_to(busy))[0], 100
+    )
     figures.end()
 
 

@@ -1,8 +1,8 @@
 """Cost of an urgent pass after one change, without the database: ``python -m bench.two_depths [word ...]``.
 
 The machines and the jobs are those of ``bench/snapshots.py``, all different; in some cases with requests up to an
-eighth of the machine, each for one of four parts of it, with 200 users under fair share, with nodes that sleep, or with
-thousands of besteffort jobs.
+eighth of the machine, each for one of four parts of it, with 200 users under fair share, with nodes that sleep, with
+thousands of besteffort jobs, under quotas, or in a container; others are those of ``bench/cliffs.py``.
 Seconds of CPU of one thread, from the snapshot to the decisions, beside what is allowed.  On 10,000 cores a full plan
 is made, too, with what the last one left: it must start the same.  On 100,000 cores that takes minutes.
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import snapshots
+from bench import cliffs, snapshots
 from bench.changes import carried_out, in_parts
 from bench.figures import Figures, heading
 from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, Weights
@@ -32,8 +32,9 @@ Change = Callable[[Snapshot], Snapshot]
 
 
 def ended(snapshot: Snapshot, count: int) -> Snapshot:
-    """Let some jobs end early."""
-    gone = {job.id for job in random.Random(count).sample(snapshot.running, count)}
+    """Let some jobs end early; containers stay."""
+    running = [job for job in snapshot.running if not any(name.startswith("container") for name in job.types)]
+    gone = {job.id for job in random.Random(count).sample(running, count)}
     return replace(snapshot, running=tuple(job for job in snapshot.running if job.id not in gone))
 
 
@@ -139,6 +140,34 @@ def full_of_besteffort() -> Snapshot:
     return replace(snapshot, running=(*snapshot.running, *jobs))
 
 
+def under_quotas() -> Snapshot:
+    """Return jobs of fifty users under the quotas of the mixed case."""
+    snapshot, limited = snapshots.plain(10000, 10000), snapshots.mixed(0, 10000)
+    settings = replace(snapshot.settings, has_quotas=True)
+    return replace(snapshot, quotas=limited.quotas, settings=settings)
+
+
+def in_container() -> Snapshot:
+    """Return a machine of which a container has the first half; half of the jobs wait, or run, in it."""
+    snapshot = snapshots.plain(10000, 10000)
+    inside = (1 << 5000) - 1
+    box = replace(
+        snapshot.running[0],
+        id=10**6,
+        types=("container=box",),
+        start_time=snapshot.now - 100,
+        walltime=10**7,
+        resources=inside,
+    )
+    running = [
+        replace(job, types=("inner=box",)) if job.resources & inside else job
+        for job in snapshot.running
+        if not (job.resources & inside and job.resources & ~inside)
+    ]
+    waiting = [replace(job, types=("inner=box",)) if job.id % 2 else job for job in snapshot.waiting]
+    return replace(snapshot, running=(box, *running), waiting=tuple(waiting))
+
+
 @dataclass(frozen=True)
 class Site:
     """A situation, what happens in it, and what a pass may cost."""
@@ -166,6 +195,13 @@ SITES = {
     "nodes sleep": Site(sleeping, {"ten nodes have booted": awake, **END}, 1.0),
     "besteffort jobs run": Site(full_of_besteffort, {"2,000 besteffort jobs come": storm, **END}, 1.0),
     "depth 100": Site(lambda: snapshots.to_depth(snapshots.plain(10000, 10000), 100), ENDS, 1.0),
+    "quotas of users and projects": Site(under_quotas, ENDS, 1.0),
+    "quotas, filters, two groups, moldable": Site(lambda: snapshots.mixed(10000, 10000), ENDS, 1.0),
+    "100,000 equal jobs in an array": Site(lambda: cliffs.equal_array(100000, 10000), ENDS, 1.0),
+    "a filter for each job": Site(lambda: cliffs.own_filters(5000, 10000), ENDS, 1.0),
+    "groups compete": Site(lambda: cliffs.competing(1000, 10000), ENDS, 1.0),
+    "timesharing by user": Site(lambda: cliffs.timesharing(1000, 100, 10000), ENDS, 1.0),
+    "half wait in a container": Site(in_container, ENDS, 1.0),
     "50,000 jobs, 100,000 cores": Site(lambda: snapshots.plain(50000, 100000), ENDS, 1.0, has_full_plans=False),
 }
 

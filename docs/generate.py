@@ -82,7 +82,8 @@ def meanings(enumeration: type[Enum]) -> Mapping[str, str]:
 
 def keys() -> str:
     """Every key of oar.conf in its group; those that nothing uses at the end."""
-    unused = UNREAD | {option.name for option in Config.options() if option.fixed}
+    fixed = [option for option in Config.options() if option.fixed]
+    unused = UNREAD | {option.name for option in fixed}
     parts, heading = [], ""
     for option in Config.options():
         if option.name in GROUPS:
@@ -90,13 +91,19 @@ def keys() -> str:
         if option.name not in unused:
             parts.append(heading + _key(option))
             heading = ""
-    names = [code(option.key) for option in Config.options() if option.name in unused]
-    parts.append(title("Keys without effect", "-"))
+    names = [code(option.key) for option in Config.options() if option.name in UNREAD]
+    parts.append(title("Keys of later releases", "-"))
     parts.append(
         "These keys are accepted, and their values are checked. Nothing in this release uses them.\n"
         "``oar-conf --check`` names those that a file sets.\n\n"
     )
     parts.append("\n".join([*(f"{name}," for name in names[:-1]), f"{names[-1]}."]) + "\n\n")
+    parts.append(title("Keys without effect", "-"))
+    parts.append(
+        "These keys of OAR 2 and OAR 3 are accepted, so that a file of theirs can be read. They have no effect, and\n"
+        "need none: why is said here, and by ``oar-conf --check`` of those that a file sets to another value.\n\n"
+    )
+    parts.extend(definition(code(option.key), option.doc) for option in fixed)
     return "".join(parts)
 
 
@@ -246,6 +253,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "administrator-commands": lambda: _commands(ADMIN),
     "oarprint": lambda: _tool("oarprint"),
     "oarrun": lambda: _tool("oarrun"),
+    "oar-launch": lambda: _tool("oar-launch"),
     "job-states": job_states,
     "job-moves": job_moves,
     "resource-states": lambda: _codes("state", ResourceState),

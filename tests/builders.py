@@ -103,6 +103,14 @@ def add_job(
     return job_id
 
 
+def add_array(database: Database, size: int, **columns: Any) -> list[int]:
+    """Add an array of jobs that wait, each for one resource; return their ids."""
+    one = NewAlternative(3600, (Group("", (Level("resource_id", 1),)),))
+    new = JobBatch(PLAIN._replace(spec=PLAIN.spec._replace(array_size=size, **columns)), [one])
+    with database.begin() as tx:
+        return tx.new_jobs.insert(new, [JobKeys("4299", None, None)] * size)
+
+
 def _assign(tx: Transaction, job_id: int, resources: Sequence[int]) -> None:
     moldable = tx.jobs.moldables([job_id])[job_id][0].id
     tx.jobs.update(job_id, assigned_moldable_job=moldable, start_time=tx.now)

@@ -18,6 +18,7 @@ _PROMPT = re.compile(r"(?:([\w@-]+)([$#])|\$) (.+)")
 _FORMS = {
     "date": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
     "us_date": r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d",
+    "duration": r"\d+:\d+:\d+",
 }
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 _NEW_JOB = re.compile(r"OAR_JOB_ID=<([a-z_]+)>")

@@ -21,10 +21,14 @@ def encoded(record: object) -> bytes:
     return orjson.dumps(record, default=_plain, option=orjson.OPT_NON_STR_KEYS)
 
 
-def answer_unless_known(request: Request, record: object) -> Answer:
-    """Return a record, or 304 if the client names its tag and so has it already."""
+def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answer:
+    """Return a record, or 304 if the client names its tag and so has it already.
+
+    The tag of a record with a version begins with it: ``If-Match`` looks at nothing else.
+    """
     body = encoded(record)
-    tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    version = f"{record['version']}-" if "version" in record else ""
+    tag = f'W/"{version}{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     known = request.headers.get("if-none-match", "")
     if tag in {each.strip() for each in known.split(",")}:

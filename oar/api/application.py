@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api import (
     accounting,
+    administration,
+    arrays,
     bulk,
     changes,
     dashboard,
@@ -23,9 +25,11 @@ from oar.api import (
     general,
     grid,
     history,
+    job_parts,
     jobs,
     metrics,
     node_changes,
+    node_history,
     nodes,
     output,
     pages,
@@ -33,6 +37,7 @@ from oar.api import (
     properties,
     queue_changes,
     reservation_changes,
+    reservation_events,
     reservations,
     rules,
     server_control,
@@ -44,6 +49,7 @@ from oar.api import (
 from oar.api.description import description
 from oar.api.gate import Gate
 from oar.api.legacy import LegacyRoute
+from oar.api.other_origins import OtherOrigins
 from oar.api.routes import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -72,15 +78,28 @@ def application(service: Service) -> FastAPI:
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
+    app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
     app.add_middleware(Frame)
     return app
 
 
 def all_routes() -> Routes:
     """Return the routes, in the order in which they are asked and described."""
-    state = (general, site, dashboard, nodes, grid, reservations, reservation_changes, gantt, usage, history, event_log)
-    of_jobs = (jobs.router, changes.router, changes.estimates, bulk.router, output.router)
-    of_administrators = (queue_changes, properties, node_changes, rules, usersets, accounting, server_control)
+    # A word such as ``events`` stands before the number in the same place.
+    of_reservations = (reservation_events, reservations, reservation_changes)
+    state = (general, site, dashboard, nodes, node_history, grid, *of_reservations, gantt, usage, history, event_log)
+    beside_jobs = (changes.arrays, changes.batches, changes.estimates, bulk.router)
+    of_jobs = (jobs.router, job_parts.router, arrays.router, changes.router, *beside_jobs, output.router)
+    of_administrators = (
+        queue_changes,
+        properties,
+        node_changes,
+        rules,
+        usersets,
+        accounting,
+        server_control,
+        administration,
+    )
     routers = (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router)
     others = (general.health, metrics.router, pages.router)
     return Routes([each for router in (*routers, *others) for each in router.routes if isinstance(each, Route)])
@@ -114,8 +133,10 @@ class Frame:
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers["X-Content-Type-Options"] = "nosniff"
-                headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
+                headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding, Origin"
                 headers.setdefault("Cache-Control", "private, no-cache")
+                if allowance := scope["state"].get("allowance"):
+                    headers.update(allowance.headers)
             await send(message)
 
         await self._app(scope, receive, send_framed)

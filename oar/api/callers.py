@@ -220,13 +220,11 @@ class Identities:
         digest = digest_of(token)
         if digest is None:
             return None
-        with self._database.snapshot() as tx:
-            return tx.api_tokens.find(digest)
+        return self._database.look(lambda tx: tx.api_tokens.find(digest))
 
     def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
         def submitted(jobs: Collection[int]) -> frozenset[int]:
-            with self._database.snapshot() as tx:
-                return tx.api_tokens.submitted(token_id, jobs)
+            return self._database.look(lambda tx: tx.api_tokens.submitted(token_id, jobs))
 
         return submitted
 

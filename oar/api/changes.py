@@ -4,31 +4,36 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.acts import Acted, JobOrders
-from oar.api.alteration import AlterJob
+from oar.api.alteration import AlterArray, AlterJob
 from oar.api.answers import Answer, answer
 from oar.api.estimation import EstimateJobs
+from oar.api.job_parts import Id
 from oar.api.job_request import Count, JobAlteration, JobRequest, Text
-from oar.api.jobs import Id
+from oar.api.preconditions import Expected, IfMatch, RequestKey
 from oar.api.problems import answer_of, problem, told
 from oar.api.service import Asking, asking, service_of
-from oar.api.submission import SubmitJobs
+from oar.api.submission import SubmitBatch, SubmitJobs
 from oar.lib.access.scopes import JobAct
+from oar.lib.facts.errors import NoSuchJob
+from oar.lib.facts.states import NOT_STARTED
 from oar.lib.facts.times import format_duration
 from oar.lib.jobs import walltime
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
 from oar.lib.submission import resubmission
 from oar.lib.submission.checks import parse_signal
-from oar.lib.submission.once import AlreadyDone, Once
+from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 
 if TYPE_CHECKING:
     from oar.api.tasks import WorkerTask
     from oar.lib.facts.records import User
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+arrays = APIRouter(prefix="/v1/arrays", tags=["jobs"])
+batches = APIRouter(prefix="/v1/job-batches", tags=["jobs"])
 estimates = APIRouter(prefix="/v1/estimates", tags=["jobs"])
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
@@ -37,11 +42,6 @@ _CHANGES_REFUSED = {
     WalltimeOutcome.NOT_AVAILABLE: HTTPStatus.CONFLICT,
 }
 _STRICT = ConfigDict(extra="forbid", strict=True)
-#: What makes a request the same one when it is repeated.
-RequestKey = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$"),
-]
 
 
 class HoldWish(BaseModel):
@@ -89,6 +89,14 @@ class Alternatives(BaseModel):
     alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
 
 
+class JobRequests(BaseModel):
+    """Several submissions; jobs that are alike belong in an array."""
+
+    model_config = _STRICT
+
+    jobs: list[JobRequest] = Field(min_length=1, max_length=1000)
+
+
 class BesteffortWish(BaseModel):
     """Whether a running job is besteffort."""
 
@@ -106,15 +114,36 @@ def job_submit(request: Request, wanted: JobRequest, key: RequestKey = None) -> 
     return _by_worker(request, SubmitJobs(user, wanted.asked, caller.remembering, once))
 
 
+@batches.post("", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS)
+def jobs_submit(request: Request, wanted: JobRequests, key: RequestKey = None) -> Answer:
+    """Submit one after the other, each in a transaction of its own; tell what came of each.
+
+    A request that is repeated with its key submits what was not submitted.
+    """
+    caller = asking(request).caller
+    user = caller.submitting()
+    tasks = [
+        SubmitJobs(
+            user,
+            each.asked,
+            caller.remembering,
+            Once.of(user.name, f"{key} #{place}", f"{request.url.path} {each.model_dump_json()}") if key else None,
+        )
+        for place, each in enumerate(wanted.jobs)
+    ]
+    return _by_worker(request, SubmitBatch(tasks), long=True)
+
+
 @router.delete("/{job_id}", operation_id="job_delete", summary="End a job", status_code=HTTPStatus.ACCEPTED)
 def job_delete(
     request: Request,
     job_id: Id,
     force: Annotated[bool, Query(description="End it though it is stuck in Finishing (administrators).")] = False,
+    match: IfMatch = None,
 ) -> Answer:
     """Ask for the end of a job, as oardel does; one that has ended already is no error."""
     act = JobOrders.force_end if force else JobOrders.delete
-    return _on_one(request, JobAct.DELETE, job_id, act)
+    return _on_one(request, JobAct.DELETE, job_id, act, match)
 
 
 @router.post("/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
@@ -192,25 +221,39 @@ def resubmitted(
             if once:
                 once.end(tx, record)
     except AlreadyDone as done:
-        record, headers = done.answer, {"Idempotency-Replayed": "true"}
+        record, headers = done.answer, dict(REPLAYED)
     return {**record, "warnings": warnings}, headers
 
 
 @router.patch("/{job_id}", operation_id="job_alter", summary="Alter a job that waits")
-def job_alter(request: Request, job_id: Id, wanted: JobAlteration) -> Answer:
+def job_alter(request: Request, job_id: Id, wanted: JobAlteration, match: IfMatch = None) -> Answer:
     """Change a job that waits, as oaralter does: with the checks and the admission of a new one."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
-    return _by_worker(request, AlterJob(user, job_id, wanted.changes))
+    return _by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
+
+
+@arrays.patch("/{array_id}", operation_id="array_alter", summary="Alter the jobs of an array that wait")
+def array_alter(request: Request, array_id: Id, wanted: JobAlteration) -> Answer:
+    """Change each job of an array that waits, as `oaralter --array` does; tell what came of each."""
+    who = asking(request)
+    jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
+    if not jobs:
+        raise NoSuchJob(array_id)
+    ids = [job.id for job in jobs if job.state in NOT_STARTED]
+    user = who.caller.acting(JobAct.ALTER, ids)
+    return _by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
 
 
 @estimates.post("", operation_id="estimates", summary="When and where jobs would start")
 def estimate(request: Request, wanted: Alternatives) -> Answer:
     """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
-    task = EstimateJobs(asking(request).caller.identified(), [each.asked for each in wanted.alternatives])
+    caller = asking(request).caller
+    task = EstimateJobs(caller.identified(), [each.asked for each in wanted.alternatives])
     service = service_of(request)
     config = service.runtime.config
     seconds = config.admission_rules_timeout + 2 * config.estimate_timeout  # the last may begin at the end of its time
-    return answer_of(request, service.workers.run_long(task, seconds))
+    with service.estimating(request, caller):
+        return answer_of(request, service.workers.run_long(task, seconds))
 
 
 @router.put(
@@ -219,28 +262,36 @@ def estimate(request: Request, wanted: Alternatives) -> Answer:
     summary="Let a running job be besteffort, or not",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_besteffort(request: Request, job_id: Id, wish: BesteffortWish) -> Answer:
+def job_besteffort(request: Request, job_id: Id, wish: BesteffortWish, match: IfMatch = None) -> Answer:
     """Let a running job be besteffort, or no longer, as `oardel -b` does (administrators)."""
     who = asking(request)
-    return _done(request, who, who.caller.administering(), job_id, lambda each: each.toggle_besteffort(wanted=wish.on))
+    user = who.caller.administering()
+    return _done(request, user, job_id, lambda each: each.toggle_besteffort(wanted=wish.on), match)
 
 
-def _on_one(request: Request, act: JobAct, job_id: int, do: Callable[[JobOrders], Acted]) -> Answer:
-    who = asking(request)
-    return _done(request, who, who.caller.acting(act, [job_id]), job_id, do)
+def _on_one(
+    request: Request, act: JobAct, job_id: int, do: Callable[[JobOrders], Acted], match: str | None = None
+) -> Answer:
+    return _done(request, asking(request).caller.acting(act, [job_id]), job_id, do, match)
 
 
-def _done(request: Request, who: Asking, user: "User", job_id: int, do: Callable[[JobOrders], Acted]) -> Answer:
-    """Do something with one job; tell what came of it."""
-    with service_of(request).warnings() as warnings, who.database.begin() as tx:
-        acted = do(JobOrders(tx, who.config, user, [job_id]))
+def _done(request: Request, user: "User", job_id: int, do: Callable[[JobOrders], Acted], match: str | None) -> Answer:
+    """Do something with one job; tell what came of it.  Raises OtherVersion."""
+    runtime, expected = service_of(request).runtime, Expected.of(match)
+    with service_of(request).warnings() as warnings, runtime.database.begin() as tx:
+        if expected:
+            expected.check_job(tx, job_id)
+        acted = do(JobOrders(tx, runtime.config, user, [job_id]))
     (outcome,) = acted.outcomes
     if outcome.refusal:
         return told(request, outcome.status, outcome.refusal)
     return answer({**outcome.record, "warnings": [*acted.warnings, *warnings]}, status=outcome.status)
 
 
-def _by_worker(request: Request, task: "WorkerTask") -> Answer:
-    """Let a worker do a task, for as long as admission rules may take."""
+def _by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> Answer:
+    """Let a worker do a task, for as long as admission rules may take, or a request."""
     service = service_of(request)
-    return answer_of(request, service.workers.run(task, service.runtime.config.admission_rules_timeout))
+    workers, config = service.workers, service.runtime.config
+    if long:
+        return answer_of(request, workers.run_long(task, config.api_timeout + config.admission_rules_timeout))
+    return answer_of(request, workers.run(task, config.admission_rules_timeout))

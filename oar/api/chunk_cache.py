@@ -23,13 +23,19 @@ class Chunks:
         self._kept: OrderedDict[tuple[int, str], bytes] = OrderedDict()
         self._bytes = 0
 
-    def packed(self, tx: "Transaction", day: int, version: str) -> bytes:
-        """Return the chunk of a day, read if it is not there."""
+    def kept(self, day: int, version: str) -> bytes | None:
+        """Return the chunk of a day if it is there."""
         with self._lock:
             found = self._kept.get((day, version))
             if found is not None:
                 self._kept.move_to_end((day, version))
-                return found
+            return found
+
+    def packed(self, tx: "Transaction", day: int, version: str) -> bytes:
+        """Return the chunk of a day, read if it is not there."""
+        found = self.kept(day, version)
+        if found is not None:
+            return found
         made = gzip.compress(day_chunk(tx, day), 6, mtime=0)
         with self._lock:
             if (day, version) not in self._kept:

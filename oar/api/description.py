@@ -3,13 +3,16 @@
 ``docs/openapi.json`` is this document; a test compares them, so that a change of the interface is seen.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
+
+from oar.api.answer_schemas import ANSWERS, COMPONENTS
+from oar.api.exports import LINES
 
 Schema = dict[str, Any]
 
@@ -36,13 +39,33 @@ _SECURITY: Schema = {
 _ALWAYS = (400, 401, 403, 405, 408, 429, 500, 503)
 _OF_CHANGES = (404, 409, 413)
 _OF_PATHS = (404,)
+#: The key of another request; another version than the one that was seen.
+_OF_HEADERS = {"idempotency-key": 422, "if-match": 412}
+#: Told with answers to clients whose requests are counted.
+_HEADERS: Mapping[str, Schema] = {
+    name: {"description": text, "schema": {"type": "integer", "minimum": 0}}
+    for name, text in (
+        (
+            "RateLimit-Limit",
+            "Requests that may come at once; the RateLimit headers are left out where there is no limit.",
+        ),
+        ("RateLimit-Remaining", "How many of them may still come."),
+        ("RateLimit-Reset", "Seconds after which all of them may come again."),
+        ("Retry-After", "Seconds after which the request may be sent again."),
+    )
+}
+#: Statuses after which the same request may be sent again.
+_FOR_A_WHILE = frozenset({"429", "503"})
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 #: Answers that are no JSON, and what they are instead.
 _OTHER_TYPES = {
-    "stream": "text/event-stream",
-    "gantt_chunk": "application/octet-stream",
-    "metrics": "text/plain",
+    "stream": ("text/event-stream",),
+    "gantt_chunk": ("application/octet-stream",),
+    "job_output_bytes": ("text/plain", "text/event-stream"),
+    "metrics": ("text/plain",),
 }
+#: Lists that are answered as lines, too, to who accepts them.
+_EXPORTS = frozenset({"jobs_list"})
 
 
 def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
@@ -53,8 +76,9 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     parts = document.setdefault("components", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.get("schemas", {}).pop(unused, None)
-    parts.setdefault("schemas", {})["Problem"] = _PROBLEM
+    parts.setdefault("schemas", {}).update({"Problem": _PROBLEM, **COMPONENTS})
     parts["securitySchemes"] = _SECURITY
+    parts["headers"] = dict(_HEADERS)
     document["security"] = [{}, *({name: []} for name in _SECURITY)]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
@@ -79,22 +103,29 @@ def _complete(path: str, method: str, operation: Schema) -> None:
         elif status.startswith("2"):
             found["content"] = _content(operation["operationId"])
     statuses = [*_ALWAYS, *(_OF_PATHS if "{" in path else ()), *(_OF_CHANGES if method != "get" else ())]
-    if any(each["name"].lower() == "idempotency-key" for each in operation.get("parameters", ())):
-        statuses.append(HTTPStatus.UNPROCESSABLE_ENTITY)  # the key of another request
+    headers = {each["name"].lower() for each in operation.get("parameters", ())}
+    statuses += [status for name, status in _OF_HEADERS.items() if name in headers]
     for status in sorted({*statuses}):
         answers.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": _problem()})
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):
         answers.setdefault("304", {"description": "The client has the answer already."})
+    for status, found in answers.items():
+        found["headers"] = _headers(path, status)
+
+
+def _headers(path: str, status: str) -> Schema:
+    """Return the headers that tell a client how often it may ask, of the answers that have them."""
+    told = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
+    told += ["Retry-After"] if status in _FOR_A_WHILE else []
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in told}
 
 
 def _content(operation_id: str) -> Schema:
+    """Return what an operation answers with when it is done."""
     if operation_id in _OTHER_TYPES:
-        return {_OTHER_TYPES[operation_id]: {"schema": {"type": "string", "format": "binary"}}}
-    schema: Schema = {"type": "object"}
-    if operation_id.endswith("_list"):
-        schema["required"] = ["items"]
-        schema["properties"] = {"items": {"type": "array", "items": {"type": "object"}}}
-    return {"application/json": {"schema": schema}}
+        return {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _OTHER_TYPES[operation_id]}
+    whole: Schema = {"application/json": {"schema": ANSWERS[operation_id]}}
+    return whole | {LINES: {"schema": {"type": "string"}}} if operation_id in _EXPORTS else whole
 
 
 def _problem() -> Schema:

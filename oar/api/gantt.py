@@ -1,22 +1,24 @@
 """Jobs on resources over time: days that are over, as chunks that never change, and what goes on."""
 
 import re
+import time
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers import Answer, answer_unless_known
+from oar.api.gantt_live import live_record
 from oar.api.jobs import PRINTABLE, words_of
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
-from oar.lib.facts.states import NOT_STARTED
-from oar.lib.views.gantt_chunks import DAY, ranges
+from oar.lib.views.gantt_chunks import DAY, LAYOUT, ranges
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DayVersion, DrawnJob, DrawnState
+    from oar.lib.db.gantt_days import DayVersion
 
 router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
 
@@ -25,6 +27,7 @@ LAST_DAY = 2**32 // DAY - 1
 MOST_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
 Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="A day, UTC: YYYY-MM-DD.")]
+Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier answer.")]
 Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
 
 
@@ -65,7 +68,10 @@ def gantt_chunk(
 ) -> Answer:
     """Return the jobs and states of resources that ended on a day (UTC), as columns of integers; packed by gzip."""
     who = asking(request)
-    number = _day(day)
+    number, chunks = _day(day), service_of(request).chunks
+    kept = chunks.kept(number, v) if v else None
+    if kept is not None and (number + 1) * DAY <= time.time():
+        return _packed(kept, {"ETag": f'W/"{v}"', "Cache-Control": _UNTOUCHED})
     with who.database.snapshot() as tx:
         found = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
         version = _version(found[0]) if found else "0"
@@ -74,41 +80,25 @@ def gantt_chunk(
         headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else "private, no-cache"}
         if tag in request.headers.get("if-none-match", ""):
             return Answer(status_code=304, headers=headers)
-        body = service_of(request).chunks.packed(tx, number, version)
+        body = chunks.packed(tx, number, version)
+    return _packed(body, headers)
+
+
+def _packed(body: bytes, headers: dict[str, str]) -> Answer:
     return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
 
 
 @router.get("/live", operation_id="gantt_live", summary="What goes on, and what is planned")
-def gantt_live(request: Request) -> Answer:
-    """Return the jobs on resources, those whose start is planned, and the states of resources that last."""
+def gantt_live(request: Request, since: Since = None) -> Answer:
+    """Return the jobs on resources, those whose start is planned, and the states of resources that last.
+
+    With the `cursor` of an earlier answer as `since`: only jobs that are new or have changed, the ids of those that
+    are `gone`, and null for other parts in which nothing has changed.  `since` of the answer is null if it is whole.
+    """
     who = asking(request)
     with who.database.snapshot() as tx:
-        running, planned = tx.gantt_days.running(), tx.gantt_days.planned()
-        states = tx.gantt_days.open_states()
-        reasons = tx.job_waits.reasons([job.id for job in planned])
-        pauses = tx.gantt_days.pauses([job.id for job in running])
-        reservations = tx.advance_reservations.live()
-        record = {
-            "running": [_live_item(job) for job in running],
-            "planned": [
-                {**_live_item(job), "reason": reasons[job.id].code if job.id in reasons else None} for job in planned
-            ],
-            "suspended": [{"job": job, "from": begin, "to": end or None} for job, begin, end in pauses],
-            "states": [_state_item(state) for state in states],
-            "reservations": [
-                {
-                    "id": each.number,
-                    "name": each.name or None,
-                    "user": each.owner,
-                    "from": each.start,
-                    "to": each.end,
-                    "resources": list(ranges(sorted(each.resources))),
-                }
-                for each in reservations
-                if each.resources
-            ],
-        }
-    return answer_unless_known(request, record)
+        record = live_record(tx)
+    return answer_unless_known(request, service_of(request).moments.answer(record, since))
 
 
 @router.get("/rows", operation_id="gantt_rows", summary="The rows of the diagram")
@@ -142,8 +132,14 @@ def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
     return (
         kind != "default",
         kind,
-        *(tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label))) for label in labels),
+        *map(_ranks, labels),
     )
+
+
+@lru_cache(maxsize=100_000)
+def _ranks(label: str) -> tuple[tuple[bool, int, str], ...]:
+    """Return what sorts a label; those of a site are asked for again and again."""
+    return tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label)))
 
 
 def _rank(part: str) -> tuple[bool, int, str]:
@@ -151,30 +147,8 @@ def _rank(part: str) -> tuple[bool, int, str]:
     return not is_number, int(part) if is_number else 0, part
 
 
-def _live_item(job: "DrawnJob") -> dict[str, object]:
-    return {
-        "id": job.id,
-        "name": job.name or None,
-        "user": job.user,
-        "project": job.project,
-        "queue": job.queue,
-        "types": job.types.split(),
-        "state": job.state,
-        "kind": job.kind,
-        "submitted": job.submitted,
-        "start": job.start,
-        "walltime": job.walltime,
-        "is_planned": job.state in NOT_STARTED,
-        "resources": list(ranges(job.resources)),
-    }
-
-
-def _state_item(state: "DrawnState") -> dict[str, object]:
-    return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}
-
-
 def _version(found: "DayVersion") -> str:
-    return f"{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
+    return f"{LAYOUT}-{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
 
 
 def _day(text: str) -> int:

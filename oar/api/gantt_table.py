@@ -41,16 +41,16 @@ def period_of(asked: Mapping[str, str]) -> Period:
 def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
     """Return jobs of a period by their start, those that are planned among them; of many those that end first."""
     with who.database.snapshot() as tx:
-        ended = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS)
-        others = [job for job in (*tx.gantt_days.running(), *tx.gantt_days.planned()) if _meets(job, period)]
-        shown = sorted([*ended, *others][:MOST_JOBS], key=lambda job: (job.start, job.id))
+        found = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
+        found += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(found))
+        shown = sorted(found[:MOST_JOBS], key=lambda job: (job.start, job.id))
         rows = tx.resources.select({number for job in shown for number in job.resources})
     names = {row.id: row.network_address for row in rows}
     return {
         "begin": period.begin,
         "end": period.end,
         "jobs": [_record(job, names) for job in shown],
-        "is_cut": len(ended) + len(others) > MOST_JOBS or len(ended) == MOST_JOBS,
+        "is_cut": len(found) > MOST_JOBS,
     }
 
 
@@ -62,10 +62,6 @@ def _date(text: str) -> int:
 
 def _end(job: "DrawnJob") -> int:
     return job.stop or (job.start + job.walltime if job.walltime else 0)
-
-
-def _meets(job: "DrawnJob", period: Period) -> bool:
-    return job.start < period.end and not 0 < _end(job) <= period.begin
 
 
 def _record(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What has happened and what happens: the stream of events, and its pages for who asks now and then."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -10,10 +10,12 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers import Answer, answer
-from oar.api.hub import BYE, Hub, Message, Row, Subscriber, row_messages
+from oar.api.event_streams import EventStream
+from oar.api.hub import BYE, Message, Row, Subscriber, Takes, row_messages
 from oar.api.jobs import PRINTABLE
 from oar.api.records import change_item, event_item
-from oar.api.service import asking, service_of
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.waiting import wait_until_seen
 from oar.lib.db.feed import News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
@@ -57,36 +59,47 @@ async def stream(request: Request, since: Since = None, user: Users = None, job:
         except OarError:
             return False
 
-    return StreamingResponse(
-        _told(hub, listener, _Past(position, told, past), shows=shows, is_known=is_known),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    held = AsyncExitStack()
+    held.callback(hub.remove, listener)
+    return EventStream(_told(listener, _Past(position, told, past), shows=shows, is_known=is_known), held)
 
 
 @router.get("/events", operation_id="events", summary="What has happened, by pages")
-def events(
+async def events(
     request: Request,
     since: Since = None,
     user: Users = None,
     job: Jobs = None,
+    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for something, 30 at most.")] = 0,
 ) -> Answer:
     """Return the changes of states and the events behind a position, and the position for the next request."""
-    who = asking(request)
-    until = service_of(request).hub.position
-    if until is None:
+    hub, takes = service_of(request).hub, _chosen(user, job)
+    if hub.position is None:
         raise BadRequest("the history is not being followed yet: ask again")
-    after = Position.parse(since) if since else until
+    after = Position.parse(since) if since else hub.position
+
+    def page(who: Asking) -> dict[str, Any]:
+        return _page(who, after, hub.position or after, takes)
+
+    if wait:
+        await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), wait)
+    return await run_in_threadpool(lambda: answer(page(asking(request))))
+
+
+def _has_any(page: Mapping[str, Any]) -> bool:
+    return bool(page["items"] or page["more"])
+
+
+def _page(who: Asking, after: Position, until: Position, takes: Takes) -> dict[str, Any]:
     with who.database.snapshot() as tx:
         news = news_between(tx, after, until)
-    takes = _chosen(user, job)
     shows = who.caller.user is not None
     items = [
         {"event": message.name, **_data(message, shows=shows)}
         for message in row_messages(news)
         if not isinstance(message.data, dict) and takes(message.data)
     ]
-    return answer({"items": items, "position": str(news.position), "more": news.position != until})
+    return {"items": items, "position": str(news.position), "more": news.position != until}
 
 
 class _Past:
@@ -115,30 +128,25 @@ class _Past:
 
 
 async def _told(
-    hub: Hub, listener: Subscriber, past: _Past, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
+    listener: Subscriber, past: _Past, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[bytes]:
     """Give the bytes of a stream until the client goes."""
-    try:
-        yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
-        if past.is_too_long:
-            yield _written(Message("reset", {}, past.end), shows=shows)
-        else:
-            async for piece in past.pieces():
-                yield b"".join(_written(message, shows=shows) for message in piece if listener.wants(message))
-        if past.begin is None:
-            yield f"id: {past.end}\n: from here\n\n".encode()
-        while True:
-            messages = await listener.next(QUIET_SECONDS)
-            if any(message.name == Topic.TOKENS for message in messages) and not await is_known():
-                yield _written(Message(BYE, {}, messages[-1].position), shows=False)
-                return
-            yield b"".join(_written(message, shows=shows) for message in messages) or b": nothing new\n\n"
-            if any(message.name == BYE for message in messages):
-                return
-    except asyncio.CancelledError:
-        raise
-    finally:
-        hub.remove(listener)
+    yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+    if past.is_too_long:
+        yield _written(Message("reset", {}, past.end), shows=shows)
+    else:
+        async for piece in past.pieces():
+            yield b"".join(_written(message, shows=shows) for message in piece if listener.wants(message))
+    if past.begin is None:
+        yield f"id: {past.end}\n: from here\n\n".encode()
+    while True:
+        messages = await listener.next(QUIET_SECONDS)
+        if any(message.name == Topic.TOKENS for message in messages) and not await is_known():
+            yield _written(Message(BYE, {}, messages[-1].position), shows=False)
+            return
+        yield b"".join(_written(message, shows=shows) for message in messages) or b": nothing new\n\n"
+        if any(message.name == BYE for message in messages):
+            return
 
 
 def _written(message: Message, *, shows: bool) -> bytes:
@@ -154,7 +162,7 @@ def _data(message: Message, *, shows: bool) -> dict[str, object]:
     return event_item(message.data if shows else message.data._replace(description=""))
 
 
-def _chosen(user: str | None, job: int | None) -> Callable[[Row], bool]:
+def _chosen(user: str | None, job: int | None) -> Takes:
     """Return what of the history a client asks for."""
 
     def takes(row: Row) -> bool:

@@ -78,8 +78,10 @@ class Subscriber:
 class Hub:
     """Follows the database in a thread and tells all listeners."""
 
-    def __init__(self, database: "Database", most: int) -> None:
+    def __init__(self, database: "Database", most: int, count: Callable[[News], None] = lambda _: None) -> None:
+        """``count``: called with all news, in the thread that follows."""
         self._database = database
+        self._count = count
         self._most = most
         self._listeners: set[Subscriber] = set()
         self._ends = threading.Event()
@@ -110,7 +112,8 @@ class Hub:
             if self._feed:
                 self._feed.interrupt()
             thread.join()
-            self._loop.call_soon_threadsafe(self._say_goodbye)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._say_goodbye)
 
     def add(self, listener: Subscriber) -> Position:
         """Let somebody listen; return the place behind which he is told.  Raises TooMany."""
@@ -137,7 +140,15 @@ class Hub:
                     self._ends.wait(_PATIENCE)
                     continue
                 self._call(position, news, feed.is_told)
+                self._counted(news)
                 patience = _PATIENCE
+
+    def _counted(self, news: News) -> None:
+        try:
+            if news:
+                self._count(news)
+        except DatabaseUnavailable as error:
+            _log.warning("%s: what is new is not counted", error)
 
     def _call(self, begun: Position, news: News, is_told: bool) -> None:
         assert self._loop

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from oar.api.submission import AskedJobs
+from oar.api.asked_jobs import AskedJobs
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import format_duration
 from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
 from oar.lib.submission.proposal import KeyWish
+from oar.lib.submission.staging import StageWish
 
 #: The largest integer that the database can hold.
 LARGEST = 2**63 - 1
@@ -44,6 +45,9 @@ class JobRequest(BaseModel):
 
     command: Text | None = Field(None, description="What the job runs, one line for a shell.")
     script: Text | None = Field(None, description="A script, stored with the job and run in place of the command.")
+    scanscript: bool = Field(
+        default=False, description="Read the options in the `#OAR` lines of the script; what the request says wins."
+    )
     resources: Text | Texts = Field([], description="Each as `-l`: alternatives, of which the best is taken.")
     walltime: Count | Text | None = Field(None, description="Seconds, or `h:m:s`, where `resources` name none.")
     properties: Text | None = Field(None, description="Condition on the resources, as `-p`.")
@@ -73,6 +77,8 @@ class JobRequest(BaseModel):
     ssh_private_key: Text | None = Field(None, description="Import this one.")
     ssh_public_key: Text | None = Field(None, description="The public key of it.")
     export_job_key_to_file: Text | None = Field(None, description="Write it there; `%jobid%` is the job.")
+    stagein: Text | None = Field(None, description="A file of the user for a job of type `desktop_computing`.")
+    stagein_md5sum: Text | None = Field(None, description="The MD5 sum of it, or of one that was staged before.")
     cpuset_name: Text | None = Field(None, description="As `--force_cpuset_name`.")
 
     @property
@@ -89,7 +95,9 @@ class JobRequest(BaseModel):
                 self.ssh_public_key,
                 export=self.export_job_key_to_file,
             ),
+            file=StageWish(self.stagein, self.stagein_md5sum),
             env=tuple(f"{name}={value}" for name, value in self.env.items()),
+            scans=self.scanscript,
         )
 
     @property

@@ -1,32 +1,37 @@
 """Jobs: lists, one job, why it waits."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers import Answer, answer_unless_known
+from oar.api.exports import PAGE, Export, wants_lines
+from oar.api.job_parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.records import job_details, job_item
-from oar.api.service import LARGEST_ID, Asking, asking
+from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
 from oar.api.waiting import wait_while
 from oar.lib.db.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.facts.states import JobState
-from oar.lib.views.jobs import job_views
-from oar.lib.views.wait_explanations import explain, outlooks
+from oar.lib.views.jobs import job_view, job_views
+from oar.lib.views.wait_explanations import outlooks
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
+Include = Annotated[
+    str | None,
+    Query(max_length=200, pattern=PRINTABLE, description=f"With these parts, in the same answer: {', '.join(PARTS)}."),
+]
 Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for another state, 30 at most.")]
 Stays = Annotated[
     str | None,
@@ -85,16 +90,41 @@ class JobListing(BaseModel):
 
 @router.get("", operation_id="jobs_list", summary="Jobs, by pages")
 def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
-    """Return the jobs that satisfy all that is given, by id; `next` is where the next page begins, null at the end."""
+    """Return the jobs that satisfy all that is given, by id; `next` is where the next page begins, null at the end.
+
+    Who accepts `application/x-ndjson` alone gets all of them, one JSON text a line.
+    """
     who = asking(request)
+    if wants_lines(request):
+        return _export(request, who, listing)
     return answer_unless_known(request, job_page(who, listing))
+
+
+def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
+    """Return all jobs of a list as lines.  Raises BadRequest, Unidentified, TooMany."""
+    if listing.limit is not None or listing.total:
+        raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
+
+    def pages(after: int | None) -> dict[str, object]:
+        place = JobPlace(PAGE, listing.after if after is None else after, listing.newest_first)
+        return job_page(who, listing, place)
+
+    exports = service_of(request).exports
+    return Export(pages, exports.one_more(client_of(request, who.caller), MOST_EXPORTS))
 
 
 @router.get("/{job_id}", operation_id="job", summary="One job")
 async def job_one(
-    request: Request, job_id: Id, everything: Everything = False, wait: Wait = 0, stays: Stays = None
+    request: Request,
+    job_id: Id,
+    *,
+    everything: Everything = False,
+    include: Include = None,
+    wait: Wait = 0,
+    stays: Stays = None,
 ) -> Answer:
     """Return everything of a job that the caller may see; with `wait` as soon as its state is another."""
+    parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parts_named(include))))
     if stays is not None and not wait:
         raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
     if wait:
@@ -102,48 +132,25 @@ async def job_one(
         await wait_while(request, job_id, awaited, wait)
 
     def found() -> Answer:
-        return answer_unless_known(request, job_record(asking(request), job_id, everything=everything))
+        return answer_unless_known(request, job_record(asking(request), job_id, parts))
 
     return await run_in_threadpool(found)
 
 
-@router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Why a job waits, and until when")
-def job_explanation(request: Request, job_id: Id) -> Answer:
-    """Return what `oarstat --explain` tells."""
-    who = asking(request)
+def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str, object]:
+    """Return a job with some of the ``PARTS``.  Raises NoSuchJob."""
+    if not parts:
+        return job_details(who.database.look(lambda tx: job_view(tx, job_id, who.privacy)))
     with who.database.snapshot() as tx:
-        (explanation,) = explain(tx, [tx.jobs.get(job_id)], who.config)
-    return answer_unless_known(request, explanation.record)
+        view = job_view(tx, job_id, who.privacy)
+        return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
 
 
-@router.get("/{job_id}/states", operation_id="job_states", summary="The states that a job was in")
-def job_states(request: Request, job_id: Id) -> Answer:
-    """Return the states with the dates from which and until which the job was in them."""
-    who = asking(request)
-    with who.database.snapshot() as tx:
-        tx.jobs.get(job_id)
-        return answer_unless_known(request, {"items": _states_of(tx, job_id)})
-
-
-def job_record(who: Asking, job_id: int, *, everything: bool = False) -> dict[str, object]:
-    """Return a job; ``everything``: with its explanation and its states.  Raises NoSuchJob."""
-    with who.database.snapshot() as tx:
-        job = tx.jobs.get(job_id)
-        (view,) = job_views(tx, [job], who.privacy)
-        if not everything:
-            return job_details(view)
-        (explanation,) = explain(tx, [job], who.config)
-        return {**job_details(view), "explanation": explanation.record, "states": _states_of(tx, job_id)}
-
-
-def _states_of(tx: "Transaction", job_id: int) -> list[dict[str, object]]:
-    changes = tx.jobs.state_changes([job_id])[job_id]
-    return [{"state": change.state, "from": change.start, "to": change.stop or None} for change in changes]
-
-
-def job_page(who: Asking, listing: JobListing) -> dict[str, object]:
-    """Return a page of a list.  Raises BadRequest, Unidentified."""
-    query, place = listing.query(who), listing.place(who.config)
+def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, object]:
+    """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
+    query, place = listing.query(who), place or listing.place(who.config)
+    if not (listing.details or listing.outlook or listing.total):
+        return page_of(who, query, place)
     with who.database.snapshot() as tx:
         ids = tx.job_pages.page(query, place)
         jobs = sorted(tx.jobs.select(ids[: place.limit]), key=lambda job: job.id, reverse=place.newest_first)
@@ -159,6 +166,13 @@ def job_page(who: Asking, listing: JobListing) -> dict[str, object]:
             number = tx.job_pages.count(query)
             record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}
     return record
+
+
+def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, object]:
+    """Return a page of what the rows of jobs tell: one statement."""
+    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, place))
+    shown = jobs[: place.limit]
+    return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > place.limit else None}
 
 
 def words_of(text: str | None) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from oar.lib.submission.checks import parse_signal
 from oar.lib.submission.once import Once
 from oar.lib.user_files import UserFiles
 from oar.lib.views.events import event_record
-from oar.lib.views.jobs import JobView, job_views
+from oar.lib.views.jobs import JobView, job_view, job_views
 from oar.lib.views.nodes import resource_views
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def job_one(call: LegacyCall, job_id: int, *, details: bool = False) -> Reply:
     """Return a job.  Raises NoSuchJob."""
     config = call.who.config
     with call.who.database.snapshot() as tx:
-        (view,) = job_views(tx, [tx.jobs.get(job_id)], call.who.privacy)
+        view = job_view(tx, job_id, call.who.privacy)
         if details or any(call.flag(name) for name in _WITH_DETAILS):
             (record,) = _detailed(call, tx, [view], all_columns=True)
         else:
@@ -192,7 +192,7 @@ def job_part(call: LegacyCall, job_id: int, part: str) -> Reply:
     """Return the resources, the nodes, the events or the states of a job.  Raises NoSuchJob."""
     page = PageOf.of(call)
     with call.who.database.snapshot() as tx:
-        (view,) = job_views(tx, [tx.jobs.get(job_id)], call.who.privacy)
+        view = job_view(tx, job_id, call.who.privacy)
         if part == "events":
             items = [event_record(each) for each in view.events]
         elif part == "state_log":

@@ -31,7 +31,7 @@ _ALIASES = {
 #: Options that change the output of a command only.
 _IGNORED = frozenset({"dumper", "xml", "yaml", "json", "help", "version"})
 _OF_TERMINALS = frozenset({"connect", "wait", "parsable", "completion", "propagate_exit", "verbose"})
-_SWITCHES = frozenset({"hold", "use_job_key"})
+_SWITCHES = frozenset({"hold", "use_job_key", "scanscript"})
 _LISTS = frozenset({"resources", "types", "dependencies", "nodelist", "exclude"})
 _NUMBERS = frozenset({"checkpoint", "array", "max_restarts"})
 #: Files that a field names, and the field that is in the file.

@@ -2,25 +2,30 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from oar.api.answers import Answer
 from oar.api.callers import peer_of_request
 from oar.api.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.allowed_networks import Networks
-from oar.lib.rules.metric_texts import MetricFamily
-from oar.lib.views.metrics import families
+from oar.lib.io.control import ask
+from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
+from oar.lib.views.metrics import families, rounds_of, server_families
 
 router = APIRouter(tags=["health"])
 
 #: Seconds for which an answer is given again.
 KEPT_SECONDS = 10.0
+#: Seconds given to the server of OAR to tell of itself.
+PATIENCE = 0.5
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -34,8 +39,9 @@ class Measured(Collector):
         """Give the metrics."""
         with self._service.runtime.database.snapshot() as tx:
             present = list(families(tx))
-        hub = self._service.hub
+        hub, happenings = self._service.hub, self._service.happenings
         present += [
+            *happenings.families(),
             MetricFamily("oar_api_streams", "Clients that follow what happens.", (), [((), float(hub.listeners))]),
             MetricFamily(
                 "oar_api_feed_lag_seconds",
@@ -44,7 +50,14 @@ class Measured(Collector):
                 [((), time.monotonic() - hub.told_at)],
             ),
         ]
-        yield from map(_gauge, present)
+        status = self._status()
+        yield from map(_metric, [*present, *server_families(status)])
+        yield from map(_histogram, [*happenings.histograms(), *rounds_of(status)])
+
+    def _status(self) -> Mapping[str, Any]:
+        """Return what the server tells of itself; nothing if it does not answer at once."""
+        answer = ask(self._service.runtime.config, StatusQuestion(), Status, PATIENCE)
+        return answer.state if isinstance(answer, Status) else {}
 
 
 class Metrics:
@@ -76,8 +89,16 @@ def metrics(request: Request) -> Answer:
     return Answer(found.text(), 200, {"Cache-Control": "no-store"}, TYPE)
 
 
-def _gauge(family: MetricFamily) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(family.name, family.help, labels=family.labels)
+def _metric(family: MetricFamily) -> Metric:
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    made = kind(family.name, family.help, labels=family.labels)
     for values, number in family.rows:
-        gauge.add_metric(values, number)
-    return gauge
+        made.add_metric(values, number)
+    return made
+
+
+def _histogram(family: HistogramFamily) -> Metric:
+    made = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for values, histogram in family.rows:
+        made.add_metric(values, buckets=histogram.classes, sum_value=histogram.sum)
+    return made

@@ -1,6 +1,6 @@
 """Nodes, their resources, and queues."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -8,10 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, Words, words_of
+from oar.api.preconditions import version_of_values
 from oar.api.records import event_item
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest, NoSuchResource
-from oar.lib.facts.states import ResourceState
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.jobs.queues import NoQueue
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 
@@ -93,22 +96,34 @@ def queues_list(request: Request) -> Answer:
     return answer_unless_known(request, queues_record(asking(request)))
 
 
-def queues_record(who: Asking) -> dict[str, object]:
+@router.get("/queues/{name}", operation_id="queue", summary="One queue")
+def queue_one(request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE)]) -> Answer:
+    """Return a queue with the numbers of its jobs by state."""
+    items = queues_record(asking(request))["items"]
+    found = next((item for item in items if item["name"] == name), None)
+    if found is None:
+        raise NoQueue(f"there is no queue {name!r}: {', '.join(str(item['name']) for item in items)}")
+    return answer_unless_known(request, found)
+
+
+def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:
     """Return the queues with the numbers of their jobs."""
     with who.database.snapshot() as tx:
         queues = tx.queues.all()
         numbers = tx.job_pages.live_by_queue()
-    items = [
-        {
-            "name": queue.name,
-            "priority": queue.priority,
-            "policy": queue.policy,
-            "state": queue.state,
-            "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
-        }
-        for queue in sorted(queues, key=lambda queue: (-queue.priority, queue.name))
-    ]
-    return {"items": items}
+    in_order = sorted(queues, key=lambda queue: (-queue.priority, queue.name))
+    return {"items": [_queue_item(queue, numbers) for queue in in_order]}
+
+
+def _queue_item(queue: Queue, numbers: Mapping[tuple[str, JobState], int]) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "priority": queue.priority,
+        "policy": queue.policy,
+        "state": queue.state,
+        "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
+        "version": version_of_values(*queue),
+    }
 
 
 def resource_item(view: ResourceView) -> dict[str, object]:

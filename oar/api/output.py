@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, NamedTuple
@@ -9,17 +10,23 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers import Answer, answer
-from oar.api.jobs import Id
-from oar.api.service import LARGEST_ID, Asking, asking
+from oar.api.event_streams import EVENTS, EventStream
+from oar.api.hub import Subscriber
+from oar.api.job_parts import Id
+from oar.api.output_stream import TAIL, Follower, Found, messages
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
 from oar.api.statuses import STATUSES
+from oar.api.waiting import changes_of
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import NotAllowed, UserError
+from oar.lib.facts.errors import NotAllowed, OarError, UserError
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobType
+from oar.lib.facts.topics import Topic
 from oar.lib.user_files import FilePart, UserFiles
-from oar.lib.views.jobs import JobView, job_views
+from oar.lib.views.jobs import JobView, job_view
 
 router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"])
 
@@ -51,6 +58,7 @@ class OutputPiece(BaseModel):
     offset: int = Field(0, ge=0, le=LARGEST_ID)
     limit: int = Field(MOST, ge=1, le=MOST, description="Bytes.")
     tail: int | None = Field(None, ge=1, le=MOST_LINES, description="So many lines from the end, instead.")
+    follow: bool = Field(default=False, description="All that comes, as server-sent events; so does their media type.")
 
 
 class _Output(NamedTuple):
@@ -71,14 +79,25 @@ class _Output(NamedTuple):
 
     def read(self, stream: OutputStream, offset: int, most: int, lines: int = 0) -> FilePart:
         """Return a piece of a file.  Raises OutputNotHere, NotAllowed."""
-        path = self.path(stream)
         try:
-            return self.files.read_part(path, offset, most, lines=lines)
-        except PermissionError:
-            raise NotAllowed(f"{self.view.job.user} may not read {path}") from None
+            return self.files.read_part(self.path(stream), offset, most, lines=lines)
         except OSError as error:
-            text = f"{path} cannot be read on {os.uname().nodename}: {error.strerror}"
-            raise OutputNotHere(text) from None
+            raise self._refusal(stream, error) from None
+
+    def check(self, stream: OutputStream, first: Found | None) -> None:
+        """Check what was found first in a file that is followed; while a job lives its file may still come.
+
+        Raises OutputNotHere, NotAllowed.
+        """
+        error = first.error if first else PermissionError()
+        if error and (self.is_complete or not isinstance(error, FileNotFoundError)):
+            raise self._refusal(stream, error)
+
+    def _refusal(self, stream: OutputStream, error: OSError) -> UserError:
+        path = self.path(stream)
+        if isinstance(error, PermissionError):
+            return NotAllowed(f"{self.view.job.user} may not read {path}")
+        return OutputNotHere(f"{path} cannot be read on {os.uname().nodename}: {error.strerror}")
 
 
 @router.get("", operation_id="job_output", summary="The files of a job's output")
@@ -90,14 +109,54 @@ def job_output(request: Request, job_id: Id) -> Answer:
 
 
 @router.get("/{stream}", operation_id="job_output_bytes", summary="What a job has written")
-def job_output_bytes(
+async def job_output_bytes(
     request: Request,
     job_id: Id,
     stream: OutputStream,
     piece: Annotated[OutputPiece, Query()],
+    *,
     range_: Annotated[str | None, Header(alias="Range")] = None,
+    last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$")] = None,
 ) -> Answer:
-    """Return a piece of what a job has written, at most 1 MiB; the next one begins where it ends."""
+    """Return a piece of what a job has written, at most 1 MiB; the next one begins where it ends.
+
+    With `follow`, or for who accepts `text/event-stream`, it is a stream: messages `data` with `text` and the `offset`
+    behind it, which is their id, `truncated` when the file begins anew, `skipped` when it grows too fast, `end`.  It
+    begins with the last 64 KiB, or behind `Last-Event-ID`, or at `offset`.
+    """
+    if piece.follow or request.headers.get("accept", "").startswith(EVENTS):
+        begin = piece.offset if "offset" in piece.model_fields_set else -TAIL
+        return await _follow(request, job_id, stream, begin if last is None else int(last))
+    return await run_in_threadpool(_read, request, job_id, stream, piece, range_)
+
+
+async def _follow(request: Request, job_id: int, stream: OutputStream, offset: int) -> Answer:
+    """Return what a job writes, as it comes.  Raises NoSuchJob, NotAllowed, OutputNotHere, TooMany."""
+    service = service_of(request)
+    # It listens before it looks at the job, so that its end is not between them.
+    listener = Subscriber(changes_of(job_id), frozenset((Topic.TOKENS,)))
+
+    async def may_read() -> bool:
+        with suppress(OarError):
+            await run_in_threadpool(lambda: _output(asking(request), job_id))
+            return True
+        return False
+
+    async with AsyncExitStack() as stack:
+        service.hub.add(listener)
+        stack.callback(service.hub.remove, listener)
+        request.state.seat.give_back()
+        found = await run_in_threadpool(lambda: _output(asking(request), job_id))
+        stack.enter_context(service.follows.one_more(found.view.job.user, service.runtime.config.api_max_follows))
+        follower = await Follower.start(found.files, found.path(stream), offset)
+        stack.push_async_callback(follower.end)
+        first = await follower.next()
+        found.check(stream, first)
+        told = messages(first, follower, listener, has_ended=found.is_complete, may_read=may_read)
+        return EventStream(told, stack.pop_all())
+
+
+def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     found = _output(asking(request), job_id)
     offset, limit = piece.offset, piece.limit
     wanted = _RANGE.fullmatch(range_ or "")
@@ -137,8 +196,7 @@ def _output(who: Asking, job_id: int) -> _Output:
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     if not who.config.api_output:
         raise OutputNotHere("this site does not serve the output of jobs (API_OUTPUT)")
-    with who.database.snapshot() as tx:
-        (view,) = job_views(tx, [tx.jobs.get(job_id)], who.privacy)
+    view = who.database.look(lambda tx: job_view(tx, job_id, who.privacy))
     _check_owner(user, view)
     if view.job.job_type is JobType.INTERACTIVE:
         raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")

@@ -8,16 +8,20 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
+from oar.api.administration import administration_record
 from oar.api.answers import Answer
+from oar.api.arrays import array_record
 from oar.api.callers import Caller
 from oar.api.dashboard import dashboard_record
 from oar.api.event_log import EventListing, event_page
 from oar.api.gantt_table import gantt_table, period_of
 from oar.api.grid import totals
+from oar.api.job_parts import EVERYTHING
 from oar.api.jobs import JobListing, job_page, job_record
 from oar.api.nodes import NodeListing, node_record, nodes_record, queues_record
 from oar.api.old_links import drawgantt_place, monika_place
-from oar.api.reservations import ReservationListing, reservation_items, reservation_with_log
+from oar.api.reservations import ReservationListing, reservation_page, reservation_with_log
+from oar.api.rules import rules_record
 from oar.api.service import Asking, asking, service_of
 from oar.api.statuses import status_of
 from oar.api.usage import usage_record
@@ -79,7 +83,13 @@ def jobs(request: Request) -> Answer:
 @router.get("/jobs/{job_id}")
 def job(request: Request, job_id: str) -> Answer:
     """Show a job."""
-    return _page(request, "job", lambda who: {"job": job_record(who, _number(job_id), everything=True)})
+    return _page(request, "job", lambda who: {"job": job_record(who, _number(job_id), EVERYTHING)})
+
+
+@router.get("/arrays/{array_id}")
+def array(request: Request, array_id: str) -> Answer:
+    """Show an array of jobs."""
+    return _page(request, "array", lambda who: {"array": array_record(who, _number(array_id, "array"))})
 
 
 @router.get("/nodes")
@@ -131,9 +141,13 @@ def usage(request: Request) -> Answer:
 @router.get("/reservations")
 def reservations(request: Request) -> Answer:
     """Show the advance reservations."""
-    return _page(
-        request, "reservations", lambda who: {"items": reservation_items(who, ReservationListing.model_validate({}))}
-    )
+    return _page(request, "reservations", lambda who: reservation_page(who, ReservationListing.model_validate({})))
+
+
+@router.get("/reservations/new")
+def new_reservation(request: Request) -> Answer:
+    """Show the form of a request for an advance reservation."""
+    return _page(request, "new_reservation", lambda who: {})
 
 
 @router.get("/reservations/{number}")
@@ -148,6 +162,18 @@ def reservation(request: Request, number: str) -> Answer:
 def queues(request: Request) -> Answer:
     """Show the queues."""
     return _page(request, "queues", lambda who: {"queues": queues_record(who)})
+
+
+@router.get("/rules")
+def rules(request: Request) -> Answer:
+    """Show the admission rules to administrators."""
+    return _page(request, "rules", lambda who: {"rules": rules_record(who)["items"]})
+
+
+@router.get("/admin")
+def admin(request: Request) -> Answer:
+    """Show administrators how the installation is."""
+    return _page(request, "admin", administration_record)
 
 
 @router.get("/events")

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from oar.api.answers import Answer, answer
+from oar.api.preconditions import OtherVersion, tag_of
 from oar.api.statuses import WORDS, TooOften, problem_record, record_of, status_of
 from oar.api.tasks import Outcome
 from oar.lib.facts.errors import OarError
@@ -42,7 +43,9 @@ def answer_of(request: Request, outcome: Outcome) -> Answer:
         return answer(outcome.record, status=outcome.status, headers=outcome.headers)
     if not outcome.record:
         return _our_fault(request)
-    return told(request, outcome.status, outcome.record)
+    response = told(request, outcome.status, outcome.record)
+    response.headers.update(outcome.headers)
+    return response
 
 
 def install(app: FastAPI) -> None:
@@ -59,8 +62,11 @@ def _of_ours(request: Request, error: Exception) -> Answer:
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return _unexpected(request, error)
     response = told(request, status, record_of(error, status))
+    if isinstance(error, OtherVersion):
+        response.headers["ETag"] = tag_of(error)
     if isinstance(error, TooOften):
         response.headers["Retry-After"] = str(error.retry_after)
+        response.headers.update(error.allowance.headers if error.allowance else {})
     return response
 
 

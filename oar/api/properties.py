@@ -1,17 +1,21 @@
 """The properties that administrators add to the resources: what oarproperty does."""
 
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.administrators import STRICT, Force, administering
+from oar.api.administrators import STRICT, AdminAct, Force, administering
 from oar.api.answers import Answer, answer, answer_unless_known
+from oar.api.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.service import asking
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
 from oar.lib.resources.properties import NoProperty
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1/properties", tags=["administration"])
 
@@ -36,7 +40,7 @@ class PropertyRenaming(BaseModel):
     model_config = STRICT
 
     name: PropertyName
-    force: bool = Field(default=False, description="Rename it though advance reservations need it.")
+    force: bool = Field(default=False, description="Rename it although jobs, rules or advance reservations use it.")
 
 
 @router.get("", operation_id="properties_list", summary="Properties of resources")
@@ -53,6 +57,7 @@ def properties_list(request: Request) -> Answer:
             "type": properties.type_name(columns[name]),
             "values": counts[name][0],
             "resources_without": counts[name][1],
+            "version": version_of_values(name, columns[name]),
         }
         for name in names
     ]
@@ -65,11 +70,10 @@ def property_one(request: Request, name: PathName) -> Answer:
     who = asking(request)
     name = name.lower()
     with who.database.snapshot() as tx:
-        columns = tx.resources.columns()
-        if name not in properties.shown(columns):
-            raise NoProperty(f"unknown property '{name}'")
+        column = _column(tx, name)
         largest = tx.property_columns.largest(name)
-    return answer_unless_known(request, {"name": name, "type": properties.type_name(columns[name]), "largest": largest})
+    record = {"name": name, "type": properties.type_name(column), "largest": largest}
+    return answer_unless_known(request, {**record, "version": version_of_values(name, column)})
 
 
 @router.post(
@@ -89,18 +93,32 @@ def property_add(request: Request, wish: NewProperty) -> Answer:
 
 
 @router.patch("/{name}", operation_id="property_rename", summary="Rename a property")
-def property_rename(request: Request, name: PathName, wish: PropertyRenaming) -> Answer:
+def property_rename(request: Request, name: PathName, wish: PropertyRenaming, match: IfMatch = None) -> Answer:
     """Give a property another name, as `oarproperty -r` does (administrators); `jobs` still name the old one."""
     with administering(request) as act:
+        _check_seen(act, name, match)
         jobs = properties.rename_column(act.tx, act.user, name, wish.name, force=wish.force)
         act.tx.outbox.append(Wake(Tag.TERM))
     return answer({"name": wish.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
 
 
 @router.delete("/{name}", operation_id="property_remove", summary="Remove a property")
-def property_remove(request: Request, name: PathName, force: Force = False) -> Answer:
+def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
     """Remove a property with all its values, as `oarproperty -d` does (administrators)."""
     with administering(request) as act:
+        _check_seen(act, name, match)
         properties.drop_column(act.tx, act.user, name, force=force)
         act.tx.outbox.append(Wake(Tag.TERM))
     return answer({"name": name.lower(), "done": "removed", "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"property {name}", lambda: version_of_values(name.lower(), _column(act.tx, name.lower())))
+
+
+def _column(tx: "Transaction", name: str) -> str:
+    """Return the type of the column that a property is.  Raises NoProperty."""
+    columns = tx.resources.columns()
+    if name not in properties.shown(columns):
+        raise NoProperty(f"unknown property '{name}'")
+    return columns[name]

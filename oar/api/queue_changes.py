@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from oar.api.administrators import STRICT, AdminAct, Force, administering
 from oar.api.answers import Answer, answer
+from oar.api.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.service import service_of
 from oar.kao.rounds.site.scheduler_programs import unknown_policy
 from oar.lib.facts.errors import BadRequest
@@ -74,11 +75,12 @@ def queues_switch(request: Request, wish: QueueSwitch) -> Answer:
 
 
 @router.patch("/{name}", operation_id="queue_change", summary="Change a queue")
-def queue_change(request: Request, name: PathName, wish: QueueChange) -> Answer:
+def queue_change(request: Request, name: PathName, wish: QueueChange, match: IfMatch = None) -> Answer:
     """Change a queue, as `oarqueue --change`, `-e` and `-d` do (administrators)."""
     if not wish.model_fields_set:
         raise BadRequest("name what is to be changed: priority, policy, enabled")
     with administering(request) as act:
+        _check_seen(act, name, match)
         queues.change(act.tx, act.user, _text(name, wish.priority, wish.policy))
         if wish.enabled is not None:
             queues.switch(act.tx, act.user, *(([name],) if wish.enabled else ((), [name])))
@@ -87,16 +89,21 @@ def queue_change(request: Request, name: PathName, wish: QueueChange) -> Answer:
 
 
 @router.delete("/{name}", operation_id="queue_remove", summary="Remove a queue")
-def queue_remove(request: Request, name: PathName, force: Force = False) -> Answer:
+def queue_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
     """Remove a queue, as `oarqueue --remove` does (administrators).
 
     One with live advance reservations goes with the last of them.
     """
     with administering(request) as act:
+        _check_seen(act, name, match)
         left = queues.remove(act.tx, act.user, name, force=force)
         _wake(act)
     done = "orphaned" if left else "removed"
     return answer({"name": name, "done": done, "advance_reservations": left, "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"queue {name}", lambda: version_of_values(*queues.held(act.tx, name)))
 
 
 def _text(name: str, priority: int | None, policy: str | None) -> str:

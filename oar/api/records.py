@@ -1,12 +1,13 @@
 """The records of ``/v1``: one name for one thing, dates in epoch seconds, null for what is not known."""
 
+from oar.lib.db.job_pages import ListedJob
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.records import Event, Job
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.jobs import JobView
 
 
-def job_item(job: Job) -> dict[str, object]:
+def job_item(job: Job | ListedJob) -> dict[str, object]:
     """Return what lists show of a job: what its own row tells."""
     return {
         "id": job.id,
@@ -34,6 +35,7 @@ def job_details(view: JobView) -> dict[str, object]:
     fullest = usage.fullest if usage else None
     return {
         **job_item(job),
+        "version": view.version,
         "types": view.types,
         "resources_asked": view.wanted_resources,
         "properties": job.properties or None,

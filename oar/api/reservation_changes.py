@@ -15,20 +15,22 @@ from starlette.concurrency import run_in_threadpool
 from oar.api.administrators import STRICT, Force
 from oar.api.answers import Answer, answer
 from oar.api.job_request import Text
+from oar.api.preconditions import Expected, IfMatch, RequestKey
 from oar.api.problems import answer_of, problem
-from oar.api.reservation_requests import AskChange, AskReservation, TryReservation
-from oar.api.reservations import reader_for
+from oar.api.reservation_requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
+from oar.api.reservations import Named, number_of, reader_for
 from oar.api.service import Asking, asking, service_of
 from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
-from oar.lib.facts.reservation_states import ChangeAnswer, ReservationState
-from oar.lib.facts.times import format_date
+from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
 from oar.lib.reservations import alteration, answers, deletion, rights
 from oar.lib.reservations.change_requests import ChangeWish
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
 from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.submission.once import Once
 from oar.lib.views.reservations import reservation_record, shown
 
 if TYPE_CHECKING:
+    from oar.api.tasks import Outcome
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["reservations"])
 
 Found = TypeVar("Found")
-Number = Annotated[int, Path(ge=1, le=9_999_999, description="Number of an advance reservation.")]
 Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None
 Duration = Annotated[int, Field(ge=0, le=2**40)] | Text | None
 Pair = Annotated[list[Text], Field(min_length=2, max_length=2)] | None
@@ -54,8 +55,6 @@ class ReservationFields(BaseModel):
 
     model_config = STRICT
 
-    start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
-    end: Date = None
     duration: Duration = Field(None, description="Seconds, or a duration as of `-d`.")
     name: Text | None = None
     account: Text | None = None
@@ -80,6 +79,8 @@ class ReservationFields(BaseModel):
 class ReservationRequest(ReservationFields):
     """An advance reservation; its fields are options of qrsub."""
 
+    start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
+    end: Date = None
     master_queues: Text | None = None
     hosts: Text | None = None
     checkpoint: Text | None = None
@@ -109,8 +110,8 @@ class ReservationRequest(ReservationFields):
         return shlex.join(["qrsub", *(f"{name}={value}" for name, value in sorted(given.items()))])
 
 
-class ReservationAlteration(ReservationFields):
-    """Changes of an advance reservation; what is not given stays."""
+class SeriesAlteration(ReservationFields):
+    """Changes of a series of advance reservations, which have no dates; what is not given stays."""
 
     force: bool = Field(default=False, description="Jobs that run beyond a new end are ended with it.")
 
@@ -125,6 +126,13 @@ class ReservationAlteration(ReservationFields):
         return ChangeWish(**kept, is_forced=self.force)
 
 
+class ReservationAlteration(SeriesAlteration):
+    """Changes of an advance reservation; what is not given stays."""
+
+    start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
+    end: Date = None
+
+
 #: Fields whose values are dates, and flags that stay what they are.
 _DATES = frozenset({"start", "end"})
 _FLAGS = frozenset({"earliest", "ignore_jobs", "force"})
@@ -137,7 +145,7 @@ def _word(name: str, value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return format_date(value) if name in _DATES else str(value)
+        return f"@{value}" if name in _DATES else str(value)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -147,12 +155,13 @@ def _word(name: str, value: Any) -> Any:
     summary="Ask for an advance reservation",
     status_code=HTTPStatus.CREATED,
 )
-async def reservation_request(request: Request, wanted: ReservationRequest) -> Answer:
+async def reservation_request(request: Request, wanted: ReservationRequest, key: RequestKey = None) -> Answer:
     """Ask for an advance reservation or a series, as `qrsub` does, and wait for the answer of the scheduler."""
     who = await run_in_threadpool(asking, request)
     user = who.caller.changing()
     service = service_of(request)
-    task = AskReservation(user, wanted.wish, wanted.line)
+    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
+    task = AskReservation(user, wanted.wish, wanted.line, once)
     outcome = await run_in_threadpool(service.workers.run, task, who.config.admission_rules_timeout)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
@@ -162,7 +171,9 @@ async def reservation_request(request: Request, wanted: ReservationRequest) -> A
         found = await run_in_threadpool(answers.withdraw, who.database, asked, user.name)
     if found is None:
         raise NoAnswer(_no_answer(who, "the request"))
-    return await run_in_threadpool(_answered, request, who, found, outcome.record)
+    answered = await run_in_threadpool(_answered, request, who, found, outcome.record)
+    answered.headers.update(outcome.headers)
+    return answered
 
 
 @router.post("/reservation-trials", operation_id="reservation_try", summary="Whether a reservation would be granted")
@@ -174,43 +185,86 @@ def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
     return answer_of(request, service_of(request).workers.run_long(task, seconds))
 
 
-@router.patch("/reservations/{number}", operation_id="reservation_alter", summary="Change an advance reservation")
-async def reservation_alter(request: Request, number: Number, wanted: ReservationAlteration) -> Answer:
+@router.patch("/reservations/{reservation}", operation_id="reservation_alter", summary="Change an advance reservation")
+async def reservation_alter(
+    request: Request, reservation: Named, wanted: ReservationAlteration, match: IfMatch = None
+) -> Answer:
     """Change an advance reservation, as `qralter` does, and wait for the answer of the scheduler where it needs one.
 
     `lost_jobs` are the waiting jobs that are ended because their owners may not use it any more.
     """
     who = await run_in_threadpool(asking, request)
     user = who.caller.changing()
+    number = await run_in_threadpool(number_of, who, reservation)
     await run_in_threadpool(_check_change, who, user, number)
-    task = AskChange(user, wanted.wish, number)
-    workers = service_of(request).workers
-    outcome = await run_in_threadpool(workers.run, task, who.config.admission_rules_timeout)
+    outcome, found = await _change(request, who, AskChange(user, wanted.wish, number, Expected.of(match)))
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
-    change_id: int = outcome.record["change"]
-    found = await _answer(who, partial(answers.find_change, who.database, change_id)) if change_id else None
-    if change_id and found is None:
-        found = await run_in_threadpool(_give_up, who, change_id)
-        if found is None:
-            raise NoAnswer(_no_answer(who, "the change"))
     if found is not None and found.answer is not ChangeAnswer.GRANTED:
         return _refused(request, f"reservation {number} can't be altered", found.message, found.proposal)
     return await run_in_threadpool(_altered, who, number, outcome.record, found.message if found else "")
 
 
+@router.patch(
+    "/reservations/{reservation}/series",
+    operation_id="reservation_series_alter",
+    summary="Change a series of advance reservations",
+)
+async def reservation_series_alter(request: Request, reservation: Named, wanted: SeriesAlteration) -> Answer:
+    """Change a reservation and all that come after it in its series, as `qralter -series` does.
+
+    What is asked for with the coming ones is changed first, then each that is there by itself: `items` tells which of
+    them are `altered`, and of those that stay as they are (`refused`) why.
+    """
+    who = await run_in_threadpool(asking, request)
+    user = who.caller.changing()
+    number = await run_in_threadpool(number_of, who, reservation)
+    await run_in_threadpool(_check_change, who, user, number)
+    seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
+    task = AskSeriesChange(user, wanted.wish, number)
+    outcome = await run_in_threadpool(service_of(request).workers.run_long, task, seconds)
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return answer_of(request, outcome)
+    items = []
+    for each in outcome.record["coming"]:
+        found = await _answer(who, partial(answers.find, who.database, each))
+        if found is not None and found.state in GRANTED:
+            items.append(await _altered_item(request, who, AskChange(user, wanted.wish, found.number)))
+    return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
+
+
+@router.post(
+    "/reservations/{reservation}/trials",
+    operation_id="reservation_alter_try",
+    summary="Whether a change of an advance reservation would be made",
+)
+def reservation_alter_try(request: Request, reservation: Named, wanted: ReservationAlteration) -> Answer:
+    """Tell what the scheduler would answer to a change now, as `qralter -w v` does; nothing is stored.
+
+    `ended_jobs` are the waiting jobs that would not fit any more, `lost_jobs` those whose owners could not use it.
+    """
+    who = asking(request)
+    user, number = who.caller.identified(), number_of(who, reservation)
+    _check_change(who, user, number)
+    seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
+    return answer_of(request, service_of(request).workers.run_long(TryChange(user, wanted.wish, number), seconds))
+
+
 @router.delete(
-    "/reservations/{number}",
+    "/reservations/{reservation}",
     operation_id="reservation_delete",
     summary="Delete an advance reservation",
     status_code=HTTPStatus.ACCEPTED,
 )
-def reservation_delete(request: Request, number: Number, force: Force = False) -> Answer:
+def reservation_delete(request: Request, reservation: Named, force: Force = False, match: IfMatch = None) -> Answer:
     """Delete an advance reservation, as `qrdel` does: its jobs are ended, and it goes with the last of them."""
     who = asking(request)
-    user = who.caller.changing()
+    user, number = who.caller.changing(), number_of(who, reservation)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
         found = tx.advance_reservations.by_numbers([number]).get(number)
+        if found and (expected := Expected.of(match)):
+            (locked,) = tx.advance_reservations.lock([found.id])
+            expected.check_reservation(locked)
         told = deletion.delete(tx, user, found, number, force=force)
     return answer({**_deleted(told, user), "warnings": warnings}, status=HTTPStatus.ACCEPTED)
 
@@ -232,6 +286,39 @@ def reservation_series_delete(
     _check(found.outcome, f"series {series}", user)
     items = [_deleted(each, user) for each in found.reservations]
     return answer({"series": series, "items": items, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+
+
+async def _change(request: Request, who: Asking, task: AskChange) -> "tuple[Outcome, ReservationChange | None]":
+    """Write a change, and wait for its answer where it needs one; return what became of both.  Raises NoAnswer."""
+    workers = service_of(request).workers
+    outcome = await run_in_threadpool(workers.run, task, who.config.admission_rules_timeout)
+    change_id: int = outcome.record.get("change", 0)
+    if not change_id:
+        return outcome, None
+    found = await _answer(who, partial(answers.find_change, who.database, change_id))
+    found = found or await run_in_threadpool(_give_up, who, change_id)
+    if found is None:
+        raise NoAnswer(_no_answer(who, "the change"))
+    return outcome, found
+
+
+async def _altered_item(request: Request, who: Asking, task: AskChange) -> dict[str, Any]:
+    """Change one reservation of a series; tell what became of it."""
+    told: dict[str, Any] = {"id": task.number, "done": "refused", "message": None, "lost_jobs": [], "proposal": None}
+    try:
+        outcome, found = await _change(request, who, task)
+    except NoAnswer as error:
+        return {**told, "message": str(error)}
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return {**told, "message": outcome.record.get("detail", "it could not be changed")}
+    if found is not None and found.answer is not ChangeAnswer.GRANTED:
+        return {**told, "message": found.message, "proposal": found.proposal or None}
+    return {
+        **told,
+        "done": "altered",
+        "message": (found and found.message) or None,
+        "lost_jobs": outcome.record["lost"],
+    }
 
 
 async def _answer(who: Asking, look: Callable[[], Found | None]) -> Found | None:

@@ -17,19 +17,23 @@ Key = tuple[int, tuple[str, ...]]
 class Routes(BaseRoute):
     """Routes that are asked as if one after the other, the first one first; only those are that can match.
 
-    An address of a route has as many words as the request has, and the same first ones, but for routes that take
-    several words at once or begin with a parameter: these are always asked.
+    An address of a route has as many words as the request has, the same first ones, and the same last one if that is
+    fixed, but for routes that take several words at once or begin with a parameter: these are always asked.
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = tuple(routes)
         keys = [_key_of(route) for route in self.all]
         self._always = self._chosen(keys, None)
-        self._by_key = {key: self._chosen(keys, key) for key in keys if key}
+        known = [key for key in keys if key]
+        # Of the requests whose last word no route has, only routes that end with a parameter can answer.
+        self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in known for last in (end, None)}
 
     def candidates(self, path: str) -> Sequence[Route]:
         """Return the routes that can match the path of a request, in their order."""
-        return self._by_key.get(_key(path.split("/")), self._always)
+        words = path.split("/")
+        key = _key(words)
+        return self._by_key.get((key, words[-1])) or self._by_key.get((key, None), self._always)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return the first route that takes a request, else the first one that takes only other methods."""
@@ -48,16 +52,24 @@ class Routes(BaseRoute):
         """Answer a request by the route that was found."""
         await scope["route"].handle(scope, receive, send)
 
-    def _chosen(self, keys: Sequence[Key | None], key: Key | None) -> tuple[Route, ...]:
-        return tuple(route for route, own in zip(self.all, keys, strict=True) if own is None or own == key)
+    def _chosen(
+        self, keys: Sequence[tuple[Key, str | None] | None], key: Key | None, last: str | None = None
+    ) -> tuple[Route, ...]:
+        return tuple(
+            route
+            for route, own in zip(self.all, keys, strict=True)
+            if own is None or (own[0] == key and own[1] in (None, last))
+        )
 
 
-def _key_of(route: Route) -> Key | None:
-    """Return the key of all addresses of a route, None if they have several."""
+def _key_of(route: Route) -> tuple[Key, str | None] | None:
+    """Return the key of all addresses of a route, and their last word if it is fixed; None if they have several."""
     words = route.path.split("/")
     takes_several = any(word.startswith(_PARAMETER) and word.endswith(":path}") for word in words)
     begins_with_one = any(_PARAMETER in word for word in words[1 : 1 + _TOLD_APART])
-    return None if takes_several or begins_with_one else _key(words)
+    if takes_several or begins_with_one:
+        return None
+    return _key(words), None if _PARAMETER in words[-1] else words[-1]
 
 
 def _key(words: Sequence[str]) -> Key:

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from oar.api.administrators import STRICT, AdminAct, administering
-from oar.api.answers import Answer, answer
+from oar.api.answers import Answer, answer, answer_unless_known
+from oar.api.asked_jobs import AskedJobs
 from oar.api.job_request import JobRequest, Text
+from oar.api.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.problems import answer_of
 from oar.api.service import Asking, asking, service_of
-from oar.api.submission import AskedJobs, proposal_of
+from oar.api.submission import proposal_of
 from oar.api.tasks import Desk, Outcome, text_of
 from oar.lib.db.admission_rules import AdmissionRule
 from oar.lib.facts.errors import BadRequest, NotAllowed
@@ -90,9 +92,14 @@ class TryRules(NamedTuple):
 @router.get("", operation_id="rules_list", summary="Admission rules")
 def rules_list(request: Request) -> Answer:
     """Return the rules in the order in which they run (administrators)."""
-    who = _reading(request)
+    return answer(rules_record(asking(request)))
+
+
+def rules_record(who: Asking) -> dict[str, list[dict[str, object]]]:
+    """Return the rules.  Raises Unidentified, NotAllowed."""
+    _check_reading(who)
     with who.database.snapshot() as tx:
-        return answer({"items": [_rule_item(rule) for rule in tx.admission_rules.all()]})
+        return {"items": [_rule_item(rule) for rule in tx.admission_rules.all()]}
 
 
 @router.get("/{rule_id}", operation_id="rule", summary="One admission rule")
@@ -106,7 +113,7 @@ def rule_one(request: Request, rule_id: RuleId) -> Answer:
             for date, author, action, text in tx.admission_rules.history(rule_id)
         ]
     trouble = admission_rules.explain_bad_text(rule.id, rule.text)
-    return answer({**_rule_item(rule), "trouble": trouble, "history": history})
+    return answer_unless_known(request, {**_rule_item(rule), "trouble": trouble, "history": history})
 
 
 @router.post("", operation_id="rule_add", summary="Add an admission rule", status_code=HTTPStatus.CREATED)
@@ -121,20 +128,22 @@ def rule_add(request: Request, wish: NewRule) -> Answer:
 
 
 @router.patch("/{rule_id}", operation_id="rule_change", summary="Change an admission rule")
-def rule_change(request: Request, rule_id: RuleId, wish: RuleChange) -> Answer:
+def rule_change(request: Request, rule_id: RuleId, wish: RuleChange, match: IfMatch = None) -> Answer:
     """Change a rule, as `oaradmissionrules -m` does (administrators)."""
     if not wish.model_fields_set - {"force"}:
         raise BadRequest("name what is to be changed: text, priority, enabled")
     with _changing(request) as act:
+        _check_seen(act, rule_id, match)
         values: dict[str, Any] = {"text": wish.text, "priority": wish.priority, "enabled": wish.enabled}
         rule = rule_changes.modify(act.tx, act.user, rule_id, **values, force=wish.force)
     return answer(_rule_item(rule))
 
 
 @router.delete("/{rule_id}", operation_id="rule_remove", summary="Remove an admission rule")
-def rule_remove(request: Request, rule_id: RuleId) -> Answer:
+def rule_remove(request: Request, rule_id: RuleId, match: IfMatch = None) -> Answer:
     """Remove a rule, as `oaradmissionrules -d` does (administrators)."""
     with _changing(request) as act:
+        _check_seen(act, rule_id, match)
         rule_changes.delete(act.tx, act.user, rule_id)
     return answer({"id": rule_id, "done": "removed"})
 
@@ -158,9 +167,13 @@ def _changing(request: Request) -> Iterator[AdminAct]:
 def _reading(request: Request) -> Asking:
     """Return the administrator who asks.  Raises Unidentified, NotAllowed."""
     who = asking(request)
+    _check_reading(who)
+    return who
+
+
+def _check_reading(who: Asking) -> None:
     who.caller.administering()
     _check_open(who.config)
-    return who
 
 
 def _check_open(config: "Config") -> None:
@@ -175,5 +188,11 @@ def _account(name: str) -> User:
         raise BadRequest(f"there is no user {name!r} on this machine") from None
 
 
+def _check_seen(act: AdminAct, rule_id: int, match: str | None) -> None:
+    act.tx.admission_rules.hold(rule_id)
+    check_seen(match, f"rule {rule_id}", lambda: version_of_values(*rule_changes.find(act.tx, rule_id)))
+
+
 def _rule_item(rule: AdmissionRule) -> dict[str, object]:
-    return {"id": rule.id, "priority": rule.priority, "enabled": rule.enabled, "text": rule.text}
+    record = {"id": rule.id, "priority": rule.priority, "enabled": rule.enabled, "text": rule.text}
+    return {**record, "version": version_of_values(*rule)}

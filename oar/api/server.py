@@ -14,6 +14,7 @@ import uvicorn
 from oar.api.application import application
 from oar.api.protocol import PeerProtocol
 from oar.api.service import Service
+from oar.lib.db.database import Database
 from oar.lib.facts.errors import ConfigError, OarError, Unavailable
 from oar.lib.io import logs
 from oar.lib.io.processes import ServiceManager
@@ -59,6 +60,15 @@ class ApiServer(uvicorn.Server):
         await asyncio.to_thread(self._service.hub.stop)
         await super().shutdown(sockets)
         await asyncio.to_thread(self._service.workers.close)
+
+
+def limited(runtime: Runtime) -> Database:
+    """Return the database of a runtime as requests use it: no statement takes longer than API_STATEMENT_TIMEOUT.
+
+    The end of a client does not end a statement.
+    """
+    settings = runtime.database.settings._replace(statement_timeout=runtime.config.api_statement_timeout)
+    return Database(settings, application=runtime.database.application, deliver=runtime.database.deliver)
 
 
 def server_of(service: Service, manager: ServiceManager) -> ApiServer:
@@ -130,6 +140,7 @@ def _tcp(address: str) -> socket.socket:
 def main() -> int:
     """Run as a program, until a signal ends it; return the exit code."""
     service = open_runtime("oar-api", deliver=None)
+    service.database = limited(service)
     try:
         with logs.logging_to(service.config, "api"):
             serve(service, listening_sockets(service.config.api_listen))

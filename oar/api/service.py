@@ -10,32 +10,42 @@ from fastapi import Request
 
 from oar.api.callers import SAFE_METHODS, Caller, Identities, peer_of_request
 from oar.api.chunk_cache import Chunks
+from oar.api.gantt_live import Moments
 from oar.api.hub import Hub
-from oar.api.limits import Buckets, Rate
+from oar.api.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.passwords import Passwords
 from oar.api.statuses import Unidentified
-from oar.api.workers import Workers
+from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.db.reservation_feed import ReservationFeed
 from oar.lib.runtime import delivery
+from oar.lib.views.happenings import Happenings
 from oar.lib.views.privacy import Privacy, privacy_for
 from oar.web.documents import Documents
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
+    from oar.lib.db.feed import News
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime
 
 #: The largest id that the database can hold.
 LARGEST_ID = 2**63 - 1
 #: Seconds' worth of requests that may come at once.
-READS_AT_ONCE, CHANGES_AT_ONCE = 4, 10
+READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
+#: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.
+FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS = 5, 2, 20
 
 
-def _rates(config: "Config") -> tuple[Rate, Rate]:
-    """Return how often a client may read, and change something."""
-    reads, changes = config.api_rate_read, config.api_rate_change
-    return Rate(reads, reads * READS_AT_ONCE), Rate(changes, changes * CHANGES_AT_ONCE)
+def _rates(config: "Config") -> tuple[Rate, ...]:
+    """Return how often a client may read, change something, and ask for an estimate."""
+    limits = (
+        (config.api_rate_read, READS_AT_ONCE),
+        (config.api_rate_change, CHANGES_AT_ONCE),
+        (config.api_rate_estimate, ESTIMATES_AT_ONCE),
+    )
+    return tuple(Rate(each_second, each_second * at_once) for each_second, at_once in limits)
 
 
 _log = logging.getLogger(__name__)
@@ -58,12 +68,18 @@ class Service:
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
         self.documents = Documents()
-        self.hub = Hub(runtime.database, runtime.config.api_max_streams)
+        self.happenings = Happenings()
+        self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
+        self.reservation_feed = ReservationFeed(runtime.database)
         self.workers = Workers(runtime)
+        self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
+        self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         runtime.database.deliver = self._deliver
         self.chunks = Chunks()
+        self.moments = Moments()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
-        self._reads, self._changes = (Buckets(rate) for rate in _rates(runtime.config))
+        self._reads, self._changes, self.estimates = (Buckets(rate) for rate in _rates(runtime.config))
+        self._estimates_in_turn = InTurn("estimate", PATIENCE)
 
     def asking(self, request: Request) -> Asking:
         """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
@@ -85,6 +101,9 @@ class Service:
         finally:
             _WARNINGS.reset(token)
 
+    def _count_news(self, news: "News") -> None:
+        self.runtime.database.look(lambda tx: self.happenings.count(tx, news))
+
     def _deliver(self, effects: "Sequence[Effect]") -> None:
         delivery(self.runtime.config, _warn)(effects)
 
@@ -99,17 +118,28 @@ class Service:
 
     def set_rates(self) -> None:
         """Let clients ask as often as oar.conf says now."""
-        self._reads.rate, self._changes.rate = _rates(self.runtime.config)
+        self._reads.rate, self._changes.rate, self.estimates.rate = _rates(self.runtime.config)
+
+    @contextmanager
+    def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
+        """Count an estimate, and let it be the only one of its client; neither of administrators.  Raises TooOften."""
+        if _is_unlimited(caller):
+            yield
+            return
+        client = client_of(request, caller)
+        request.state.allowance = self.estimates.take(client, "estimates")
+        with self._estimates_in_turn.turn(client):
+            yield
 
     def _count(self, request: Request, caller: Caller) -> None:
         """Count a request; those of administrators are not.  Raises TooOften."""
-        if caller.user and (caller.user.is_admin or caller.user.name in PRIVILEGED):
+        if _is_unlimited(caller):
             return
-        client = caller.user.name if caller.user else peer_of_request(request).address
+        client = client_of(request, caller)
         if request.method in SAFE_METHODS:
-            self._reads.take(client, "requests")
+            request.state.allowance = self._reads.take(client, "requests")
         else:
-            self._changes.take(client, "changes")
+            request.state.allowance = self._changes.take(client, "changes")
 
     def _named_jobs(self, request: Request, caller: Caller) -> frozenset[int] | None:
         """Return the jobs of which the caller is not nobody; None: of all."""
@@ -121,12 +151,21 @@ class Service:
         return caller.scopes.jobs | caller.submitted([int(asked)])
 
 
+def _is_unlimited(caller: Caller) -> bool:
+    return caller.user is not None and (caller.user.is_admin or caller.user.name in PRIVILEGED)
+
+
 def _warn(text: str) -> None:
     collected = _WARNINGS.get()
     if collected is None:
         _log.warning("%s", text)
     else:
         collected.append(text)
+
+
+def client_of(request: Request, caller: Caller) -> str:
+    """Return who is counted for a request: a user, else an address."""
+    return caller.user.name if caller.user else peer_of_request(request).address
 
 
 def service_of(request: Request) -> Service:

@@ -3,9 +3,10 @@
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.administrators import note
 from oar.api.answers import Answer, answer
 from oar.api.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
 from oar.api.service import LARGEST_ID, asking, service_of
@@ -39,8 +40,9 @@ class TokenWish(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    user: str | None = Field(None, max_length=100, description="For somebody else (oar and root).")
     scope: str = Field("rw", max_length=200)
-    days: int = Field(tokens.DEFAULT_DAYS, ge=1, le=tokens.MOST_DAYS)
+    days: int | None = Field(None, ge=1, description="At most `API_TOKEN_DAYS`; 90 if nothing is said.")
     comment: str = Field("", max_length=tokens.LONGEST_COMMENT)
 
 
@@ -82,11 +84,14 @@ def session_end(request: Request) -> Answer:
 
 
 @router.get("/tokens", operation_id="tokens_list", summary="One's tokens")
-def tokens_list(request: Request) -> Answer:
+def tokens_list(
+    request: Request,
+    everybody: Annotated[bool, Query(description="Those of all users (administrators).")] = False,
+) -> Answer:
     """Return the valid tokens of who asks, without their secrets."""
     who = asking(request)
     with who.database.snapshot() as tx:
-        listed = tokens.listed(tx, who.caller.identified())
+        listed = tokens.listed(tx, who.caller.identified(), everybody=everybody)
     return answer({"items": [_token_item(token) for token in listed]})
 
 
@@ -94,10 +99,20 @@ def tokens_list(request: Request) -> Answer:
 def token_create(request: Request, wish: TokenWish) -> Answer:
     """Make a token; its secret is in this answer and nowhere else.  A token cannot make others."""
     who = asking(request)
-    user = _maker(who.caller).changing()
+    maker = _maker(who.caller).changing()
+    user = tokens.owner_of(maker, wish.user, who.config)
+    days = tokens.days_of(wish.days, who.config)
     with who.database.begin() as tx:
-        token_id, token = tokens.create(tx, user, scope=wish.scope, days=wish.days, comment=wish.comment)
-    record = {"id": token_id, "token": token, "scope": wish.scope, "expires": tx.now + wish.days * 86400}
+        token_id, token = tokens.create(tx, user, scope=wish.scope, days=days, comment=wish.comment)
+    if user.name != maker.name:
+        note(request, maker)
+    record = {
+        "id": token_id,
+        "token": token,
+        "user": user.name,
+        "scope": wish.scope,
+        "expires": tx.now + days * 86400,
+    }
     return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
 
 
@@ -149,6 +164,7 @@ def _is_secure(request: Request, service: "Service") -> bool:
 def _token_item(token: "ApiToken") -> dict[str, object]:
     return {
         "id": token.id,
+        "user": token.user,
         "scope": token.scope,
         "comment": token.comment,
         "created": token.created,

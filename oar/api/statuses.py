@@ -2,7 +2,7 @@
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.facts.errors import (
     BadCondition,
@@ -66,12 +66,27 @@ class TooMany(Unavailable):
     """There are more clients than the service bears; asking again may help."""
 
 
+class Allowance(NamedTuple):
+    """What a client may still ask for."""
+
+    burst: int  #: requests that may come at once
+    left: int
+    seconds: int  #: after which all of them may come again
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What is told with each answer."""
+        numbers = {"Limit": self.burst, "Remaining": self.left, "Reset": self.seconds}
+        return {f"RateLimit-{name}": str(number) for name, number in numbers.items()}
+
+
 class TooOften(Unavailable):
     """A client asks more often than it may."""
 
-    def __init__(self, message: str, seconds: float) -> None:
+    def __init__(self, message: str, seconds: float, allowance: Allowance | None = None) -> None:
         super().__init__(message)
         self.retry_after = max(1, round(seconds + 0.5))
+        self.allowance = allowance
 
 
 STATUSES[TooOften] = HTTPStatus.TOO_MANY_REQUESTS

@@ -6,22 +6,26 @@ A job belongs to who asks.  Relative names count from his home; what his shell h
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.api.tasks import Desk, Outcome, text_of
-from oar.lib.facts.errors import NotAllowed
+from oar.api.asked_jobs import AskedJobs
+from oar.api.script_options import with_script_options
+from oar.api.statuses import problem_record
+from oar.api.tasks import Desk, Outcome, problem_of, text_of
+from oar.lib.facts.errors import NotAllowed, UserError
 from oar.lib.facts.records import User
 from oar.lib.io import allowed_networks
 from oar.lib.submission import job_environment, preparation, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.initial_request import initial_request
-from oar.lib.submission.job_form import JobForm, submission_of, words_of
+from oar.lib.submission.job_form import submission_of, words_of
 from oar.lib.submission.job_keys import KeyPair
-from oar.lib.submission.once import AlreadyDone, Once
-from oar.lib.submission.proposal import ImportedKey, KeyWish, Proposal
+from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
+from oar.lib.submission.proposal import ImportedKey, Proposal
+from oar.lib.submission.staging import StageWish, Staging, staged_file
 from oar.lib.submission.submit import Submitted
 from oar.lib.user_files import UserFiles
 
@@ -30,17 +34,7 @@ if TYPE_CHECKING:
 
 #: The command of a job whose script comes with the request, as oarsub stores that of one on its standard input.
 SCRIPT_ONLY = "-"
-
-
-class AskedJobs(NamedTuple):
-    """A request for jobs, as the API gets it."""
-
-    form: JobForm
-    command: str = ""
-    script: str | None = None  #: text that is stored with the job, and runs in the place of the command's first word
-    parameters: tuple[str, ...] | None = None  #: of each job of an array
-    env: tuple[str, ...] = ()  #: each like ``--env``
-    key: KeyWish = KeyWish()
+_TOO_LATE = "the others took all the time (API_TIMEOUT): send it again"
 
 
 class SubmitJobs(NamedTuple):
@@ -54,15 +48,47 @@ class SubmitJobs(NamedTuple):
     def run(self, desk: Desk) -> Outcome:
         """Submit.  Raises UserError, Unavailable."""
         _check_host(desk)
-        proposal = proposal_of(desk, self.user, self.asked)
+        asked = scanned(desk, self.user, self.asked)
+        proposal = proposal_of(desk, self.user, asked)
         share = _Share(self, desk.config.api_idempotency_hours)
         try:
-            submitted = submit.submit(desk.database, desk.config, proposal, companion=share)
+            with staged_file(
+                self._staging(desk), _in_home_of(self.user, asked.file), proposal.spec.types, desk.warnings.append
+            ) as file_id:
+                spec = proposal.spec._replace(file_id=file_id)
+                submitted = submit.submit(desk.database, desk.config, proposal._replace(spec=spec), companion=share)
         except AlreadyDone as done:
-            return _created(done.answer, {"Idempotency-Replayed": "true"})
-        _export_keys(desk, self.user, self.asked.key.export, submitted.keys)
+            return _created(done.answer, REPLAYED)
+        _export_keys(desk, self.user, asked.key.export, submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
+
+    def _staging(self, desk: Desk) -> Staging:
+        files = UserFiles(self.user, desk.config.oar_privilege_cmd)
+        return Staging(desk.database, desk.config, self.user.name, files)
+
+
+class SubmitBatch(NamedTuple):
+    """The task to submit several requests, each by itself."""
+
+    tasks: Sequence[SubmitJobs]
+
+    def run(self, desk: Desk) -> Outcome:
+        """Submit them, in their order, until the time of a request is over.  Raises Unavailable."""
+        deadline = time.monotonic() + desk.config.api_timeout
+        return Outcome(HTTPStatus.MULTI_STATUS, {"items": [self._item(desk, task, deadline) for task in self.tasks]})
+
+    def _item(self, desk: Desk, task: SubmitJobs, deadline: float) -> dict[str, Any]:
+        if time.monotonic() > deadline:
+            late = problem_record(HTTPStatus.SERVICE_UNAVAILABLE, "too-late", _TOO_LATE)
+            return {"status": late["status"], "problem": late}
+        desk.warnings.clear()
+        try:
+            outcome = task.run(desk)
+        except UserError as error:
+            refused = problem_of(error)
+            return {"status": int(refused.status), "problem": refused.record}
+        return {"status": int(outcome.status), **outcome.record}
 
 
 class _Share(NamedTuple):
@@ -98,6 +124,14 @@ def _created(record: Mapping[str, Any], headers: Mapping[str, str] = MappingProx
     return Outcome(HTTPStatus.CREATED, record, {"Location": f"/v1/jobs/{record['id']}", **headers})
 
 
+def scanned(desk: Desk, user: User, asked: AskedJobs) -> AskedJobs:
+    """Return a request with the options of its script, if it asks for them.  Raises BadRequest."""
+    if not asked.scans:
+        return asked
+    files, home = UserFiles(user, desk.config.oar_privilege_cmd), _home(user)
+    return with_script_options(desk, files, lambda path: os.path.join(home, _in_home(path, home)), asked)
+
+
 def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
     """Return the proposal of a request, read and checked.  Raises BadSubmission, BadRequest."""
     config, home = desk.config, _home(user)
@@ -111,7 +145,7 @@ def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
         parameters=asked.parameters,
         launching_directory=os.path.join(home, _in_home(form.directory, home)),
         info_type=config.oarsub_local_address or os.uname().nodename,
-        initial_request=initial_request([*words_of(asked.form), *_env_words(asked), *([command] if command else [])]),
+        initial_request=_line_of(asked, command),
         env=env if asked.script is None else {**env, job_environment.SCRIPT: asked.script},
     )
     proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
@@ -133,6 +167,12 @@ def _export_keys(desk: Desk, user: User, path: str | None, keys: Mapping[int, Ke
             desk.warnings.append(f"cannot write the key of job {job_id} to {place}.")
 
 
+def _line_of(asked: AskedJobs, command: str) -> str:
+    """Return the line of oarsub that asks for the same."""
+    words = [*words_of(asked.form), *_env_words(asked), *asked.file.words]
+    return initial_request([*words, *([command] if command else [])])
+
+
 def _env_words(asked: AskedJobs) -> list[str]:
     return [word for each in asked.env for word in ("--env", each)]
 
@@ -150,6 +190,12 @@ def _home(user: User) -> str:
         return pwd.getpwuid(user.uid).pw_dir
     except KeyError:
         raise NotAllowed(f"there is no user {user.name!r} on this machine") from None
+
+
+def _in_home_of(user: User, wish: StageWish) -> StageWish:
+    """Return the file for the jobs, whose relative name counts from the home."""
+    home = _home(user)
+    return wish._replace(path=wish.path and os.path.join(home, _in_home(wish.path, home)))
 
 
 def _in_home(path: str | None, home: str) -> str:

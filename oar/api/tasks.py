@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from oar.api.preconditions import OtherVersion, tag_of
 from oar.api.statuses import problem_record, record_of, status_of, word_of
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
@@ -69,7 +70,8 @@ def problem_of(error: OarError) -> Outcome:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return Outcome(status, {}, trace="".join(traceback.format_exception(error)))
-    return Outcome(status, record_of(error, status))
+    headers = {"ETag": tag_of(error)} if isinstance(error, OtherVersion) else {}
+    return Outcome(status, record_of(error, status), headers)
 
 
 def _of_rules(error: RuleRefused | RuleFailed) -> Outcome:

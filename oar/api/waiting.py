@@ -1,7 +1,7 @@
-"""Requests that wait for another state of a job: on the hub, without a thread."""
+"""Requests that wait for another state of a job, or for something new: on the hub, without a thread."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -25,7 +25,7 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
     who = await run_in_threadpool(asking, request)
     # It listens before the first look, so that no change is between them.
-    listener = Subscriber(_changes_of(job_id), frozenset())
+    listener = Subscriber(changes_of(job_id), frozenset())
     hub.add(listener)
     request.state.seat.give_back()
     try:
@@ -33,6 +33,32 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
         awaited = frozenset((job.state,)) if states is None else states
         while job.state in awaited and not job.is_final and await _is_told(listener, until):
             job = await run_in_threadpool(_job, who, job_id)
+    finally:
+        hub.remove(listener)
+
+
+async def wait_until_seen(
+    request: Request,
+    listener: Subscriber,
+    is_seen: Callable[[Asking], bool],
+    seconds: float,
+    pause: Callable[[], float] = lambda: LONGEST_WAIT,
+) -> None:
+    """Wait until something can be seen; look when the listener is told something, and after each pause.
+
+    Raises TooMany if too many listen, and what tells that the caller may not read.
+    """
+    hub = service_of(request).hub
+    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    who = await run_in_threadpool(asking, request)
+    hub.add(listener)
+    request.state.seat.give_back()
+    try:
+        while not await run_in_threadpool(is_seen, who):
+            left = until - asyncio.get_running_loop().time()
+            messages = await listener.next(max(0.0, min(left, pause())))
+            if left <= 0 or any(message.name == BYE for message in messages):
+                return
     finally:
         hub.remove(listener)
 
@@ -48,5 +74,5 @@ def _job(who: Asking, job_id: int) -> Job:
         return tx.jobs.get(job_id)
 
 
-def _changes_of(job_id: int) -> Takes:
+def changes_of(job_id: int) -> Takes:
     return lambda row: isinstance(row, JobStateChange) and row.job_id == job_id

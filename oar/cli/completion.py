@@ -92,6 +92,7 @@ _WORDS = {
     "qralter": "own-reservations",
     "qrdel": "own-reservations",
     "oaruserset": "usersets",
+    "oar-launch": "engines",
 }
 
 
@@ -104,10 +105,20 @@ class CompletedOption(NamedTuple):
     help: str
 
 
+#: Commands that are no part of this package, and which the scripts know all the same.
+_TOOLS: Mapping[str, Sequence[CompletedOption]] = {
+    "oar-launch": [
+        CompletedOption(("-o", "--output"), "files", True, "Where the engine writes what it does."),
+        CompletedOption(("-h", "--help"), "", False, "Show how it is used."),
+    ]
+}
+
+
 def run(context: Context, what: str) -> None:
     """Print a script, or words of one kind.  Raises Stop."""
     if what in _SCRIPTS:
-        click.echo(_SCRIPTS[what]({name: options_of(name) for name in COMMANDS}), nl=False)
+        commands = {name: options_of(name) for name in COMMANDS}
+        click.echo(_SCRIPTS[what]({**commands, **_TOOLS}), nl=False)
     elif what in _LISTS:
         click.echo("".join(f"{word}\n" for word in _LISTS[what](context)), nl=False)
     else:
@@ -160,7 +171,7 @@ def _jobs(context: Context) -> list[str]:
 def _reservations(context: Context) -> list[str]:
     """Return numbers and names of the reservations that jobs can be submitted into."""
     with context.database.snapshot() as tx:
-        return _words_for(each for each in tx.advance_reservations.live() if each.state in GRANTED)
+        return _words_for(each for each in tx.advance_reservations.planned() if each.state in GRANTED)
 
 
 def _own_reservations(context: Context) -> list[str]:
@@ -169,7 +180,7 @@ def _own_reservations(context: Context) -> list[str]:
 
     with context.database.snapshot() as tx:
         is_operator = rights.is_operator(tx, context.user)
-        granted = [each for each in tx.advance_reservations.live() if each.state in GRANTED]
+        granted = [each for each in tx.advance_reservations.planned() if each.state in GRANTED]
     return _words_for(each for each in granted if is_operator or each.owner == context.user.name)
 
 
@@ -201,7 +212,11 @@ _LISTS: Mapping[str, Callable[[Context], Sequence[str]]] = {
 
 # -- scripts ----------------------------------------------------------------------------------------------------------
 
-_FIXED = {"types": " ".join(TYPES), "states": " ".join(dict.fromkeys(STATE_LETTERS.values()))}
+_FIXED = {
+    "types": " ".join(TYPES),
+    "states": " ".join(dict.fromkeys(STATE_LETTERS.values())),
+    "engines": "dask ray spark",
+}
 #: The kinds for which the database is asked, as a pattern of both shells.
 _ASKED = "|".join(_LISTS)
 
@@ -224,6 +239,9 @@ _oar_fill() {{ # kind, what is typed
     files) compopt -o filenames; COMPREPLY=($(compgen -f -- "$2")) ;;
     directories) compopt -o filenames; COMPREPLY=($(compgen -d -- "$2")) ;;
     commands) compopt -o filenames; COMPREPLY=($(compgen -c -f -- "$2")) ;;
+    engines)
+        COMPREPLY=($(compgen -W "{engines}" -- "$2"))
+        ((COMP_CWORD == 1)) || {{ compopt -o filenames; COMPREPLY=($(compgen -c -f -- "$2")); }} ;;
     *) COMPREPLY=($(compgen -W "$1" -- "$2")) ;;
     esac
 }}
@@ -310,6 +328,12 @@ _oar_fill() {{ # kind
     files) _files ;;
     directories) _files -/ ;;
     commands) _alternative 'commands:command:_command_names -e' 'files:file:_files' ;;
+    engines)
+        if ((CURRENT == 2)); then
+            found=({engines}); compadd -a found
+        else
+            _alternative 'commands:command:_command_names -e' 'files:file:_files'
+        fi ;;
     *) found=(${{=1}}); compadd -a found ;;
     esac
 }}
@@ -374,6 +398,7 @@ end
 _FISH_KINDS = {
     "commands": "-f -a '(__fish_complete_command)'",
     "directories": "-f -a '(__fish_complete_directories)'",
+    "engines": "-n '__fish_is_first_arg' -f -a 'dask ray spark'",
     "files": "-F",
     "requests": "-f -a '(__oar_requests)'",
     "signals": "-f -a '(kill -l | string split \" \")'",

@@ -21,9 +21,10 @@ from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
 from oar.lib.db.statements import Connection
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.facts.version import VERSION
-from oar.lib.runtime import conf_file, database_settings, read_config
+from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
 if TYPE_CHECKING:
+    from oar.lib.db.archive import Archive
     from oar.lib.db.database import Database
 
 EXIT_BAD_ROWS = 2
@@ -39,6 +40,7 @@ WORDS: Mapping[str, str] = {
     "drop": "drop",
     "check": "check",
     "purge": "purge",
+    "archive": "archive",
 }
 #: What an action does that cannot be undone.
 WARNINGS: Mapping[str, str] = {
@@ -70,6 +72,8 @@ class ActionOptions:
     show_sql: bool
     dry_run: bool
     deep: bool
+    origin: str | None
+    running: bool
 
 
 def action(
@@ -82,7 +86,7 @@ def action(
 @oar_command(
     "oar-database", summary="Create, upgrade, check or drop the database of OAR.", style=ADMIN, admins_only=True
 )
-@click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop|purge]")
+@click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop|purge|archive]")
 @action("create", "-c", "--create", help="Create logins, database, schema and default data.")
 @action("init", "--init", help="Create schema and default data in an empty database whose logins exist.")
 @action("setup", "-s", "--setup", "--upgrade", help="Bring the schema to the current version, whatever it is now.")
@@ -91,8 +95,12 @@ def action(
 @action("check", "--check", help="Tell whether the database can be used.")
 @action("fix_ro_user", "--fix-ro-user-priv", help="Create the read-only login if it is missing; renew its rights.")
 @action("fix_index", "--fix-index", help="Close the rows of ended jobs; create missing indexes.")
-@action("purge", "--purge", help="Remove what is older than the keys RETENTION_... say.")
+@action("purge", "--purge", help="Remove what is older than oar.conf says (its RETENTION keys).")
+@action("archive", "--archive", help="Copy ended jobs to the archive (DB_ARCHIVE_BASE_NAME); --purge does so, too.")
 @action("after_restore", "--after-restore", help="Make a database fit for work that was restored from a dump.")
+@action("adopt", "--adopt", help="Take over the database of an older OAR into this one, which is empty (needs --from).")
+@option("--from", "origin", metavar="URL", help="With --adopt: the old database, as postgresql://LOGIN@HOST/NAME.")
+@option("--running", is_flag=True, help="With --adopt: wait until the jobs have ended that run under the old server.")
 @option("--deep", is_flag=True, help="With --check: look for rows that do not fit together; mend advance reservations.")
 @option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
 @option("--db-type", metavar="TYPE", help="Pg, the only one.")
@@ -110,7 +118,7 @@ def action(
 @option("-y", "--force-yes", is_flag=True, help="Ask nothing.")
 @option("-f", "--force-sql", is_flag=True, help="Ignored: an upgrade is done as a whole or not at all.")
 @option("-d", "--debug", "show_sql", is_flag=True, help="Print the SQL.")
-@option("--dry-run", is_flag=True, help="Print the SQL and do nothing.")
+@option("--dry-run", is_flag=True, help="Print the SQL, or what would be taken over, and do nothing.")
 def main(
     context: Context, actions: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **values: object
 ) -> int:
@@ -121,6 +129,8 @@ def main(
     settings = _settings(config, values)
     options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
     _require(settings, create=action == "create")
+    if (options.origin is None) is (action == "adopt"):
+        raise click.UsageError("--adopt and --from URL, the address of the old database, need each other.")
     if force_sql:
         context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
     if action in WARNINGS and not (force_yes or options.dry_run):
@@ -129,8 +139,12 @@ def main(
         return _check(settings, config, deep=options.deep)
     if action == "purge":
         return _purge(settings, config, dry=options.dry_run)
+    if action == "archive":
+        return _copy_to_archive(settings, config, dry=options.dry_run)
     if action == "after_restore":
         return _after_restore(settings, config)
+    if action == "adopt":
+        return _adopt(settings, options)
     _do(action, settings, options)
     return 0
 
@@ -296,12 +310,48 @@ def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
     database = Database(settings, application="oar:database")
     verb = "would be" if dry else "were"
     try:
-        for kept in (*retention.kept(config), reservations):
+        archive = None if dry else _archive(config, database)
+        if archive:  # before the logs of jobs go, too
+            click.echo(f"{sum(retention.archive_jobs(database, archive))} jobs were copied to the archive.")
+        for kept in (*retention.kept(config, archive), reservations):
             if not kept.days:
                 click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
                 continue
             removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
             click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+    return 0
+
+
+def _archive(config: Config, live: "Database") -> "Archive | None":
+    """Return the archive, ready for jobs; None if oar.conf names none.  Raises DatabaseUnavailable, SchemaError."""
+    from oar.lib.db.archive import Archive
+
+    settings = archive_settings(config)
+    if settings is None:
+        return None
+    archive = Archive(settings)
+    with readable_errors():
+        archive.prepare(live)
+    return archive
+
+
+def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
+    """Copy the ended jobs that the archive does not have, or only tell how many they are; return the exit code."""
+    from oar.lib.db.database import Database
+    from oar.lib.jobs import retention
+
+    database = Database(settings, application="oar:database")
+    try:
+        archive = _archive(config, database)
+        if archive is None:
+            raise Stop("[ERROR] There is no archive: set DB_ARCHIVE_BASE_NAME in oar.conf.")
+        if dry:
+            count, verb = retention.count_missing(database, archive), "would be"
+        else:
+            count, verb = sum(retention.archive_jobs(database, archive)), "were"
+        click.echo(f"{count} jobs {verb} copied to the archive.")
     except DatabaseUnavailable as error:
         raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
     return 0
@@ -321,6 +371,19 @@ def _after_restore(settings: DatabaseSettings, config: Config) -> int:
         raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
     click.echo(done.report)
     return 0
+
+
+def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
+    """Take over the database of an older OAR, or only tell what would be taken; return the exit code."""
+    from oar.cli.common.adoption import adopt
+
+    directory = setup_directory()
+    migrator = Migrator(settings, directory, with_rules=not options.no_admission_rules)
+    try:
+        with readable_errors():
+            return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
 
 
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:

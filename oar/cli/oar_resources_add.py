@@ -11,6 +11,7 @@ from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
+from oar.cli.common.resource_lines import property_lines, resource_lines
 from oar.lib.facts import topology
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.topology import BadTopology, Machines, NewResource
@@ -99,27 +100,9 @@ def main(
     else:
         with context.database.snapshot() as tx:
             missing = {} if no_columns else machines.missing_properties(tx, described)
-        _write(path, "".join(f"{line}\n" for line in _lines(missing, units, append, repair=repair)))
+        lines = [*property_lines(missing), *resource_lines(units, append, repair=repair)]
+        _write(path, "".join(f"{line}\n" for line in lines))
     return 0
-
-
-# -- lines ------------------------------------------------------------------------------------------------------------
-
-
-def _lines(missing: Mapping[str, bool], units: Sequence[NewResource], append: str, *, repair: bool) -> list[str]:
-    """Return the commands that create or repair the resources."""
-    lines = [f"oarproperty {'-c ' if is_text else ''}-a {name}" for name, is_text in missing.items()]
-    for unit in units:
-        if repair:
-            where = f"network_address = '{unit.host}' and cpuset = '{unit.cpuset}'"
-            begin = f'oarnodesetting --sql "{where}"'
-            pairs = [pair for pair in unit.properties if pair[0] != "cpuset"]
-        else:
-            begin = f"oarnodesetting -a -h {shlex.quote(unit.host)}"
-            pairs = list(unit.properties)
-        options = " ".join(f"-p {name}={shlex.quote(str(value))}" for name, value in pairs)
-        lines.append(f"{begin} {options}{' ' if append else ''}{append}")
-    return lines
 
 
 def _yaml(units: Sequence[NewResource]) -> str:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -25,8 +25,11 @@ _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 @oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
 @click.argument("action", type=click.Choice(["create", "list", "revoke"]))
 @option("--scope", default="rw", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
-@option("--expires", type=NUMBER, default=tokens.DEFAULT_DAYS, metavar="DAYS", help="How long it is valid.")
+@option(
+    "--expires", type=NUMBER, default=None, metavar="DAYS", help="How long it is valid; 90 days if nothing is said."
+)
 @option("--comment", default="", metavar="TEXT", help="What it is for.")
+@option("--user", default=None, metavar="NAME", help="Make it for this user, not for yourself; for oar and root.")
 @option("--everybody", is_flag=True, help="List the tokens of everybody; for oar and root.")
 @machine_formats
 @click.argument("identifiers", nargs=-1, metavar="[ID|all]...")
@@ -35,18 +38,21 @@ def main(
     *,
     action: str,
     scope: str,
-    expires: int,
+    expires: int | None,
     comment: str,
+    user: str | None,
     everybody: bool,
     machine: Format | None,
     identifiers: tuple[str, ...],
 ) -> None:
     """Do what is asked, in one transaction."""
+    if user is not None and action != "create":
+        raise Stop(f"{action} takes no --user")
     if identifiers and action != "revoke":
         raise Stop(f"{action} takes no identifiers")
     try:
         if action == "create":
-            _create(context, scope, expires, comment, machine)
+            _create(context, _Wish(user, scope, expires, comment), machine)
         elif action == "list":
             with context.database.snapshot() as tx:
                 shown = tokens.listed(tx, context.user, everybody=everybody)
@@ -57,10 +63,21 @@ def main(
         raise Stop(f"# Error: {error}") from None
 
 
-def _create(context: Context, scope: str, days: int, comment: str, machine: Format | None) -> None:
+class _Wish(NamedTuple):
+    """A token that is asked for."""
+
+    user: str | None
+    scope: str
+    days: int | None
+    comment: str
+
+
+def _create(context: Context, wish: _Wish, machine: Format | None) -> None:
+    config = context.runtime.config
     with context.database.begin() as tx:
-        user = accounts.with_rights(context.user, context.runtime.config)
-        token_id, token = tokens.create(tx, user, scope=scope, days=days, comment=comment)
+        user = tokens.owner_of(accounts.with_rights(context.user, config), wish.user, config)
+        days = tokens.days_of(wish.days, config)
+        token_id, token = tokens.create(tx, user, scope=wish.scope, days=days, comment=wish.comment)
     if machine:
         click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
         return

@@ -115,7 +115,9 @@ def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
 
 
 def _show(context: Context, options: RuleOptions) -> int:
-    """Show rules, which everybody may read: under the read-only login."""
+    """Show rules, which everybody may read: under the read-only login.  Files are written with the rights of oar."""
+    if options.to_file:
+        context.require_admin()
     with context.database.readonly() as tx:
         rules = tx.admission_rules.all(enabled=options.state) if options.show_all else [_rule(tx, options.show)]
     for rule in rules:

@@ -6,13 +6,11 @@ from oar.cli.common.administration import note, warn_of_policies
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue, User
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
-
-#: So many advance reservations of a queue are named.
-MAX_NAMED = 10
 
 NOT_ADMIN = 8
 
@@ -80,8 +78,7 @@ def _change(
         if left:
             orphaned = "it is orphaned and goes with the last one."
             lines.append(f"Queue '{name}' is reserved by {len(left)} advance reservation(s): {orphaned}")
-            more = " and others" if len(left) > MAX_NAMED else ""
-            lines.append(f"  {', '.join(map(str, left[:MAX_NAMED]))}{more}")
+            lines.append(f"  {enumerated(left)}")
     return lines
 
 

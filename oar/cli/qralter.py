@@ -9,17 +9,15 @@ import click
 
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
-from oar.cli.common.reservation_words import ToldAnswers, listed
+from oar.cli.common.options import RESERVATIONS, NameList, Stop, machine_formats, option
+from oar.cli.common.reservation_words import ToldAnswers, listed, nothing_named, warn_of_mail
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
-from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.formats import Format
 from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from oar.lib.facts.reservation_series import Series
-from oar.lib.facts.reservation_states import GRANTED, STARTED, ChangeAnswer, ReservationState
-from oar.lib.reservations import alteration, answers, listed_users, occurrences, preparation
+from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
+from oar.lib.reservations import alteration, answers, preparation
 from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.preparation import BadReservation
@@ -78,13 +76,26 @@ class QralterOptions(NamedTuple):
 @option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
 @option("-m", "mail_options", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
 @option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom.")
-@option("-u", "users", multiple=True, metavar="LIST", help="Who may use it; waiting jobs of others are ended.")
+@option(
+    "-u",
+    "users",
+    multiple=True,
+    metavar="LIST",
+    help="Who may use it ($user is you); waiting jobs of others are ended.",
+)
 @option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
 @option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
 @option("-l", "resources", multiple=True, metavar="LIST", help="Other resources: name=value,... or a request of OAR.")
 @option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
 @option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
-@option("-q", "queues", default="", metavar="LIST", help="Hosts of its queue: queue@host, queue@@hostgroup, patterns.")
+@option(
+    "-q",
+    "queues",
+    type=NameList("queue@host"),
+    default="",
+    metavar="LIST",
+    help="Hosts of its queue: queue@host, queue@@hostgroup, patterns.",
+)
 @option("-p", "properties", default="", metavar="CONDITION", help="A further condition on its resources.")
 @option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
@@ -95,8 +106,8 @@ def main(context: Context, **values: object) -> int:
     """Change each reservation that is named; the exit code is the last one that is not 0."""
     options = QralterOptions(**values)  # type: ignore[arg-type]
     if not options.words:
-        click.echo(context.command.get_help(click.get_current_context()))
-        return 1
+        return nothing_named(context)
+    warn_of_mail(context, options.mail_options)
     with ToldAnswers(options.machine) as told:
         return _change_all(context, options, listed("qralter", options.words), told)
 
@@ -168,88 +179,25 @@ def _change_series(
     return found, code
 
 
-class _ChangedSeries(NamedTuple):
-    """A series with its new template, and its live reservations from the one that was named on."""
-
-    series: Series
-    coming: Sequence[AdvanceReservation]
-
-
-class _RehearsedSeries(Exception):
-    """The end of a rehearsal: nothing of it is committed."""
-
-    def __init__(self, changed: _ChangedSeries) -> None:
-        super().__init__()
-        self.changed = changed
-
-
 def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:
     """Change the template of the series of a reservation; return its number and those of the ones to come.
 
     Who was asked for just now is waited for, but not for a trial, in which nothing is stored.  Raises UserError.
     """
-    database, patience = context.database, context.runtime.config.reservation_answer_timeout
-    changed = _rehearse_template(context, options, name)
-    _check_overlaps(context, changed)
+    from oar.lib.reservations import series_changes
+
+    database, config, changer = context.database, context.runtime.config, _changer(context)
+    changed = series_changes.rehearse(changer, options.wish, name)
+    if changed.together:
+        from oar.kao.rounds.hypothetical import series_trials
+
+        series_trials.check_overlaps(database, config, changed)
     if is_trial:
         return {str(each.number): changed.series.id for each in changed.coming if each.state in GRANTED}
-    with database.begin() as tx:
-        changed = _change_template(context, tx, options, name)
+    changed = series_changes.change(changer, options.wish, name)
+    patience = config.reservation_answer_timeout
     answered = [answers.wait(database, partial(answers.find, database, each.id), patience) for each in changed.coming]
     return {str(each.number): changed.series.id for each in answered if each is not None and each.state in GRANTED}
-
-
-def _rehearse_template(context: Context, options: QralterOptions, name: str) -> _ChangedSeries:
-    """Return what the template and the reservations of a series would be.  Raises UserError."""
-    try:
-        with context.database.begin() as tx:
-            raise _RehearsedSeries(_change_template(context, tx, options, name))
-    except _RehearsedSeries as rehearsed:
-        return rehearsed.changed
-
-
-def _check_overlaps(context: Context, changed: _ChangedSeries) -> None:
-    """Refuse a series whose occurrences would be in each other's way.  Raises BadReservation."""
-    series, live = changed.series, [each for each in changed.coming if each.state not in STARTED]
-    if not (together := occurrences.overlapping(series, live)):
-        return
-    from oar.kao.rounds.hypothetical import reservation_trials
-
-    ids = [each.id for each in live]
-    steps = reservation_trials.answers(
-        context.database, context.runtime.config, together, skips_conflicts=True, without=ids
-    )
-    refused = {step.reservation_id for step in steps if step.state is ReservationState.REFUSED}
-    for step, occurrence in zip(steps, together, strict=True):
-        others = [
-            each
-            for other, each in zip(steps, together, strict=True)
-            if other.reservation_id not in refused and each.start < occurrence.end and occurrence.start < each.end
-        ]
-        if step.reservation_id in refused and others:
-            raise BadReservation(
-                f"denied: Series {series.id} can't be altered\n"
-                f"  occurrence {occurrence.series_index}, {write_date(occurrence.start)}: there is no place for it"
-                f" beside occurrence {others[0].series_index}, until {write_date(others[0].end)}",
-                "nothing was changed; write a duration (-d) that ends before the next one begins, or ask for less",
-            )
-
-
-def _change_template(context: Context, tx: Transaction, options: QralterOptions, name: str) -> _ChangedSeries:
-    """Change what is asked for in the series of a reservation."""
-    changer, wish = _changer(context), options.wish
-    attributes = wish.attributes(context.user.name)
-    if attributes.access is not None:
-        listed_users.expand(tx, attributes.access, limit=0, known=(context.user.name,))
-    _, other = changer.other_resources(tx, wish, name, attributes.access, of_series=True)
-    first = changer.locked(tx, name)
-    duration = preparation.read_dates(None, None, options.duration, tx.now, "qralter").duration
-    preparation.check_horizon(tx.now + (duration or 0), tx.now)
-    asked = {"request": other.request, **other.columns} if other else {}
-    series = alteration.change_series(tx, first, attributes, duration, asked)
-    behind = tx.advance_reservations.of_series([first.series_id])
-    coming = [each for each in behind if each.is_live and each.series_index >= first.series_index]
-    return _ChangedSeries(series, coming)
 
 
 def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
@@ -280,25 +228,11 @@ def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswe
     return has_left
 
 
-class _RehearsedChange(Exception):
-    """The end of a rehearsal: nothing of it is committed."""
-
-    def __init__(self, asked: AskedChange) -> None:
-        super().__init__()
-        self.asked = asked
-
-
 def _verify(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
     """Print what would be answered now; nothing is stored.  Raises UserError."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
-    def stop(asked: AskedChange) -> None:
-        raise _RehearsedChange(asked)
-
-    try:
-        _changer(context).ask(options.wish, name, stop)
-    except _RehearsedChange as rehearsed:
-        asked = rehearsed.asked
+    asked = _changer(context).rehearse(options.wish, name)
     lines = [f"verification: reservation {asked.reservation.number} can be altered"]
     if asked.wanted:
         step = reservation_trials.alter(context.database, context.runtime.config, asked.reservation, asked.wanted)

@@ -10,9 +10,9 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_words import ToldAnswers, is_number, listed
+from oar.cli.common.reservation_words import ToldAnswers, listed, nothing_named
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.advance_reservations import AdvanceReservation, is_number
 from oar.lib.facts.formats import Format
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import deletion, rights
@@ -39,11 +39,10 @@ def main(
     A series is deleted as a whole; with a name or a pattern the series of what it means.
     """
     if not (words or owners or series):
-        click.echo(context.command.get_help(click.get_current_context()))
-        return 1
+        return nothing_named(context)
     with ToldAnswers(machine) as answers:
-        names, numbers = listed("qrdel", words), listed("qrdel", series, "-series")
-        users = [context.user.name if word == "$user" else word for word in listed("qrdel", owners, "-u")]
+        names, numbers = listed("qrdel", words), listed("qrdel", series, "-series", kind="numbers")
+        users = [context.user.name if word == "$user" else word for word in listed("qrdel", owners, "-u", kind="users")]
         if users:
             _check_users(context, users)
         wanted = _Wanted(context, answers, users, force)
@@ -109,7 +108,7 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
         own = tx.advance_reservations.by_numbers([int(name)]).get(int(name))
         return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
     is_pattern = any(letter in name for letter in "*?[")
-    live = tx.advance_reservations.live() if is_pattern else tx.advance_reservations.live_by_name(name)
+    live = tx.advance_reservations.planned() if is_pattern else tx.advance_reservations.live_by_name(name)
     named = sorted((each for each in live if fnmatchcase(each.name, name)), key=lambda each: each.number)
     asked = {each.id for each in named if each.state is ReservationState.ASKED}
     following = deletion.following(tx, [each for each in named if each.id in asked])

@@ -10,9 +10,9 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_words import is_number, listed
+from oar.cli.common.reservation_words import listed
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import SOON, AdvanceReservation, ReservationChange, ReservationLog
+from oar.lib.facts.advance_reservations import SOON, AdvanceReservation, ReservationChange, ReservationLog, is_number
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.grid_engine_times import write_date, write_long_date
 from oar.lib.facts.reservation_states import ReservationState
@@ -53,7 +53,7 @@ class QrstatOptions(NamedTuple):
 
     wanted: tuple[str, ...]
     owners: tuple[str, ...]
-    states: str
+    states: str | None
     ended: bool
     explains: bool
     log: bool
@@ -66,7 +66,7 @@ class QrstatOptions(NamedTuple):
 @oar_command("qrstat", summary="Show advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
-@option("-s", "-state", "states", default="", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
+@option("-s", "-state", "states", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
 @option("-all", "ended", is_flag=True, help="Ended ones too.")
 @option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
 @option("-log", "log", is_flag=True, help="Print what happened to them.")
@@ -75,7 +75,7 @@ class QrstatOptions(NamedTuple):
 @option("-iso", "is_iso", is_flag=True, help="Print dates as YYYY-MM-DD hh:mm:ss.")
 @machine_formats
 def main(context: Context, **values: object) -> int:
-    """Show reservations; XML is in the layout of Grid Engine, with -log in that of the other machine formats."""
+    """Show reservations; XML is in the layout of Grid Engine."""
     options = _read(QrstatOptions(**values))  # type: ignore[arg-type]
     if options.series:
         return _show_series(context, options)
@@ -94,9 +94,13 @@ def main(context: Context, **values: object) -> int:
 
 def _read(options: QrstatOptions) -> QrstatOptions:
     """Return the options with the single words of their lists.  Raises Stop."""
-    if set(options.states) - set(LETTERS):
+    if options.states is not None and (not options.states or set(options.states) - set(LETTERS)):
         raise Stop(f'qrstat: invalid option argument "-s {visible(options.states)}"\n  write letters of {LETTERS}')
-    wanted, owners = listed("qrstat", options.wanted, "-ar"), listed("qrstat", options.owners, "-u")
+    if options.is_terse and options.machine:
+        raise Stop(f"qrstat: the options -terse and -{options.machine} exclude each other")
+    if options.log and options.machine is Format.XML:
+        raise Stop("qrstat: the XML of Grid Engine knows no log: use -json or -yaml")
+    wanted, owners = listed("qrstat", options.wanted, "-ar"), listed("qrstat", options.owners, "-u", kind="users")
     return options._replace(wanted=tuple(wanted), owners=tuple(owners))
 
 
@@ -113,7 +117,7 @@ def _has_owner(owner: str, options: QrstatOptions, context: Context) -> bool:
 def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list[AdvanceReservation], list[str]]:
     """Return the reservations that are meant, by number, and the words that mean none."""
     needs_all = not names or not all(map(is_number, names))
-    rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.live()) if needs_all else []
+    rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.planned()) if needs_all else []
     candidates = [each for each in rows if each.state not in HIDDEN]
     numbers = tx.advance_reservations.by_numbers([int(name) for name in names if is_number(name)])
     chosen = {} if names else {each.id: each for each in candidates}
@@ -162,17 +166,31 @@ def _dates(options: QrstatOptions, write: Callable[[int], str]) -> Callable[[int
 def _machine(
     tx: Transaction, options: QrstatOptions, items: Sequence[ShownReservation], unknown: Sequence[str], machine: Format
 ) -> str:
-    if machine is Format.XML and not options.log:
+    if machine is Format.XML:
         from oar.lib.views.reservation_xml import reservations_xml
 
         return reservations_xml(items, unknown, explains=options.explains)
-    records = {str(item.reservation.number): reservation_record(item) for item in items}
+    names = _record_names([item.reservation for item in items])
+    records = {names[item.reservation.id]: reservation_record(item) for item in items}
     if options.log:
         logs = _logs(tx, [item.reservation for item in items])
         for item in items:
             rows = logs.get(item.reservation.id, [])
-            records[str(item.reservation.number)]["log"] = [log_record(row) for row in rows]
+            records[names[item.reservation.id]]["log"] = [log_record(row) for row in rows]
     return dump(records, machine)
+
+
+def _record_names(reservations: Sequence[AdvanceReservation]) -> dict[int, str]:
+    """Return the name of the record of each reservation: its number, if that names it among these.
+
+    Numbers come again: those that had it before are told apart by the date at which they were asked for, as in the
+    reporting of Grid Engine: ``12@1166104043``.
+    """
+    named = {each.number: each.id for each in sorted(reservations, key=lambda each: (each.is_live, each.id))}
+    return {
+        each.id: str(each.number) if named[each.number] == each.id else f"{each.number}@{each.submission_time}"
+        for each in reservations
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- series

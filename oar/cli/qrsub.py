@@ -1,5 +1,6 @@
 """qrsub: ask for an advance reservation."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -10,7 +11,7 @@ import click
 from oar.cli.common import default_requests
 from oar.cli.common.command import Context, Hangup, no_argument, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option, optional_argument
+from oar.cli.common.options import RESERVATIONS, NameList, Stop, machine_formats, option, optional_argument
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
@@ -41,7 +42,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     help_names=("-help",),
     exit_codes={BadSubmission: 1, BadCondition: 1, Refused: 1, KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},
 )
-@option("-a", "start", metavar="DATE", help="Start: [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm, now, +DURATION.")
+@option("-a", "start", metavar="DATE", help="Start: [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm, now, +DURATION, @EPOCH.")
 @option("-d", "duration", metavar="TIME", help="Duration: seconds, h:m:s, 90m, 2h, 1d12h.")
 @option("-e", "end", metavar="DATE", help="End, written like the start.")
 @option("-N", "name", default="", metavar="NAME", help="A name.")
@@ -49,19 +50,47 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 @option("-l", "resources", multiple=True, metavar="LIST", help="Resources: name=value,... or a request of OAR.")
 @option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
 @option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
-@option("-q", "queues", default="", metavar="LIST", help="Queues: queue, queue@host, queue@@hostgroup, patterns.")
+@option(
+    "-q",
+    "queues",
+    type=NameList("queues"),
+    default="",
+    metavar="LIST",
+    help="Queues: queue, queue@host, queue@@hostgroup, patterns.",
+)
 @option(
     "-masterq",
     "master_queues",
+    type=NameList("queues"),
     default="",
     metavar="LIST",
     help="One slot lies on a host of this list; jobs begin there.",
 )
-@option("-h", "hosts", default="", metavar="HOSTS", help="Hosts, patterns too, with commas between them.")
+@option(
+    "-h",
+    "hosts",
+    type=NameList("hosts"),
+    default="",
+    metavar="HOSTS",
+    help="Hosts, patterns too, with commas between them.",
+)
 @option("-p", "properties", default="", metavar="CONDITION", help="A condition on resources, as of oarsub.")
-@option("-ckpt", "checkpoint", default="", metavar="NAME", help="A checkpointing environment.")
+@option(
+    "-ckpt",
+    "checkpoint",
+    type=NameList("the name of one"),
+    default="",
+    metavar="NAME",
+    help="A checkpointing environment.",
+)
 @optional_argument("-now", "now", metavar="yes|no", help="Only resources for interactive jobs.")
-@option("-u", "users", multiple=True, metavar="LIST", help="Who may use it: user, @group, %project, pattern, !denied.")
+@option(
+    "-u",
+    "users",
+    multiple=True,
+    metavar="LIST",
+    help="Who may use it: user, @group, %project, pattern, !denied; $user is you.",
+)
 @option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
 @option("-m", "mail_options", default="n", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
 @option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom; the owner if nobody is named.")
@@ -78,7 +107,14 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 )
 @option("-ignore_jobs", "ignore_jobs", is_flag=True, help="Running jobs are not in its way (administrators).")
 @option("-project", "project", default="", metavar="NAME", help="The project.")
-@option("-owner", "owner", default="", metavar="USER", help="For somebody else (administrators).")
+@option(
+    "-owner",
+    "owner",
+    type=NameList("a user"),
+    default="",
+    metavar="USER",
+    help="For somebody else (administrators).",
+)
 @option("-verbose", "is_verbose", is_flag=True, help="Print also what was granted.")
 @option("-terse", "is_terse", is_flag=True, help="Print the number alone.")
 @machine_formats
@@ -90,6 +126,11 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
         raise no_argument(context.command)
     requester = Requester(context.user, " ".join(["qrsub", *context.arguments]))
     output = OutputOptions(is_verbose, is_terse, machine)
+    _warn_of_zone(context)
+    if wish.mail_options != "n":
+        from oar.cli.common.reservation_words import warn_of_mail
+
+        warn_of_mail(context, wish.mail_options)
     try:
         _check_output(output, wish)
         if preparation.check_verify(wish):
@@ -101,6 +142,15 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
             click.echo(dump(_refusal_record(error), machine), nl=False)
         raise
     return 0
+
+
+def _warn_of_zone(context: Context) -> None:
+    """Tell who has mistyped a time zone that his dates are read in another one."""
+    if os.environ.get("TZ"):
+        from oar.lib.reservations import recurrence
+
+        if zone := recurrence.unknown_zone():
+            context.warn(f'TZ="{zone}" is no time zone: dates are in UTC.')
 
 
 class OutputOptions(NamedTuple):
@@ -264,6 +314,19 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
         return [each for each in tx.advance_reservations.of_series([answer.series_id]) if each.series_index <= depth]
 
 
+def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
+    """Iterate over a line about the occurrences that are asked for in the place of skipped first ones."""
+    with context.database.snapshot() as tx:
+        found = tx.advance_reservations.of_series([answered[0].series_id])
+    later = [each.series_index for each in found if each.series_index > len(answered)]
+    if later:
+        several = len(later) > 1
+        yield (
+            f"occurrence{'s' * several} {format_ranges(from_positions(later))} {'are' if several else 'is'} asked for"
+            f" instead: qrstat shows {'them' if several else 'it'} when granted"
+        )
+
+
 def _proposal_of_series(context: Context, refused: Sequence[AdvanceReservation]) -> int:
     """Return the later start of a series that was refused, if its rule gives the dates that were tried; 0 = none."""
     with context.database.snapshot() as tx:
@@ -285,7 +348,8 @@ def _series_lines(
     context: Context, answered: Sequence[AdvanceReservation], granted: Sequence[AdvanceReservation], *, is_verbose: bool
 ) -> Iterator[str]:
     numbers = format_ranges(from_positions(each.number for each in granted))
-    yield f"Your reservations {numbers} have been granted (series {granted[0].series_id})"
+    have = "s {} have" if len(granted) > 1 else " {} has"
+    yield f"Your reservation{have.format(numbers)} been granted (series {granted[0].series_id})"
     for each in answered:
         if each.state is ReservationState.REFUSED:
             yield f"occurrence {each.series_index}, {write_date(each.start)}, is skipped: {each.message}"
@@ -296,6 +360,8 @@ def _series_lines(
             yield f"{each.number} starts at {write_date(each.start)} and ends at {write_date(each.end)}."
             yield slots_line(slots)
         yield from (f"{each.number} is in the state {each.state}: {reason}" for reason in reasons(each))
+    if any(each.state is ReservationState.REFUSED for each in answered):
+        yield from _replacements(context, answered)
 
 
 # -- verification -----------------------------------------------------------------------------------------------------

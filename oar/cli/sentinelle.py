@@ -1,40 +1,18 @@
 """sentinelle: runs a command on many hosts and tells on which it failed."""
 
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Context, oar_command
+from oar.cli.common.hosts import HostResult, ask_host, connector_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.config.kinds import COMMAND
 from oar.lib.facts.host_names import is_host_name
 
 A_HOST_WAS_BAD = 2
-
-
-class HostResult(NamedTuple):
-    """What came of the command on a host."""
-
-    host: str
-    exit: int
-    signal: int
-    output: bytes
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it ended by itself with 0."""
-        return self.exit == self.signal == 0
-
-    def __str__(self) -> str:
-        """As the checkers of nodes read it: exit code, signal, whether there is a core."""
-        return f"{self.host} : {'GOOD' if self.is_good else 'BAD'} ({self.exit},{self.signal},0)"
 
 
 @oar_command(
@@ -59,7 +37,7 @@ def main(
     verbose: bool,
 ) -> int:
     """Ask all hosts; what they print goes on, host by host."""
-    hosts = list(dict.fromkeys([*machines, *(host for path in files for host in _read(path))]))
+    hosts = list(dict.fromkeys([*machines, *(host for path in files for host in read_hosts(path))]))
     if not hosts:
         return show_usage()
     for host in hosts:
@@ -67,7 +45,7 @@ def main(
             raise Stop(f"Error: {host!r} is not the name of a host")
     if window < 1 or timeout < 1:
         raise Stop("Error: --window and --timeout are numbers from 1 on")
-    reach = _words(connector or context.runtime.config.openssh_cmd)
+    reach = connector_words(connector or context.runtime.config.openssh_cmd)
     is_bad = False
     with ThreadPoolExecutor(window) as pool:
 
@@ -75,7 +53,7 @@ def main(
             command = [*reach, host, program]
             if verbose:
                 click.echo(f"# {shlex.join(command)}", err=True)
-            return _ask(host, command, timeout)
+            return ask_host(host, command, timeout)
 
         for result in pool.map(ask, hosts):
             sys.stdout.buffer.write(result.output)
@@ -83,37 +61,6 @@ def main(
             click.echo(str(result), err=True)
             is_bad = is_bad or not result.is_good
     return A_HOST_WAS_BAD if is_bad else 0
-
-
-def _read(path: str) -> Iterator[str]:
-    """Give the hosts of a file; what follows a # is a remark."""
-    try:
-        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise Stop(f"Error: cannot open the file {path}: {error.strerror}") from None
-    lines = text.decode("utf-8", "replace").splitlines()
-    return (host for line in lines if (host := line.partition("#")[0].strip()))
-
-
-def _words(connector: str) -> Sequence[str]:
-    try:
-        return shlex.split(COMMAND.read(connector))
-    except ValueError as error:
-        raise Stop(f"Error: --connector: {error}") from None
-
-
-def _ask(host: str, command: Sequence[str], timeout: int) -> HostResult:
-    """Run the command for a host; it is killed when its time is over."""
-    try:
-        process = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        return HostResult(host, 0, 9, late.stdout or b"")
-    except OSError as error:
-        raise Stop(f"Error: cannot start {command[0]}: {error.strerror}") from None
-    code = process.returncode
-    return HostResult(host, max(code, 0), max(-code, 0), process.stdout)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,19 @@ def database_settings(config: Config, *, patience: int | None = None) -> Databas
     )
 
 
+def archive_settings(config: Config) -> DatabaseSettings | None:
+    """Return the settings of oar.conf for the archive, None if there is none; what is not set is as of the database."""
+    if config.db_archive_base_name is None:
+        return None
+    return database_settings(config, patience=0)._replace(
+        host=config.db_archive_hostname or config.db_hostname,
+        name=config.db_archive_base_name,
+        user=config.db_archive_base_login or config.db_base_login,
+        password=config.db_archive_base_passwd or config.db_base_passwd,
+        notify=False,
+    )
+
+
 def open_runtime(application: str, path: str | None = None, deliver: Deliver | None = None) -> Runtime:
     """Read oar.conf and prepare the database.  ``deliver``: delivers effects, by default with the doorbell.
 

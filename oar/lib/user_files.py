@@ -11,7 +11,8 @@ from oar.lib.facts.records import User
 #: More than this of a file is not read: scripts and lists are small.
 LARGEST_FILE = 16 << 20
 
-_READ = 'head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
+#: Only plain files are opened: a pipe would make the reader wait for a writer.
+_READ = 'test -f "$1" && head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
 #: The file may exist with looser rights: they are taken away before anything is written.
 _WRITE = 'umask 077; : > "$1" && chmod 600 -- "$1" && cat > "$1"'
 _NOT_EXECUTABLE = 3
@@ -53,8 +54,10 @@ class UserFiles:
         self._start = start or self._start_as_user
 
     def read(self, path: str) -> UserFile:
-        """Return what is in a file.  Raises OSError."""
+        """Return what is in a plain file.  Raises OSError."""
         if self._is_own:
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise PermissionError(f"cannot read {path}")
             with open(path, "rb") as file:
                 return UserFile(file.read(LARGEST_FILE), os.access(path, os.X_OK))
         code, data = self._run(_READ, path, b"")
@@ -68,13 +71,8 @@ class UserFiles:
         Raises OSError with its number; IsADirectoryError for what is no plain file.
         """
         import json
-        import sys
-        from importlib.util import find_spec
 
-        spec = find_spec("oar.lib.user_file_reader")
-        with open(spec.origin if spec and spec.origin else "", encoding="utf-8") as program:
-            command = [sys.executable, "-I", "-S", "-c", program.read(), path, str(offset), str(most), str(lines)]
-        code, printed = self._execute(command, b"")
+        code, printed = self._execute(_program("user_file_reader", path, offset, most, lines), b"")
         head, _, data = printed.partition(b"\n")
         if code or not head:
             raise PermissionError(f"nothing can be read as {self._user.name}")
@@ -83,6 +81,10 @@ class UserFiles:
             number = told["error"] or errno.EISDIR
             raise OSError(number, os.strerror(number), path)
         return FilePart(**told, data=data)
+
+    def following(self, path: str, offset: int) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Return the words and the identity of a process that follows a file as the user (``user_file_follower``)."""
+        return self._as_user(_program("user_file_follower", path, offset))
 
     def write_secret(self, path: str, text: str) -> None:
         """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
@@ -162,3 +164,13 @@ class UserFiles:
             group = account.pw_gid if os.geteuid() == 0 else None
             return command, {"user": uid, "group": group, "extra_groups": groups}
         return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *command], {}
+
+
+def _program(name: str, path: str, *numbers: int) -> list[str]:
+    """Return the words that run one of our programs, whose text goes with them: the user may not read our files."""
+    import sys
+    from importlib.util import find_spec
+
+    spec = find_spec(f"oar.lib.{name}")
+    with open(spec.origin if spec and spec.origin else "", encoding="utf-8") as program:
+        return [sys.executable, "-I", "-S", "-c", program.read(), path, *map(str, numbers)]

@@ -37,7 +37,18 @@ from oar.lib.facts.frames import (
     decode_request,
     decode_tag,
 )
-from oar.lib.facts.messages import Ask, Due, Effect, Energy, Mail, Notice, ReservationMail, Wake
+from oar.lib.facts.messages import (
+    Ask,
+    Due,
+    Effect,
+    Energy,
+    EnergyCommand,
+    JobAction,
+    Mail,
+    Notice,
+    ReservationMail,
+    Wake,
+)
 from oar.lib.facts.node_protocol import ReportAnswer
 from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, logs, processes
@@ -54,8 +65,6 @@ from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
 
 log = logging.getLogger(__name__)
 
-GRETA = "greta"
-
 #: A killed server may leave a Runner behind, and a killed Runner its connection to the database: so long, in seconds,
 #: may they hold the lock.
 ORPHAN_PATIENCE = 20.0
@@ -71,7 +80,12 @@ EXIT_STOP = 0
 
 def timing(config: Config) -> Timing:
     """Return the periods of the automaton."""
-    return Timing(config.sarko_frequency, config.finaud_frequency, config.scheduler_min_time_between_2_calls)
+    return Timing(
+        config.sarko_frequency,
+        config.finaud_frequency,
+        config.scheduler_min_time_between_2_calls,
+        has_greta=config.energy_saving_internal,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +203,7 @@ class Almighty:
             self._sockets.lines.drop(line.peer)
             raise
         if isinstance(message, EndReport):
-            report = EndReport(line.peer, message.job_id, message.code, message.status, message.challenge)
+            report = EndReport(line.peer, message.job_id, message.code, message.status, message.challenge, message.ago)
             if not self._to_runner(report):
                 self._sockets.lines.drop(line.peer)  # the node sends it again
             return
@@ -207,8 +221,12 @@ class Almighty:
                 self._automaton.on_tag(tag)
             case Due(date):
                 self._automaton.on_deadline(time.monotonic() + (date - time.time()))
+            case Energy(EnergyCommand.CHECK):
+                self._automaton.on_energy()
             case Energy():
-                self._to_energy(message)
+                self._to_greta(message)
+            case Ask(JobAction.ENERGY) if self._automaton.timing.has_greta:
+                self._automaton.on_energy()
             case _:
                 self._to_runner(message)
 
@@ -247,11 +265,12 @@ class Almighty:
         identity = self._children.workers[RUNNER].identity
         return bool(identity) and self._send(identity, frame)
 
-    def _to_energy(self, frame: Energy) -> None:
-        """Send an order to Greta, if it runs."""
-        greta = self._children.workers.get(GRETA)
-        if greta is not None and greta.identity:
-            self._send(greta.identity, frame)
+    def _to_greta(self, frame: Energy) -> None:
+        """Send the order of a program of the site to Greta, if it runs."""
+        greta = self._children.workers[Module.GRETA]
+        if not (greta.identity and self._send(greta.identity, frame)):
+            reason = "it has just been started" if self._automaton.timing.has_greta else "ENERGY_SAVING_INTERNAL is no"
+            log.warning("Greta does not take %s %s: %s", frame.command, " ".join(frame.nodes), reason)
 
     def _add_waiter(self, sender: bytes, tag: str) -> None:
         if tag:
@@ -304,7 +323,8 @@ class Almighty:
             return
         now = time.monotonic()
         for module in Module:
-            self._children.start(module, now)
+            if module is not Module.GRETA or self._automaton.timing.has_greta:
+                self._children.start(module, now)
         self._automaton.start()
         self._manager.ready()
         self._manager.status("up")
@@ -347,7 +367,9 @@ class Almighty:
             log.error("the configuration was not read again: %s", "; ".join(problems))
             self._mailer.administrators("Bad configuration", "\n".join(["The old values stay.", *problems]))
             return
-        self._automaton.timing = timing(parsed.config)
+        self._automaton.follow(timing(parsed.config))
+        if not parsed.config.energy_saving_internal:
+            self._children.retire(Module.GRETA, "", time.monotonic())
         self._mailer.close(1)
         self._mailer = Mailer(parsed.config)
         logs.set_up(parsed.config, "Almighty")

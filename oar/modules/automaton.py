@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from oar.lib.facts.messages import Tag
-from oar.lib.facts.module_codes import FinaudCode, LeonCode, MetaSchedCode, NodeChangeStateCode, SarkoCode
+from oar.lib.facts.module_codes import FinaudCode, GretaCode, LeonCode, MetaSchedCode, NodeChangeStateCode, SarkoCode
+from oar.lib.rules.metric_texts import ROUND_BOUNDS, Histogram
 
 
 class Module(StrEnum):
@@ -29,6 +30,7 @@ class Module(StrEnum):
     SARKO = "sarko"
     LEON = "leon"
     FINAUD = "finaud"
+    GRETA = "greta"
 
 
 class Lane(StrEnum):
@@ -37,6 +39,7 @@ class Lane(StrEnum):
     SCHED = "sched"
     KILL = "kill"
     CHECK = "check"
+    ENERGY = "energy"
 
 
 LANES: Mapping[Module, Lane] = {
@@ -45,6 +48,7 @@ LANES: Mapping[Module, Lane] = {
     Module.SARKO: Lane.KILL,
     Module.LEON: Lane.KILL,
     Module.FINAUD: Lane.CHECK,
+    Module.GRETA: Lane.ENERGY,
 }
 
 #: The module that a tag asks for.
@@ -77,6 +81,7 @@ NEXT_MODULES: Mapping[tuple[Module, int], tuple[Module, ...]] = {
     (Module.LEON, LeonCode.SCHEDULE): (Module.META_SCHED,),
     (Module.FINAUD, FinaudCode.NOTHING): (),
     (Module.FINAUD, FinaudCode.CHANGE): (Module.NODE_CHANGE_STATE,),
+    (Module.GRETA, GretaCode.DONE): (),
 }
 
 
@@ -89,10 +94,12 @@ def result_of(module: Module, code: int | None) -> str:
 
 
 #: Modules that run from time to time without being asked for.
-_PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD)
+_PERIODIC = (Module.META_SCHED, Module.SARKO, Module.FINAUD, Module.GRETA)
 
 #: Longest time between the starts of two rounds, in seconds.
 LONGEST_WITHOUT_ROUND = 60.0
+#: Longest time between the starts of two passes of Greta, in seconds.
+LONGEST_WITHOUT_GRETA = 60.0
 #: With adaptive distance, the pause after a round is as long as the round, at most this, in seconds.
 LONGEST_PAUSE = 5.0
 #: Shortest time between two passes because of a hint, in seconds: the clocks of two machines differ.
@@ -111,6 +118,7 @@ class Timing:
     sarko: float
     finaud: float  #: 0 = never
     between_rounds: float  #: 0 = adaptive
+    has_greta: bool = False  #: Greta halts and wakes nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +161,13 @@ class Automaton:
 
     timing: Timing
     records: dict[Module, Record] = field(default_factory=lambda: {module: Record() for module in Module})
+    rounds: Histogram = field(default_factory=lambda: Histogram(ROUND_BOUNDS))  #: how long they took
     queues: dict[Lane, list[Module]] = field(default_factory=lambda: {lane: [] for lane in Lane})
     running: dict[Lane, Module | None] = field(default_factory=lambda: dict.fromkeys(Lane))
     disable: tuple[str, ...] = ()
     _hint: float | None = None
     _next_start: float | None = None  #: when the next job is to start or to be given up, according to the last round
+    _next_energy: float | None = None  #: when Greta has something to do, according to its last pass
     _late_hint: float | None = None  #: a deadline that was announced during a pass of Sarko
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began its last pass
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
@@ -171,6 +181,7 @@ class Automaton:
             self.on_tag(tag)
         if self.timing.finaud > 0:
             self.on_tag(Tag.FINAUD)
+        self.on_energy()
 
     # -- events --
 
@@ -179,6 +190,16 @@ class Automaton:
         module = MODULE_OF_TAG[tag]
         if module is not None:
             self._enqueue(module)
+
+    def on_energy(self) -> None:
+        """Ask for a pass of Greta, if there is one."""
+        self._enqueue(Module.GRETA)
+
+    def follow(self, timing: Timing) -> None:
+        """Work with other periods from now on; Greta begins, or is not asked any more."""
+        self.timing = timing
+        self.queues[Lane.ENERGY].clear()
+        self.on_energy()
 
     def on_deadline(self, date: float) -> None:
         """Take note of a date at which Sarko will have something to do."""
@@ -199,6 +220,8 @@ class Automaton:
         record = self.records[module]
         record.ended = now
         record.duration = now - (record.started if record.started is not None else now)
+        if module is Module.META_SCHED:
+            self.rounds.add(record.duration)
         if code is None or (module, code) not in NEXT_MODULES:
             self._fail(module, now)
             return
@@ -208,6 +231,8 @@ class Automaton:
             self._hint, self._late_hint = _earliest(hint, self._late_hint), None
         if module is Module.META_SCHED:
             self.disable, self._failed, self._next_start = (), _FailedQueues(), hint
+        if module is Module.GRETA:
+            self._next_energy = hint
         for follower in reversed(NEXT_MODULES[module, code]):
             self._enqueue_first(follower)
 
@@ -237,6 +262,8 @@ class Automaton:
     # -- inside --
 
     def _enqueue(self, module: Module) -> None:
+        if module is Module.GRETA and not self.timing.has_greta:
+            return
         if module is Module.NODE_CHANGE_STATE:
             self._stale = True
         queue = self.queues[LANES[module]]
@@ -276,8 +303,7 @@ class Automaton:
     def _period_end(self, module: Module) -> float:
         """Return when the module runs without being asked for; never while it runs."""
         started = self.records[module].started
-        is_never = module is Module.FINAUD and self.timing.finaud <= 0
-        if is_never or self.running[LANES[module]] is module:
+        if not self._has_period(module) or self.running[LANES[module]] is module:
             return float("inf")
         if started is None:
             return float("-inf")
@@ -286,8 +312,20 @@ class Automaton:
                 return self._hinted(self._next_start, started, LONGEST_WITHOUT_ROUND)
             case Module.FINAUD:
                 return started + self.timing.finaud
+            case Module.GRETA:
+                return self._hinted(self._next_energy, started, LONGEST_WITHOUT_GRETA)
             case _:
                 return self._hinted(self._hint, started, self.timing.sarko)
+
+    def _has_period(self, module: Module) -> bool:
+        """Whether the configuration lets a module run without being asked for."""
+        match module:
+            case Module.FINAUD:
+                return self.timing.finaud > 0
+            case Module.GRETA:
+                return self.timing.has_greta
+            case _:
+                return True
 
     @staticmethod
     def _hinted(hint: float | None, started: float, period: float) -> float:

@@ -139,8 +139,8 @@ def tell(tx: "Transaction", news: News) -> _Deed:
     refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
 
     def write() -> None:
-        for job_id, text in texts:
-            of_job(log, job_id).info("%s", text)
+        for job, nodes, text in texts:
+            of_job(log, job.id, queue=job.queue, nodes=nodes).info("%s", text)
         for event in refused:
             log.info("refused: %s", event.description)
 
@@ -164,20 +164,24 @@ def _work(tx: "Transaction", changes: Sequence[JobStateChange]) -> dict[int, Job
     return {job.id: job for job in tx.jobs.select(ids - frames)} if ids - frames else {}
 
 
-def _texts(tx: "Transaction", changes: Sequence[JobStateChange], jobs: dict[int, Job]) -> list[tuple[int, str]]:
+def _texts(
+    tx: "Transaction", changes: Sequence[JobStateChange], jobs: dict[int, Job]
+) -> list[tuple[Job, tuple[str, ...], str]]:
+    """Return jobs, the nodes that they had at the step that they made, and what is told of it."""
     kinds = [(jobs[change.job_id], _kind(change)) for change in changes if change.job_id in jobs]
     ended = {each.job.id: each for each in completions(tx, _of(kinds, JobState.TERMINATED))}
     nodes = started_on(tx, [job.id for job in _of(kinds, JobState.RUNNING)])
-    texts = []
+    texts: list[tuple[Job, tuple[str, ...], str]] = []
     for job, kind in kinds:
         if kind is JobState.WAITING:
-            text = job_lives.submitted(job)
+            texts.append((job, (), job_lives.submitted(job)))
         elif kind is JobState.RUNNING:
-            text = job_lives.started(nodes.get(job.id, ()))
+            had = nodes.get(job.id, ())
+            texts.append((job, had, job_lives.started(had)))
         else:
             end = ended[job.id]
             text = job_lives.ended(job, end.cause, end.usage.elapsed, end.usage.sentence)
-        texts.append((job.id, text))
+            texts.append((job, end.nodes, text))
     return texts
 
 

@@ -97,8 +97,7 @@ def _end(tx: "Transaction", ids: Sequence[int]) -> bool:
 
 def _delete_reservations(tx: "Transaction", frames: Mapping[int, tuple[int, int]]) -> None:
     """Delete the advance reservations whose frames are to end: a frame never ends and leaves its reservation behind."""
-    for reservation_id, _ in frames.values():
-        deletion.delete_with_frame(tx, reservation_id)
+    deletion.delete_all_with_frames(tx, {reservation_id for reservation_id, _ in frames.values()})
     tx.kill_requests.move(list(frames), KillState.FRAGGED, (KillState.LEON,))
 
 

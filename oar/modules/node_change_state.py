@@ -46,7 +46,8 @@ _KILLS = (EventType.SEND_KILL_JOB, EventType.BESTEFFORT_KILL)
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 2 if a job must be killed, 1 if a resource changed, else 0."""
     suspected = _treat_events(runtime)
-    changes = run_in_batches(runtime.database, [runtime.config], _change_nodes)
+    is_due = runtime.database.look(nodes.is_change_due)  # a pass after each end of a job finds nothing to change
+    changes = run_in_batches(runtime.database, [runtime.config], _change_nodes) if is_due else []
     if any(change.doomed for change in changes):
         return NodeChangeStateCode.KILL
     has_changed = suspected or any(change.moved for change in changes)
@@ -75,13 +76,16 @@ def _treat_events(runtime: "Runtime") -> bool:
     work = partial(_treat, site=_site(runtime.config))
     changed, last = False, 0
     while True:
-        with runtime.database.snapshot() as tx:
-            events = tx.events.pending(READ, after=last)
+        events = runtime.database.look(partial(_pending, after=last))
         own_events = [event for event in events if event.type not in _OF_OTHERS]
         changed |= any(run_in_batches(runtime.database, own_events, work))
         if len(events) < READ:
             return changed
         last = events[-1].id
+
+
+def _pending(tx: "Transaction", *, after: int) -> list[Event]:
+    return tx.events.pending(READ, after=after)
 
 
 def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSettings) -> bool:

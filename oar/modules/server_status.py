@@ -40,6 +40,7 @@ def server_status(
             }
             for module, record in automaton.records.items()
         },
+        "rounds": automaton.rounds.record,
         "runner": {
             **_process(children.workers[RUNNER]),
             "waiting": load.waiting,

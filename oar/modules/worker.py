@@ -20,7 +20,7 @@ from oar.lib.control_delivery import delivering
 from oar.lib.facts import frames
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
-from oar.lib.facts.messages import Effect
+from oar.lib.facts.messages import Effect, Energy
 from oar.lib.io import bus, logs, processes
 from oar.lib.runtime import Runtime
 
@@ -80,6 +80,8 @@ class Sequel(Protocol):
 
 Module = Callable[[Runtime], int | PassResult]
 Scheduler = Callable[[Runtime, PassOrder], int | PassResult]
+#: Takes an order about nodes' energy that has come between two passes.
+TakeOrder = Callable[[Energy], None]
 
 
 class _Result(NamedTuple):
@@ -92,13 +94,15 @@ def main(name: str, run: Module) -> int:
     return main_of_scheduler(name, lambda opened, order: run(opened))
 
 
-def main_of_scheduler(name: str, run: Scheduler, sequel: Sequel | None = None) -> int:
+def main_of_scheduler(
+    name: str, run: Scheduler, sequel: Sequel | None = None, take_order: TakeOrder | None = None
+) -> int:
     """Run a module that takes orders as a program; return its exit code."""
     match sys.argv[1:]:
         case []:
             return one_shot(name, run)
         case ["--worker", endpoint]:
-            return serve(name, run, endpoint, sequel)
+            return serve(name, run, endpoint, sequel, take_order)
     sys.stderr.write(f"usage: {os.path.basename(sys.argv[0])} [--worker ENDPOINT]\n")
     return USAGE
 
@@ -116,14 +120,16 @@ def one_shot(name: str, run: Scheduler) -> int:
     return code
 
 
-def serve(name: str, run: Scheduler, endpoint: str, sequel: Sequel | None = None) -> int:
+def serve(
+    name: str, run: Scheduler, endpoint: str, sequel: Sequel | None = None, take_order: TakeOrder | None = None
+) -> int:
     """Make passes until told to stop; return the exit code."""
     try:
         with bus.connected(endpoint) as dealer, processes.signals() as signals:
             parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
-            PassWorker(name, run, dealer, sequel).work(signals, parent)
+            PassWorker(name, run, dealer, sequel, take_order).work(signals, parent)
             return 0
     except (ConfigError, DatabaseUnavailable) as error:
         sys.stderr.write(f"{error}\n")
@@ -133,8 +139,16 @@ def serve(name: str, run: Scheduler, endpoint: str, sequel: Sequel | None = None
 class PassWorker:
     """A worker process: waits for passes and makes them."""
 
-    def __init__(self, name: str, run: Scheduler, dealer: bus.Dealer, sequel: Sequel | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Scheduler,
+        dealer: bus.Dealer,
+        sequel: Sequel | None = None,
+        take_order: TakeOrder | None = None,
+    ) -> None:
         self._name = name
+        self._take_order = take_order
         self._sequel = sequel
         self._run = run
         self._dealer = dealer
@@ -174,6 +188,8 @@ class PassWorker:
                 self._tell(Pong())
             case StopChild():
                 self._is_over = True
+            case Energy() if self._take_order:
+                self._take_order(frame)
             case _:
                 log.warning("unexpected frame %s", type(frame).__name__)
 

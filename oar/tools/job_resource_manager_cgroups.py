@@ -19,7 +19,6 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import sys
 
 import node_base
@@ -65,7 +64,7 @@ INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
 def main(action: str, data: "Data") -> int:
     """Carry out one action; return its exit code."""
-    actions: "dict[str, Callable[[Data], None]]" = {
+    actions: "dict[str, Callable[[Data], object]]" = {
         ProgramAction.INIT: init,
         ProgramAction.CLEAN: clean,
         ProgramAction.SWEEP: sweep,
@@ -99,8 +98,11 @@ def user_lock(directory: str, user: str) -> "contextlib.AbstractContextManager[N
 # -- init --------------------------------------------------------------------------------------------------------------
 
 
-def init(data: "Data", by_oarexec: bool = False) -> None:
-    """Make the job's group, files and key on this node.  ``by_oarexec``: the caller is this job's oarexec."""
+def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
+    """Make the job's group, files and key on this node; return what confines it.
+
+    ``by_oarexec``: the caller is this job's oarexec.
+    """
     node_base.require(data, INIT)
     directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
     oar = node_base.oar_account()
@@ -116,6 +118,7 @@ def init(data: "Data", by_oarexec: bool = False) -> None:
         with node_base.acting_as(oar):
             write_job_files(data, files, hides_devices(data, confinement))
             node_keys.add(data, files, oar)
+    return confinement
 
 
 def confinement_of(data: "Data") -> "Confinement":
@@ -427,8 +430,8 @@ def remove_group(data: "Data", confinement: "Confinement", groups: "Groups") -> 
 def is_last_job(data: "Data", files: JobFiles, groups: "Groups | None") -> bool:
     """Return whether the user has no other job on this node, by his environment files and groups."""
     job_of_user = re.compile(re.escape(data["user"]) + r"_[0-9]+(\.env)?\Z")
-    names = [name for name in os.listdir(files.directory) if name.endswith(".env")] + names_of(groups)
-    return not any(job_of_user.match(name) for name in names)
+    environments = (name for name in os.listdir(files.directory) if name.endswith(".env"))
+    return not (any(map(job_of_user.match, environments)) or any(map(job_of_user.match, names_of(groups))))
 
 
 def names_of(groups: "Groups | None") -> "list[str]":
@@ -451,6 +454,8 @@ def reboot_if_old(data: "Data", directory: str) -> None:
     if limit <= 0 or uptime < limit or os.path.exists("/etc/oar/dont_reboot"):
         return
     if not any(re.search(r"_[0-9]+\.env\Z", name) for name in os.listdir(directory)):
+        import subprocess
+
         subprocess.call(["reboot"], stdin=subprocess.DEVNULL, timeout=30)
 
 

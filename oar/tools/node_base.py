@@ -11,6 +11,7 @@ Annotations are texts wherever they are more than a name, and what only they nee
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import pwd
@@ -24,7 +25,7 @@ from node_protocol import ManagerExit, OarexecExit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     #: A JSON object from the server; ``require`` checks its keys.
@@ -42,8 +43,13 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?\Z")
 EXPORT = re.compile(r"export ([A-Za-z_][A-Za-z0-9_]*)='((?:[^']|'\\'')*)'\Z")
 CONTROL = re.compile("[\x00-\x1f\x7f]")
+READ_SIZE = 1 << 14  #: bytes of a file that are read at a time
 #: Lines to the session, not to the server: from now on this process is its own master; its request is over.
 INDEPENDENT, DETACHED = "\0independent", "\0detached"
+
+#: What a power cut leaves of a file that was just written: anything, even an empty file; it or what was there before;
+#: it.
+UNSAFE, WHOLE, DURABLE = range(3)
 
 #: What a program of root starts as the user: only there does the user's environment hold.
 AS_USER = """
@@ -52,6 +58,20 @@ with open(int(sys.argv[1])) as file:
     variables = {name.encode("latin-1"): value.encode("latin-1") for name, value in json.load(file)}
 os.execve(sys.argv[2], sys.argv[2:], variables)
 """
+
+
+def sha256_of_python() -> "Callable[[bytes], Any]":
+    """Return the SHA-256 of Python itself: ``hashlib`` loads OpenSSL, whose pages each fork of a session would copy."""
+    for name in ("_sha256", "_sha2"):  # Python up to 3.11, and since 3.12
+        with contextlib.suppress(ImportError):
+            function: "Callable[[bytes], Any]" = __import__(name).sha256
+            return function
+    import hashlib
+
+    return hashlib.sha256
+
+
+sha256 = sha256_of_python()
 
 
 class NodeError(Exception):
@@ -109,11 +129,16 @@ def complain(text: str) -> None:
 
 def oar_account() -> pwd.struct_passwd:
     """Return the account that owns the files of OAR: who became root to run this, or ``oar``."""
-    uid = os.environ.get("SUDO_UID", "")
     try:
-        return pwd.getpwuid(int(uid)) if uid.isdigit() and uid != "0" else pwd.getpwnam("oar")
+        return account_of_caller(os.environ.get("SUDO_UID", ""))
     except KeyError:
         raise NodeError(OarexecExit.RUNTIME_DIRECTORY, "this node has no account oar") from None
+
+
+@functools.lru_cache(maxsize=None)
+def account_of_caller(uid: str) -> pwd.struct_passwd:
+    """Return the account of a ``SUDO_UID``, or ``oar``; raise KeyError.  Looked up once: a job asks seven times."""
+    return pwd.getpwuid(int(uid)) if uid.isdigit() and uid != "0" else pwd.getpwnam("oar")
 
 
 def this_node() -> str:
@@ -171,25 +196,47 @@ def runtime_directory(path: str, code: int) -> str:
     return path
 
 
-def write_file(path: str, content: bytes, mode: int = 0o644, durable: bool = False) -> None:
-    """Write a file whole or not at all: temporary name, rename; ``durable`` also survives a power cut."""
+def write_file(path: str, content: bytes, mode: int = 0o644, safety: int = UNSAFE) -> None:
+    """Write a file whole or not at all: temporary name, rename.  ``safety``: what survives a power cut."""
     temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, mode)
     try:
-        with os.fdopen(fd, "wb") as file:
+        try:
             os.fchmod(fd, mode)
-            file.write(content)
-            file.flush()
-            if durable:
+            write_all(fd, content)
+            if safety >= WHOLE:
                 os.fsync(fd)
+        finally:
+            os.close(fd)
         os.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    if durable:
+    if safety >= DURABLE:
         flush_directory(os.path.dirname(path))
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of the content to an open file."""
+    while content:
+        content = content[os.write(fd, content) :]
+
+
+def content_of(path: str) -> bytes:
+    """Return the content of a file; raise OSError if it cannot be read.
+
+    Without the file objects of Python, which cost three times as much: a job reads fifty small files of the kernel.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        blocks = [os.read(fd, READ_SIZE)]
+        while blocks[-1]:
+            blocks.append(os.read(fd, READ_SIZE))
+        return b"".join(blocks)
+    finally:
+        os.close(fd)
 
 
 def flush_directory(path: str) -> None:
@@ -244,8 +291,7 @@ def remove_file(path: str) -> bool:
 def read_file(path: str) -> "bytes | None":
     """Return the content of a file, None if it does not exist."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return content_of(path)
     except FileNotFoundError:
         return None
 
@@ -305,8 +351,7 @@ def login_variables(directory: str, account: pwd.struct_passwd) -> str:
 
 def boot_id() -> str:
     """Return the number that the kernel has chosen for its life."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
+    return content_of("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 def start_time(pid: int) -> "int | None":
@@ -321,8 +366,7 @@ def start_time(pid: int) -> "int | None":
 def read_process(pid: int, name: str) -> "bytes | None":
     """Return the content of a file in the /proc of a process; None if there is no such process or it is hidden."""
     try:
-        with open("/proc/%d/%s" % (pid, name), "rb") as file:
-            return file.read()
+        return content_of("/proc/%d/%s" % (pid, name))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
@@ -404,9 +448,9 @@ def read_state(files: JobFiles) -> "Data | None":
     return state if isinstance(state, dict) and isinstance(state.get("phase"), str) else None
 
 
-def write_state(files: JobFiles, state: "Data", durable: bool = True) -> None:
-    """Replace the state file; ``durable``: what it says holds after a power cut, too."""
-    write_file(files.state, json.dumps(state).encode("ascii"), 0o600, durable)
+def write_state(files: JobFiles, state: "Data", safety: int = DURABLE) -> None:
+    """Replace the state file; ``safety``: what survives a power cut."""
+    write_file(files.state, json.dumps(state).encode("ascii"), 0o600, safety)
 
 
 def lock_is_held(files: JobFiles) -> bool:

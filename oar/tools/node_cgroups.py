@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     Usage = dict[str, int | None]
 
 OAREXEC, PAYLOAD = "oarexec", "payload"
+CPUSET_FILES = ("/cpuset.cpus", "/cpuset.mems")  #: version 1: what a cpuset needs before it takes a process
 FLAT_CONTROLLERS = ("cpuset", "cpu", "cpuacct")  #: version 1: the job's group is enough
 LEAF_CONTROLLERS = ("freezer", "memory", "devices", "pids")  #: version 1: the job's two leaves
 SESSION_CONTROLLERS = ("freezer", "devices")  #: version 1: those of a session; the others count in the payload
 ENABLED_CONTROLLERS = ("cpuset", "memory", "pids", "io", "cpu")
+LINKS_OF_A_LEAF = 2  #: of a directory without directories in it: its name and its own ``.``
 USAGE = ("cpu_us", "memory_peak", "memory_limit", "oom_kills", "forks_denied")
 KILL_SECONDS = 10.0
-FREEZE_SECONDS = 10.0
+FREEZE_SECONDS = 20.0
 
 
 # -- where the hierarchies are -----------------------------------------------------------------------------------------
@@ -69,8 +71,7 @@ class Mounts:
     @classmethod
     def here(cls) -> "Mounts":
         """Return the mounts that this process sees."""
-        with open("/proc/self/mountinfo") as file:
-            return cls(file.read())
+        return cls(node_base.content_of("/proc/self/mountinfo").decode("utf-8", "surrogateescape"))
 
 
 def choose_manager(choice: "str | None", mounts: Mounts) -> str:
@@ -136,14 +137,20 @@ def make(path: str) -> None:
 
 
 def tree(path: str) -> "list[str]":
-    """Return a group and all below it, parents first."""
-    return [directory for directory, _, _ in os.walk(path)]
+    """Return a group and all below it, parents first; nothing if it is not there."""
+    try:
+        links = os.stat(path).st_nlink
+    except OSError:
+        return []
+    names = [] if links == LINKS_OF_A_LEAF else names_in(path)
+    return [path, *(group for name in names for group in tree(path + "/" + name))]
 
 
 def names_in(path: str) -> "list[str]":
     """Return the names of the groups in a group."""
     try:
-        return sorted(name for name in os.listdir(path) if os.path.isdir(path + "/" + name))
+        with os.scandir(path) as entries:  # the kernel says with the names which of them are directories
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
 
@@ -393,8 +400,7 @@ class GroupsV2(Groups):
         return pids_in(directory)
 
     def remove(self, group: str) -> None:
-        if os.path.isdir(self.tracker(group)):
-            remove_tree(self.tracker(group))
+        remove_tree(self.tracker(group))
 
     def usage(self, leaves: Leaves) -> "Usage":
         directory, payload = self.tracker(leaves.group), self.tracker(leaves.payload)
@@ -431,7 +437,7 @@ class GroupsV1(Groups):
                 parent, directory = directory, directory + "/" + name
                 make(directory)
                 if controller == "cpuset":
-                    inherit_cpuset(parent, directory)
+                    inherit_cpuset(parent, directory, *CPUSET_FILES)
 
     def create(
         self,
@@ -450,7 +456,7 @@ class GroupsV1(Groups):
             self.set_cpus(leaves.group, cpus, mems)
         elif "cpuset" in self.mounts:
             directory = self.directory("cpuset", leaves.group)
-            inherit_cpuset(os.path.dirname(directory), directory)
+            inherit_cpuset(os.path.dirname(directory), directory, *CPUSET_FILES)
         if memory is not None:
             if "memory" not in self.mounts:
                 raise unusable("JRM_MEMORY is set but the memory hierarchy is not mounted")
@@ -472,10 +478,11 @@ class GroupsV1(Groups):
 
     def set_cpus(self, group: str, cpus: "set[int]", mems: "set[int]") -> None:
         directory = self.directory("cpuset", group)
-        inherit_cpuset(os.path.dirname(directory), directory)
-        write(directory + "/cpuset.cpus", cpu_list(cpus))
         if mems:
             write(directory + "/cpuset.mems", cpu_list(mems))
+        else:
+            inherit_cpuset(os.path.dirname(directory), directory, "/cpuset.mems")
+        write(directory + "/cpuset.cpus", cpu_list(cpus))
 
     def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
         self.move_in(leaves, leaves.of(part), pid, LEAF_CONTROLLERS if inherited else self.mounts)
@@ -536,9 +543,7 @@ class GroupsV1(Groups):
 
     def remove(self, group: str) -> None:
         for controller in self.mounts:
-            directory = self.directory(controller, group)
-            if os.path.isdir(directory):
-                remove_tree(directory)
+            remove_tree(self.directory(controller, group))
 
     def usage(self, leaves: Leaves) -> "Usage":
         group = self.directory("cpuacct", leaves.group) if "cpuacct" in self.mounts else "/nonexistent"
@@ -558,9 +563,9 @@ class GroupsV1(Groups):
         return sorted({name for controller in self.mounts for name in names_in(self.mounts[controller] + self.path)})
 
 
-def inherit_cpuset(parent: str, directory: str) -> None:
-    """Give a new cpuset of version 1, which is empty and takes no process, what its parent has."""
-    for name in ("/cpuset.cpus", "/cpuset.mems"):
+def inherit_cpuset(parent: str, directory: str, *files: str) -> None:
+    """Give a new cpuset of version 1, which is empty and takes no process, what its parent has in these files."""
+    for name in files:
         if not read(directory + name).strip():
             write(directory + name, read(parent + name).strip())
 

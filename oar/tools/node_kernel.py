@@ -28,8 +28,7 @@ UTMP_RUNLEVEL = 1  #: the kind of record that notes the runlevel, as the process
 def read(path: str) -> str:
     """Return the text of a file; empty if it cannot be read."""
     try:
-        with open(path) as file:
-            return file.read()
+        return node_base.content_of(path).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
 

@@ -132,7 +132,7 @@ def change(data: "Data", oar: "pwd.struct_passwd", edit: "Callable[[list[str]], 
         try:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
             text = "".join(line + "\n" for line in edited)
-            node_base.write_file(path, node_base.encode(text), 0o600, durable=True)
+            node_base.write_file(path, node_base.encode(text), 0o600, node_base.DURABLE)
         except OSError as error:
             text = "cannot replace %s: %s" % (path, error.strerror)
             raise NodeError(ManagerExit.KEYS_FILE_WRITE, text) from None

@@ -5,8 +5,8 @@ See docs/design/nodes.rst, "State file".
 Action ``probe``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``jobs`` = list of {``job_id``, ``name``
 (of the group), ``user``, ``challenge`` (SHA-256 in hexadecimal digits), ``attempt``, ``fence``}.  One line of JSON per
 job: ``job_id``, ``answer`` (``JobAnswer``), ``boot_id``, ``frozen``, ``processes``, and from the state file
-``attempt``, ``times``, ``code``, ``status``, ``usage``, ``reason``.  With ``fence`` a job that was never started never
-will be by an attempt up to the one given.
+``attempt``, ``times``, ``code``, ``status``, ``usage``, ``reason``; of a job that has ended, ``ago``, the seconds since
+then.  With ``fence`` a job that was never started never will be by an attempt up to the one given.
 
 Action ``ping``: exit 0.
 """
@@ -65,6 +65,8 @@ def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") ->
     confinement = node_cgroups.Confinement(groups, job["name"], job["user"], job["job_id"])
     report["frozen"] = confinement.exists() and confinement.is_frozen()
     report["processes"] = len(confinement.payload()) if confinement.exists() else 0
+    if state is not None and phase == OarexecPhase.ENDED:
+        report["ago"] = max(0, int(time.time()) - state["times"].get(phase, int(time.time())))
     if phase == JobAnswer.RUNNING and confinement.exists():
         report["usage"] = confinement.usage()
     return report

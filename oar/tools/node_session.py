@@ -39,6 +39,7 @@ import signal
 import sys
 import time
 import types
+import warnings  # noqa: F401 - what os.execvpe loads: those who call it may not be able to read the libraries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ STALE_EXIT = 31
 #: request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
 DONE = b"\0done "  #: a worker has carried out its request; the exit code follows
+#: Of nsswitch.conf: where accounts are looked up, and what asks nobody but this machine.
+ACCOUNT_DATABASES, LOCAL_SERVICES = (b"passwd:", b"group:", b"initgroups:"), {b"files", b"compat", b"systemd"}
 BEAT_SECONDS = 10.0  #: the server hears so often that this node lives
 IDLE_WORKERS = 2  #: so many are kept
 REQUESTS_OF_A_WORKER = 500  #: then another takes its place
@@ -105,6 +108,7 @@ class SessionLoop:
         self.strays: "list[int]" = []  #: pids of children whose request is over
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.buffer = b""
+        self.to_send, self.is_urgent = b"", False
         self.poll = select.poll()
         self.owners: "dict[int, Child]" = {}
         self.wake_read, self.wake_write = os.pipe()
@@ -113,12 +117,17 @@ class SessionLoop:
 
     # -- the channel -------------------------------------------------------------------------------------------
 
-    def send(self, message: "Message") -> None:
-        """Write one line to the server; a broken channel ends the session."""
-        data = (json.dumps(message) + "\n").encode("ascii")
+    def send(self, message: "Message", at_once: bool = True) -> None:
+        """Let one line be written to the server, with the others of this turn of the loop, or with the next one."""
+        self.to_send += (json.dumps(message) + "\n").encode("ascii")
+        self.is_urgent |= at_once
+
+    def flush(self) -> None:
+        """Write what is to be sent; a broken channel ends the session."""
+        self.is_urgent = False
         try:
-            while data:
-                data = data[os.write(1, data) :]
+            while self.to_send:
+                self.to_send = self.to_send[os.write(1, self.to_send) :]
         except OSError:
             self.leave()
 
@@ -361,7 +370,7 @@ class SessionLoop:
     def bury(self, pid: int, status: int) -> None:
         """Tell the end of a process whose request was over: what runs a job may have been killed."""
         self.strays.remove(pid)
-        self.send({"left": pid, "exit": exit_code(status)})
+        self.send({"left": pid, "exit": exit_code(status)}, at_once=status != 0)
 
     def close(self, child: Child, code: int) -> None:
         """Forget a request and say how it ended."""
@@ -398,8 +407,13 @@ class SessionLoop:
         self.poll.register(0, select.POLLIN)
         self.poll.register(self.wake_read, select.POLLIN)
         self.send({"hello": 1, "boot_id": boot_id(), "python": "%d.%d.%d" % sys.version_info[:3]})
+        self.flush()
+        load_account_services()
         while True:
-            for fd, _ in self.poll.poll(self.enforce() * 1000 + 1):
+            patience = self.enforce()
+            if self.is_urgent:
+                self.flush()
+            for fd, _ in self.poll.poll(patience * 1000 + 1):
                 if fd == 0:
                     self.receive()
                 elif fd == self.wake_read:
@@ -463,10 +477,7 @@ def serve(programs: "Mapping[str, Program]") -> int:
 
 def close_all_but_standard() -> None:
     """Close all descriptors but 0, 1 and 2."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
 
 
 def execute(message: "Message") -> "NoReturn":
@@ -504,6 +515,24 @@ def become_account(name: str) -> None:
     for variable in ("USER", "LOGNAME"):
         os.environ[variable] = name
     os.environ["HOME"] = account.pw_dir
+
+
+def load_account_services() -> None:
+    """Load what the C library looks accounts up with: else each child would do that again.
+
+    Not where it would ask another machine, which may not answer.
+    """
+    try:
+        with open("/etc/nsswitch.conf", "rb") as file:
+            lines = [line.split(b"#")[0].split() for line in file]
+    except OSError:
+        return
+    services = {word for words in lines if words and words[0] in ACCOUNT_DATABASES for word in words[1:]}
+    if services <= LOCAL_SERVICES:
+        import pwd
+
+        pwd.getpwuid(0)
+        os.getgrouplist("root", 0)
 
 
 def exit_code(status: int) -> int:

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 
+import node_base
 import oarexec_user
 from node_protocol import EndReceipt
 
@@ -23,19 +24,21 @@ LONGEST_PAUSE = 60.0
 def report(data: "Data", code: int, status: str, wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:
     """Tell the server how the job ended until it says that it knows.  ``seconds``: how long it may take to answer.
 
-    A node that goes down does not wait for that, and False is returned: the server reads the state file later.
+    A node that goes down does not wait for that, and False is returned: the server reads the state file later.  A
+    report that is repeated says how long ago the job has ended.
     """
-    line = "OAREXEC_%d_%d_%s_%s\n" % (data["job_id"], code, status, data["challenge"])
+    line, ended = "OAREXEC_%d_%d_%s_%s" % (data["job_id"], code, status, data["challenge"]), time.monotonic()
     # As bytes: a text would be encoded by a codec that is loaded on demand, which oar may not be able to read.
     address = (data["almighty_hostname"].encode("ascii"), data["almighty_port"])
-    pause = 1.0
+    pause, ago = 1.0, ""
     while True:
-        receipt = converse(address, line, seconds)
+        receipt = converse(address, line + ago + "\n", seconds)
         if receipt in (EndReceipt.OK, EndReceipt.GONE):
             return True
+        node_base.flush_directory(data["tmp_directory"])  # what nobody knows yet must survive a power cut
         if not rested(wakeup, CHALLENGE_REFUSED_PAUSE if receipt == EndReceipt.KO else pause * jitter()):
             return False
-        pause = min(LONGEST_PAUSE, pause * 2)
+        pause, ago = min(LONGEST_PAUSE, pause * 2), "_%d" % (time.monotonic() - ended)
 
 
 def rested(wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:

@@ -26,7 +26,7 @@ from node_protocol import FaultKind, OarexecExit
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pwd
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
     from node_base import Data
@@ -122,11 +122,17 @@ def is_going_down() -> bool:
         return node_kernel.is_going_down()
 
 
-def act_as(account: "pwd.struct_passwd") -> None:
-    """Be an account in all that is opened and signalled, and keep the way back to root."""
+def act_as(account: "pwd.struct_passwd", groups: "Sequence[int] | None" = None) -> None:
+    """Be an account in all that is opened and signalled, and keep the way back to root.
+
+    ``groups``: further groups than its first one; None: all that it has, which are looked up.
+    """
     if os.getuid() == 0:
         os.seteuid(0)
-        os.initgroups(account.pw_name, account.pw_gid)
+        if groups is None:
+            os.initgroups(account.pw_name, account.pw_gid)
+        else:
+            os.setgroups(groups)
         os.setegid(account.pw_gid)
         os.seteuid(account.pw_uid)
 
@@ -157,10 +163,14 @@ def become(account: "pwd.struct_passwd") -> None:
 
 def keep_only(*descriptors: int) -> None:
     """Close all descriptors but the standard ones and these."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in descriptors:
-            with contextlib.suppress(OSError):
-                os.close(int(name))
+    kept = sorted({2, *descriptors})
+    for fd, following in zip(kept, [*kept[1:], None]):
+        os.closerange(fd + 1, highest_descriptor() + 1 if following is None else following)
+
+
+def highest_descriptor() -> int:
+    """Return the highest descriptor that is open."""
+    return max(map(int, os.listdir("/proc/self/fd")))
 
 
 def redirect_standard(path: str) -> None:
@@ -305,7 +315,8 @@ class Payload:
         fields = [self.pid, self.data["user"], self.data["job_id"], name, self.data.get("project") or ""]
         argument = ":".join(str(field) for field in [*fields, self.data["walltime_seconds"]])
         limit = self.data.get("pro_epi_timeout", 60)
-        import subprocess
+        with as_root():  # oar may not be able to read the libraries of Python
+            import subprocess
 
         try:
             with as_root():

@@ -9,9 +9,7 @@ See docs/design/nodes.rst, "Programs of the site".
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 
 import node_base
 from node_base import NodeError
@@ -33,6 +31,9 @@ def main(action: str, data: "Data") -> int:
     except NodeError as error:
         node_base.complain("[site_script] " + str(error))
         return error.code
+    import subprocess  # noqa: F401 - now, since oar may not be able to read the libraries of root's Python
+    import tempfile
+
     account = node_base.oar_account()
     if os.geteuid() == 0:
         os.initgroups(account.pw_name, account.pw_gid)
@@ -51,6 +52,8 @@ def main(action: str, data: "Data") -> int:
 
 def call(argv: "Sequence[str]", text: bytes) -> int:
     """Run a program with this standard input; return its exit code as a shell tells it."""
+    import subprocess
+
     try:
         process = subprocess.Popen(argv, stdin=subprocess.PIPE)
     except OSError as error:

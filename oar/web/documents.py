@@ -19,6 +19,9 @@ POLICY = (
 )
 #: The pages of the menu, in their order.
 MENU = ("dashboard", "nodes", "jobs", "gantt", "submit", "usage", "reservations", "queues", "events", "help")
+#: What it has for administrators, too: before the help.
+ADMINISTRATION = "admin"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Visit(NamedTuple):
@@ -47,7 +50,8 @@ class Documents:
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
         modules = self.assets.imported(f"js/pages/{name}.js")  # named in the document, they come at once
-        return template.render(record, t=words, visit=visit, page=name, menu=MENU, static=static, modules=modules)
+        menu = (*MENU[:-1], ADMINISTRATION, MENU[-1]) if visit.administers else MENU
+        return template.render(record, t=words, visit=visit, page=name, menu=menu, static=static, modules=modules)
 
     @cached_property
     def _templates(self) -> Environment:
@@ -58,7 +62,7 @@ class Documents:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        templates.filters |= {"date": _date, "iso": _iso, "duration": _duration}
+        templates.filters |= {"date": _date, "iso": _iso, "duration": _duration, "bytes": _bytes}
         return templates
 
 
@@ -68,6 +72,16 @@ def _date(seconds: int | None) -> str:
 
 def _iso(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+def _bytes(amount: int) -> str:
+    """Return an amount of bytes as ``3.9 GiB``.
+
+    >>> _bytes(4_187_593_113)
+    '3.9 GiB'
+    """
+    power = min(len(_UNITS) - 1, max(0, amount.bit_length() - 1) // 10)
+    return f"{amount / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 
 def _duration(seconds: int | None) -> str:

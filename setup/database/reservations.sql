@@ -233,6 +233,7 @@ LEFT JOIN LATERAL (
     FROM job_usage u WHERE u.job_id = j.job_id
 ) usage ON true
 WHERE j.state IN ('Terminated', 'Error') AND j.start_time > 0
+  AND j.assigned_moldable_job <> 0 -- a reservation job that was deleted before its date has a start, and never ran
   AND NOT EXISTS (SELECT 1 FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0);
 
 CREATE VIEW sge_job AS
@@ -288,15 +289,23 @@ CREATE VIEW view_ar_resource_usage AS
 SELECT ar_number, arru_variable AS variable, arru_value AS value
 FROM sge_ar, sge_ar_resource_usage WHERE ar_id = arru_parent;
 
--- A reservation in which no job ran has a duration of jobs of 0, so that its unused time is seen.
+-- A reservation in which no job ran has a duration of jobs of 0, so that its unused time is seen.  The original joins
+-- view_ar_attribute and view_accounting by the number; of numbers that were given again each reservation has its own jobs.
 CREATE VIEW view_ar_time_usage AS
-SELECT attributes.ar_number,
-       COALESCE(sum(ended.job_duration), '0'::interval)::interval AS job_duration,
-       (attributes.end_time - attributes.start_time)::interval AS ar_duration
-FROM view_ar_attribute attributes
-LEFT JOIN view_accounting ended ON ended.ar_number = attributes.ar_number
-GROUP BY attributes.ar_number, ar_duration
-ORDER BY attributes.ar_number;
+SELECT r.ar_id AS ar_number,
+       COALESCE(sum(to_timestamp(j.stop_time)::timestamp - to_timestamp(j.start_time)::timestamp), '0'::interval)
+           AS job_duration,
+       to_timestamp(v.end_time)::timestamp - to_timestamp(v.start_time)::timestamp AS ar_duration
+FROM reservations r
+JOIN reservation_revisions v ON v.reservation_id = r.reservation_id AND v.revision = r.revision
+LEFT JOIN (
+    reservation_jobs inside
+    JOIN jobs j ON j.job_id = inside.job_id AND j.state IN ('Terminated', 'Error')
+        AND j.submission_time > 86400 AND j.start_time >= j.submission_time
+) ON inside.reservation_id = r.reservation_id
+WHERE r.state NOT IN ('', 'n')
+GROUP BY r.ar_id, r.reservation_id, v.start_time, v.end_time
+ORDER BY r.ar_id;
 
 CREATE VIEW view_ar_jobs AS
 SELECT r.ar_id, r.reservation_id, j.job_id, j.job_user, j.state, j.start_time, j.stop_time

@@ -17,6 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import files
 from .target import SOURCE, InstallError, Target
@@ -24,6 +25,8 @@ from .target import SOURCE, InstallError, Target
 #: Written into an environment when it is complete: which extras it has.
 _COMPLETE = "oar-environment.json"
 _NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
+#: In an environment: its packages, and the client of the command server.
+PACKAGES, CLIENT = "packages", "client.pyc"
 #: What builds the package of the sources: every environment has it, so that a build fetches nothing.
 BUILD = "setuptools>=68"
 
@@ -37,11 +40,12 @@ def prepare(target: Target, extras: Iterable[str] = (), libraries: Path | None =
     """
     all_extras = sorted({*extras, *_extras_here(target)})
     wanted = [*requirements(all_extras), *_of_site(target)]
-    path = f"{target.programs}/environments/{_version()}-{_digest(target, wanted)}"
+    path = f"{target.programs}/environments/{version()}-{_digest(target, wanted)}"
     place = target.under(path)
     if not (place / _COMPLETE).exists():
         shutil.rmtree(place, ignore_errors=True)
         _fill(target, place, wanted, libraries)
+        give_names(place)
         files.write(place / _COMPLETE, json.dumps({"extras": all_extras}), 0o644)
     return path
 
@@ -105,10 +109,17 @@ def forget(target: Target, before: set[str]) -> None:
         files.link(top / "venv", newest)
 
 
-def packages(target: Target, environment: str) -> str:
-    """The directory of an environment in which its packages are."""
-    (found,) = target.under(environment).glob("lib/python*/site-packages")
-    return f"{environment}/{found.relative_to(target.under(environment))}"
+def give_names(place: Path) -> None:
+    """Give what the programs name in an environment paths that are the same for every Python.
+
+    The client of the command server is run as bytecode: that spares it the compiler.
+    """
+    (packages,) = place.glob("lib/python*/site-packages")
+    files.link(place / PACKAGES, str(packages.relative_to(place)))
+    client = packages / "oar" / "cli" / "warm" / "client.py"
+    if client.exists():
+        compiler = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
+        _call([str(place / "bin" / "python"), "-I", "-c", compiler, str(client), str(place / CLIENT)])
 
 
 def _extras_here(target: Target) -> set[str]:
@@ -126,9 +137,19 @@ def _of_site(target: Target) -> list[str]:
     return [line.partition("#")[0].strip() for line in lines if line.partition("#")[0].strip()]
 
 
-def _version() -> str:
-    project = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project["version"])
+def version() -> str:
+    return str(_project()["version"])
+
+
+def maintainer() -> str:
+    """The first maintainer of the sources, ``NAME <ADDRESS>``."""
+    first = _project()["maintainers"][0]
+    return f"{first['name']} <{first['email']}>"
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((SOURCE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
 
 
 def _digest(target: Target, wanted: Sequence[str]) -> str:

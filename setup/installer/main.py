@@ -21,6 +21,7 @@ stays until the next, so that what is running goes on. Everything obeys --destdi
 """
 _HELP = {
     "destdir": "put before all paths, to make a package",
+    "prefix": "where all paths begin that have no option of their own",
     "wheels": "install the libraries from this directory, and fetch nothing",
 }
 

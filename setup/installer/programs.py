@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import environments, tables
 from .files import link, shipped, write
@@ -14,7 +15,7 @@ from .target import SOURCE, InstallError, Target
 #: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/caller_environment.py).
 _OF_CALLER = """\
 OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
-[ ! -r "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
+[ ! -e "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps
 for word do case $word in --en* | --s* | -S* | -[!-]*S*) asks=perhaps ;; esac; done
 [ ! "$asks" ] || OAR_SUBMIT_ENV=$(env -0 | head -c 96001 | base64 -w 0)
 export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
@@ -22,7 +23,7 @@ export OAR_SUBMIT_ENV OAR_SUBMIT_DEFAULTS
 #: The same for qrsub: the options with which his requests begin.
 _OF_REQUESTER = """\
 OAR_SUBMIT_DEFAULTS=
-for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -r "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
+for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -e "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
 export OAR_SUBMIT_DEFAULTS
 """
 #: What such commands hand over.
@@ -84,27 +85,18 @@ class Programs:
         """The program of the REST API."""
         self._all(tables.API_PROGRAMS, self._program)
 
-    def completion(self) -> None:
-        """What shells need to complete the commands of users."""
+    def completion(self, python: Path) -> None:
+        """What shells need to complete the commands of users.  ``python``: one that has the package."""
         share = f"{self.target.prefix}/share"
         for shell, place in (
             ("bash", f"{share}/bash-completion/completions/oarsub"),
-            ("zsh", f"{share}/zsh/site-functions/_oar"),
+            ("zsh", f"{self.target.zsh}/_oar"),
             ("fish", f"{share}/fish/vendor_completions.d/oarsub.fish"),
         ):
-            write(self.target.under(place), self._completion_of(shell), 0o644)
+            write(self.target.under(place), _completion_of(shell, python), 0o644)
         for name in [each for each in tables.USER_COMMANDS if each not in ("oarsub", "oarnotify")]:
             link(self.target.under(f"{share}/bash-completion/completions/{name}"), "oarsub")
             link(self.target.under(f"{share}/fish/vendor_completions.d/{name}.fish"), "oarsub.fish")
-
-    def _completion_of(self, shell: str) -> str:
-        program = "from oar.cli.oarsub import main; main()"
-        python = self.target.under(f"{self.environment}/bin/python")
-        words = [str(python), "-I", "-c", program, "--completion", shell]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise InstallError(f"completion for {shell}: {done.stderr.strip()}")
-        return done.stdout
 
     def _all(self, names: Iterable[str], make: Callable[[str], None]) -> list[str]:
         there = [name for name in names if tables.is_there(tables.module_of(name))]
@@ -136,7 +128,7 @@ class Programs:
             "import sys",
             "",
             f'os.environ["OARDIR"] = "{self.target.programs}"',
-            f'sys.path.append("{environments.packages(self.target, self.environment)}")',
+            f'sys.path.append("{self.environment}/{environments.PACKAGES}")',
             "",
             "from oar.cli.common.start_up import run",
             "",
@@ -157,12 +149,8 @@ class Programs:
         write(self.target.under(wrapper), "".join(parts), 0o755)
 
     def _client(self) -> str:
-        """The command by which the command server is asked; the bytecode of its program spares it the compiler."""
-        packages = environments.packages(self.target, self.environment)
-        directory = self.target.under(f"{packages}/oar/cli/warm/x").parent
-        program = next(directory.glob("__pycache__/client.cpython-*[0-9].pyc"), directory / "client.py")
-        path = f"{packages}/oar/cli/warm/{program.relative_to(directory)}"
-        return f"{self.environment}/bin/python -IS {path}"
+        """The command by which the command server is asked."""
+        return f"{self.environment}/bin/python -IS {self.environment}/{environments.CLIENT}"
 
     def _admin_wrapper(self, name: str) -> None:
         program, user = f"{self.target.programs}/{name}", self.target.user
@@ -180,6 +168,15 @@ def tools(target: Target) -> None:
         if (SOURCE / "oar" / "tools" / name).is_file():
             text = f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n'
             write(target.under(f"{target.bin}/{name}"), text, 0o755)
+
+
+def _completion_of(shell: str, python: Path) -> str:
+    program = "from oar.cli.oarsub import main; main()"
+    words = [str(python), "-I", "-c", program, "--completion", shell]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise InstallError(f"completion for {shell}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _version() -> str:

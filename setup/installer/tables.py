@@ -42,7 +42,7 @@ ADMIN_COMMANDS = (
 )
 
 #: Those of them that show users something; what they may change is for administrators only.
-READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue")
+READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue", "oaradmissionrules")
 
 #: Commands of administrators that need to be root for a part of their work.
 ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
@@ -77,6 +77,7 @@ NODE_TOOLS = (
     "oarcp",
     "oarprint",
     "oarrun",
+    "oar-launch",
     "oarnodecheckrun",
     "oarnodecheckquery",
     "oarnodechecklist",
@@ -84,7 +85,7 @@ NODE_TOOLS = (
     "detect_new_resources.sh",
 )
 #: Those of them that users call.
-USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun")
+USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun", "oar-launch")
 
 #: The server that answers users' commands on a login node, and its socket.
 COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"

@@ -24,6 +24,8 @@ class Target:
     mandir: str = ""
     docdir: str = ""
     oardir: str = ""
+    unitdir: str = "/lib/systemd/system"
+    zshdir: str = ""
     confdir: str = "/etc/oar"
     homedir: str = "/var/lib/oar"
     user: str = "oar"
@@ -44,6 +46,16 @@ class Target:
     def sbin(self) -> str:
         """SBINDIR."""
         return self.sbindir or f"{self.prefix}/sbin"
+
+    @property
+    def man(self) -> str:
+        """MANDIR."""
+        return self.mandir or f"{self.prefix}/share/man"
+
+    @property
+    def zsh(self) -> str:
+        """Where zsh looks for completions."""
+        return self.zshdir or f"{self.prefix}/share/zsh/site-functions"
 
     def under(self, path: str) -> Path:
         """The place of a path in this installation, its directory made."""

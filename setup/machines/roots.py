@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from room import cache
@@ -28,17 +29,28 @@ def root(suite: str) -> Path:
 
     def make(place: Path) -> None:
         print(f"Making the files of a machine with Debian {suite} ...", flush=True)
-        _bootstrap(suite, place)
+        mask = " && ".join(f"ln -sf /dev/null etc/systemd/system/{unit}" for unit in MASKED)
+        bootstrap(suite, _PACKAGES, place, mask)
 
     return cache.kept(f"debian-{suite}-{digest}", make)
 
 
-def _bootstrap(suite: str, place: Path) -> None:
-    mirror = os.environ.get("OAR_DEBIAN_MIRROR", "http://deb.debian.org/debian")
-    words = ["mmdebstrap", "--quiet", "--variant=apt", f"--include={','.join(_PACKAGES)}"]
+def unpack(suite: str, package: str, place: Path) -> None:
+    """Make a tree with the files of one package of a release of Debian, below ``unpacked``.  Raises MachineError."""
+    fetch = f"APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get download {package} && dpkg-deb -x {package}_*.deb unpacked"
+    _mmdebstrap(["--variant=custom", f"--customize-hook=cd $1 && {fetch}"], suite, place)
+
+
+def bootstrap(suite: str, packages: Sequence[str], place: Path, script: str) -> None:
+    """Make a tree with a release of Debian and packages; a script for the shell changes it.  Raises MachineError."""
+    words = ["--variant=apt", f"--include={','.join(packages)}"]
     words += ["--dpkgopt=force-unsafe-io", "--aptopt=Acquire::Languages none"]
-    mask = " && ".join(f"ln -sf /dev/null etc/systemd/system/{unit}" for unit in MASKED)
-    words += [f"--customize-hook=cd $1 && {mask}", suite, str(place), mirror]
+    _mmdebstrap([*words, f"--customize-hook=cd $1 && {script}"], suite, place)
+
+
+def _mmdebstrap(options: Sequence[str], suite: str, place: Path) -> None:
+    mirror = os.environ.get("OAR_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+    words = ["mmdebstrap", "--quiet", *options, suite, str(place), mirror]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment, umask=0o022

@@ -104,7 +104,7 @@ class Site:
         cgroups.sweep()
         self.directory = Path(tempfile.mkdtemp(prefix="oar-site-", dir="/var/tmp"))
         self.directory.chmod(0o755)
-        self._group = f"{cgroups.PREFIX}site-{os.getpid()}"
+        self._group = f"{cgroups.PREFIX}{self.directory.name}-{os.getpid()}"
         cgroups.create_room(self._group)
         self._keeper = self._start_keeper()
         self.machines = {name: Machine(self, name) for name in machines}

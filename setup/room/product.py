@@ -25,6 +25,7 @@ _SOURCES = (
     "setup/systemd",
     "setup/pam.d",
     "setup/installer",
+    "setup/logrotate.d",
     "setup/manpages.py",
     "docs/commands.rst",
     "docs/configuration.rst",

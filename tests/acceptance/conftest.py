@@ -13,13 +13,13 @@ import pytest
 
 from tests.acceptance.faults import Scene, stops_in
 from tests.acceptance.harness import Cluster, wait_until
+from tests.acceptance.mailbox import MAIL_PORT, Post, mail_server
 from tests.acceptance.sharing import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_xdist_make_scheduler"]
 
 _FAILED = pytest.StashKey[bool]()
 
-MAIL_PORT = 2525
 #: Short times: a test that breaks something does not wait for minutes.
 SETTINGS = (
     "OAR_SSH_CONNECTION_TIMEOUT=8",
@@ -105,6 +105,13 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
     """Jobs that can be held at each step of their lives."""
     with stops_in(cluster) as stops:
         yield Scene(cluster, stops)
+
+
+@pytest.fixture
+def post(cluster: Cluster) -> Iterator[Post]:
+    """The mails that the server sends."""
+    with mail_server(cluster) as post:
+        yield post
 
 
 def assert_nothing_crashed(cluster: Cluster) -> None:

@@ -78,6 +78,7 @@ SERVER_PROCESSES: Mapping[str, str] = {
     "leon": "oar.modules.leon",
     "sarko": "oar.modules.sarko",
     "finaud": "oar.modules.finaud",
+    "greta": "oar.modules.greta",
 }
 
 

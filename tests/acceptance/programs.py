@@ -16,22 +16,23 @@ from tests.acceptance.harness import Cluster, Person, Result, checked
 from tests.documents import SOURCE, named_blocks
 
 REQUIREMENTS = Path(__file__).parent / "programs.txt"
+ENGINES = Path(__file__).parent / "engines.txt"
 _PYTHON = "/usr/bin/python3"
 _COMPLETE = "complete"
 
 
-def environment() -> Path:
-    """The virtual environment with the programs; it is made once per set of requirements.
+def environment(requirements: Path = REQUIREMENTS) -> Path:
+    """The virtual environment with the programs of a list; it is made once per set of requirements.
 
     Raises InstallError.
     """
     version = subprocess.run([_PYTHON, "--version"], capture_output=True, text=True, check=True).stdout
-    digest = hashlib.sha256(f"{version} {REQUIREMENTS.read_text()}".encode()).hexdigest()[:16]
-    place = layout.cache_root() / f"programs-{digest}"
-    with cache.lock("programs"):  # made where it stays: its programs name their interpreter
+    digest = hashlib.sha256(f"{version} {requirements.read_text()}".encode()).hexdigest()[:16]
+    place = layout.cache_root() / f"{requirements.stem}-{digest}"
+    with cache.lock(requirements.stem):  # made where it stays: its programs name their interpreter
         if not (place / _COMPLETE).exists():
             shutil.rmtree(place, ignore_errors=True)
-            environments.make(_PYTHON, place, ["--no-deps", "--requirement", str(REQUIREMENTS)])
+            environments.make(_PYTHON, place, ["--no-deps", "--requirement", str(requirements)])
             (place / _COMPLETE).touch()
     return place
 

@@ -12,36 +12,13 @@ import pytest
 
 from tests.acceptance.faults import assert_sound, processes_of
 from tests.acceptance.harness import Cluster, Person, wait_until
-
-#: All cores of the room.
-EVERYTHING = "-l /network_address=4"
+from tests.acceptance.reservations import EVERYTHING, may_reserve, proposal, row, shown_state
 
 
 @pytest.fixture
 def alice(cluster: Cluster) -> Person:
     """She may reserve."""
-    cluster.as_user("oar").run("oaruserset -a alice arusers")
-    person = cluster.as_user("alice")
-    person.run("rm -rf ~/* ~/.oar_ar_request")
-    return person
-
-
-def row(cluster: Cluster, number: int, columns: str) -> list[str]:
-    """Columns of a reservation, from the database."""
-    return cluster.sql(f"SELECT {columns} FROM reservations WHERE ar_id = {number} ORDER BY reservation_id DESC")[0]
-
-
-def shown_state(person: Person, number: int) -> str:
-    """The state of a live reservation as qrstat lists it."""
-    lines = [line.split() for line in person.run("qrstat").splitlines()[2:]]
-    return next((words[2] for words in lines if words[0] == str(number)), "gone")
-
-
-def proposal(text: str) -> str:
-    """The date that a refusal proposes, as -a reads it."""
-    found = re.search(r"\(-a ([0-9.]+)\)", text)
-    assert found, text
-    return found[1]
+    return may_reserve(cluster, "alice")
 
 
 def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice: Person) -> None:

@@ -2,71 +2,18 @@
 
 from __future__ import annotations
 
-import email
-import email.policy
-import json
 import re
-import subprocess
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from email.message import EmailMessage
-from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import MAIL_PORT
-from tests.acceptance.harness import PATIENCE, TOOL, Cluster, Person, wait_until
+from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.mailbox import Post
 
-SMTP = Path(__file__).resolve().parent.parent / "smtp.py"
 #: Writes down who it is, where, and what it was told.
 TELL = """#!/bin/sh
 { id -un; hostname; for word; do printf '<%s>' "$word"; done; echo; } | tr '\\n' ' ' >>~/told; echo >>~/told
 """
 ONE = "-l /resource_id=1,walltime=0:10"
-
-
-@dataclass
-class Post:
-    """The mails that came so far."""
-
-    mails: list[EmailMessage] = field(default_factory=list)
-
-    def to(self, recipient: str) -> list[tuple[str, str]]:
-        """Subject and text of each mail to somebody."""
-        mine = [mail for mail in self.mails if mail["To"] == recipient]
-        return [(mail["Subject"], str(mail.get_payload()).strip()) for mail in mine]
-
-    def tags(self, recipient: str) -> list[str]:
-        """What the mails to somebody were about."""
-        return [subject.partition("[")[2].partition("]")[0] for subject, _ in self.to(recipient)]
-
-
-@pytest.fixture
-def post(cluster: Cluster) -> Iterator[Post]:
-    """A mail server on the server of the room."""
-    post = Post()
-    with SMTP.open() as program:
-        server = subprocess.Popen(
-            [str(TOOL), "--room", cluster.room, "run", "carol", "python3", "-", str(MAIL_PORT)],
-            stdin=program,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    assert server.stdout is not None
-    assert server.stdout.readline() == "listening\n"
-
-    def read(lines: Iterator[str]) -> None:
-        for line in lines:
-            post.mails.append(email.message_from_string(json.loads(line)["text"], policy=email.policy.default))
-
-    reader = threading.Thread(target=read, args=(iter(server.stdout),))
-    reader.start()
-    yield post
-    cluster.as_user("carol").run("kill $(pgrep -u carol -f '^python3 - ')")
-    server.wait(PATIENCE)
-    reader.join(PATIENCE)
-    server.stdout.close()
 
 
 @pytest.fixture

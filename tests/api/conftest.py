@@ -1,21 +1,80 @@
-"""A service of the API, started as its program starts it but for the process."""
+"""A service of the API, started as its program starts it but for the process.
+
+Every answer that a client of these fixtures gets is what the OpenAPI document says of it.
+"""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import httpx
+import jsonschema_rs
+import psycopg2.extensions
 import pytest
 
+from oar.api.application import application
 from oar.api.server import listening_sockets, server_of
 from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.statements import PreparingConnection
 from oar.lib.facts.records import User
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
+
+Validate = Callable[[object], None]
+
+
+@cache
+def _described() -> list[tuple[str, re.Pattern[str], dict[str, Validate]]]:
+    """Return each operation of the document: method, path, what checks its answers by status; fixed paths first."""
+    document = application(Service(Runtime(Config(), Database(DatabaseSettings())))).openapi()
+    components = _closed(document["components"])
+    found = []
+    for path, operations in sorted(document["paths"].items(), key=lambda each: each[0].count("{")):
+        pattern = re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path))
+        for method, operation in operations.items():
+            checks: dict[str, Validate] = {}
+            for status, answer in operation["responses"].items():
+                schema = answer.get("content", {}).get("application/json", {}).get("schema")
+                if schema is not None:
+                    whole = {**_closed(schema), "components": components}
+                    checks[status] = jsonschema_rs.validator_for(whole).validate
+            found.append((method.upper(), pattern, checks))
+    return found
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema that takes no key which it does not name."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    is_record = schema.get("type") == "object" and "properties" in schema and "status" not in schema["properties"]
+    return {**closed, "additionalProperties": False} if is_record else closed
+
+
+def check_described(answer: httpx.Response) -> None:
+    """Check that an answer is one that the document describes."""
+    request, kind = answer.request, answer.headers.get("content-type", "")
+    if kind != "application/json" or not request.url.path.startswith("/v1/"):
+        return
+    for method, pattern, checks in _described():
+        if method == request.method and pattern.fullmatch(request.url.path):
+            answer.read()
+            assert str(answer.status_code) in checks, f"{method} {request.url.path}: {answer.status_code}"
+            checks[str(answer.status_code)](answer.json())
+            return
+
+
+HOOKS = {"response": [check_described]}
 
 
 class Api:
@@ -60,14 +119,15 @@ def api(database: Database, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def anonymous(api: Api) -> Iterator[httpx.Client]:
     """A client that comes over the network, without a name."""
-    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60, event_hooks=HOOKS) as client:
         yield client
 
 
 @pytest.fixture
 def local(api: Api) -> Iterator[httpx.Client]:
     """A client that comes by the local socket."""
-    with httpx.Client(transport=httpx.HTTPTransport(uds=api.socket), base_url="http://oar", timeout=60) as client:
+    transport = httpx.HTTPTransport(uds=api.socket)
+    with httpx.Client(transport=transport, base_url="http://oar", timeout=60, event_hooks=HOOKS) as client:
         yield client
 
 
@@ -80,7 +140,8 @@ def known(api: Api) -> Iterator[Callable[[str], httpx.Client]]:
         with api.runtime.database.begin() as tx:
             _, token = tokens.create(tx, User(user, 0, administers=True), scope=scope)
         headers = {"Authorization": f"Bearer {token}"}
-        clients.append(httpx.Client(base_url=f"http://127.0.0.1:{api.port}", headers=headers, timeout=60))
+        address = f"http://127.0.0.1:{api.port}"
+        clients.append(httpx.Client(base_url=address, headers=headers, timeout=60, event_hooks=HOOKS))
         return clients[-1]
 
     yield client
@@ -98,3 +159,29 @@ def nobody(known: Callable[[str], httpx.Client]) -> httpx.Client:
 def daemon(known: Callable[[str], httpx.Client]) -> httpx.Client:
     """A client of somebody else."""
     return known("daemon")
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch, anonymous: httpx.Client) -> Callable[[str], list[str]]:
+    """Asks for an address; returns what the service sent to PostgreSQL meanwhile."""
+    statements: list[str] = []
+
+    class Cursor(psycopg2.extensions.cursor):
+        def execute(self, query: Any, *parameters: Any) -> None:
+            is_of_connection = str(query).startswith(("PREPARE ", "SET "))  # once for each, whichever is idle
+            if threading.current_thread().name != "feed" and not is_of_connection:
+                statements.append(str(query))
+            super().execute(query, *parameters)
+
+    plain = PreparingConnection.cursor
+    monkeypatch.setattr(
+        PreparingConnection, "cursor", lambda self, *_, **options: plain(self, cursor_factory=Cursor, **options)
+    )
+
+    def ask(address: str, client: httpx.Client = anonymous) -> list[str]:
+        for _ in range(2):  # the first request with a token notes that it is used
+            statements.clear()
+            assert client.get(address).status_code == 200
+        return list(statements)
+
+    return ask

@@ -5,17 +5,20 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.asked_jobs import AskedJobs
 from oar.api.estimation import EstimateJobs
-from oar.api.submission import AskedJobs
+from oar.api.job_request import JobRequest
 from oar.api.tasks import Desk
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.submission.job_form import JobForm
 from tests.api.conftest import Api
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 
 def _mine(database: Database, state: JobState = JobState.WAITING, **columns: Any) -> int:
@@ -128,3 +131,48 @@ def test_alternatives_for_which_no_time_is_left_are_told_so(database: Database) 
     desk.config = Config(estimate_timeout=-1)
     outcome = EstimateJobs(User("nobody", 65534), [AskedJobs(JobForm(), "true")]).run(desk)
     assert outcome.record["items"][0]["problem"]["type"] == "too-late"
+
+
+def test_the_jobs_of_an_array_that_wait_are_altered(
+    nobody: httpx.Client, daemon: httpx.Client, database: Database
+) -> None:
+    add_resources(database)
+    ids = nobody.post("/v1/jobs", json={"command": "true", "array": 3, "name": "old"}).json()["ids"]
+    with database.begin() as tx:
+        lifecycle.move_all(tx, ids[:1], JobState.ERROR, because=for_no_reason(ids[0]))
+    assert daemon.patch(f"/v1/arrays/{ids[0]}", json={"name": "mine"}).json()["items"][0]["problem"]["status"] == 403
+    answer = nobody.patch(f"/v1/arrays/{ids[0]}", json={"name": "new"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["items"] == [{"id": job_id, "done": "altered"} for job_id in ids[1:]]
+    with database.snapshot() as tx:
+        assert [job.name for job in tx.jobs.of_arrays([ids[0]])] == ["old", "new", "new"]
+    assert nobody.patch("/v1/arrays/999999", json={"name": "new"}).status_code == 404
+
+
+def test_alternatives_stand_in_one_situation_but_not_beside_one_another(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_resources(database)
+    asked: list[dict[str, Any]] = [
+        {"command": "x", "resources": f"resource_id={number}", "walltime": 60} for number in (4, 2, 3, 9)
+    ]
+    asked[1]["array"] = 2
+    desk = Desk(database.settings)
+    readings: list[object] = []
+    read = SnapshotReader.read
+
+    def counted(self: SnapshotReader, *given: Any) -> Any:
+        readings.append(self)
+        return read(self, *given)
+
+    monkeypatch.setattr(SnapshotReader, "read", counted)
+    alternatives = [JobRequest.model_validate(each).asked for each in asked]
+    user = User("nobody", 65534)
+    together = EstimateJobs(user, alternatives).run(desk).record["items"]
+    assert len(readings) == 1
+    alone = [EstimateJobs(user, [each]).run(desk).record["items"][0] for each in alternatives]
+    now = together[0]["start"]
+    assert [each.get("start", "refused") for each in together] == [now, now, now, "refused"]
+    assert [len(each.get("jobs", ())) for each in together] == [0, 2, 0, 0]
+    for one, other in zip(together, alone, strict=True):
+        assert (one.get("resources"), one.get("feasible")) == (other.get("resources"), other.get("feasible"))

@@ -50,12 +50,22 @@ def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    answers = document["paths"]["/v1/jobs"]["get"]["responses"]
+    limits = {f"RateLimit-{name}" for name in ("Limit", "Remaining", "Reset")}
+    assert limits == set(answers["200"]["headers"])
+    assert limits | {"Retry-After"} == set(answers["429"]["headers"])
+    assert limits < set(document["components"]["headers"])
+    assert not document["paths"]["/health/live"]["get"]["responses"]["200"].get("headers")
+
+
 @pytest.mark.parametrize("who", ["anonymous", "user", "administrator"])
 def test_the_service_does_what_the_document_says(
     api: Api, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     monkeypatch.setattr(waiting, "LONGEST_WAIT", 0)
-    api.runtime.config = Config(api_rate_read=0, api_rate_change=0)
+    api.runtime.config = Config(api_rate_read=0, api_rate_change=0, api_rate_estimate=0)
     resources = add_resources(database)
     add_job(database, JobState.RUNNING, on=resources[:1])
     add_job(database, user="nobody")

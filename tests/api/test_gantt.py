@@ -9,15 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
 from oar.lib.views.gantt_chunks import DAY
 from tests.builders import add_job, add_resources
 
+#: What of the present is drawn.
+LIVE_PARTS = (*OF_JOBS, "suspended", "states", "reservations")
 DAY_BEFORE = 20_000  # 2024-10-04
 JOB_COLUMNS = (
-    *("id", "begin", "length", "walltime", "submitted", "user", "project", "queue", "name", "types", "state", "kind"),
+    *("id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind"),
     "ranges",
 )
 
@@ -25,7 +29,7 @@ JOB_COLUMNS = (
 def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
     """Read a chunk as a page does: from what docs/api.rst says."""
     magic, layout, zero, jobs, ranges, states, pauses, length = struct.unpack_from("<4s7I", data)
-    assert (magic, layout, length % 4) == (b"OARG", 1, 0)
+    assert (magic, layout) == (b"OARG", 2)
     words = json.loads(data[32 : 32 + length])
     at = 32 + length
 
@@ -33,7 +37,8 @@ def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
         nonlocal at
         found = []
         for _ in names:
-            found.append(struct.unpack_from(f"<{number}I", data, at))
+            parts = [data[at + part * number : at + (part + 1) * number] for part in range(4)]
+            found.append([int.from_bytes(each, "little") for each in zip(*parts, strict=True)])
             at += 4 * number
         return [dict(zip(names, row, strict=True)) for row in zip(*found, strict=True)]
 
@@ -44,7 +49,9 @@ def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
         "pauses": columns(["job", "begin", "end"], pauses),
     }
     assert at == len(data)
+    before = 0
     for job in tables["jobs"]:
+        before = job["id"] = int(job["id"]) + before
         job["begin"] = int(job["begin"]) + zero
         for name in ("user", "project", "queue", "name", "state", "kind"):
             job[name] = words[f"{name}s"][job[name]]
@@ -149,3 +156,43 @@ def test_rows_are_in_the_order_in_which_people_count(anonymous: httpx.Client, da
 )
 def test_what_cannot_be_drawn_is_told(anonymous: httpx.Client, path: str, status: int) -> None:
     assert anonymous.get(path).status_code == status
+
+
+def _together(former: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Return what a client knows that adds what has changed to what it knew."""
+    if told["since"] is None:
+        return told
+    fresh = {job["id"] for name in OF_JOBS for job in told[name]} | set(told["gone"])
+    jobs = {name: [job for job in former[name] if job["id"] not in fresh] + told[name] for name in OF_JOBS}
+    others = {name: former[name] if value is None else value for name, value in told.items() if name not in OF_JOBS}
+    return others | {name: sorted(each, key=lambda job: job["id"]) for name, each in jobs.items()}
+
+
+def test_only_what_has_changed_is_told_to_who_knows_the_rest(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    first, second = (add_job(database, JobState.RUNNING, on=[each]) for each in resources[:2])
+    known = anonymous.get("/v1/gantt/live").json()
+    assert (known["since"], known["gone"]) == (None, [])
+    nothing = anonymous.get("/v1/gantt/live", params={"since": known["cursor"]}).json()
+    assert (nothing["cursor"], nothing["running"], nothing["gone"]) == (known["cursor"], [], [])
+    assert nothing["states"] is None
+    third = add_job(database, JobState.RUNNING, on=resources[2:3])
+    with database.begin() as tx:
+        lifecycle.move(tx, first, JobState.FINISHING)
+        lifecycle.move(tx, first, JobState.TERMINATED)
+        nodes.suspect(tx, ["node-2"], finaud=False)
+    told = anonymous.get("/v1/gantt/live", params={"since": known["cursor"]}).json()
+    assert ([job["id"] for job in told["running"]], told["gone"]) == ([third], [first])
+    assert (told["suspended"], [each["state"] for each in told["states"]]) == (None, ["Suspected"])
+    whole = anonymous.get("/v1/gantt/live", params={"since": "unknown"}).json()
+    assert {job["id"] for job in whole["running"]} == {second, third}
+    together = _together(known, told)
+    assert {name: together[name] for name in LIVE_PARTS} == {name: whole[name] for name in LIVE_PARTS}
+
+
+def test_a_moment_that_is_long_ago_is_forgotten() -> None:
+    moments = Moments()
+    record: dict[str, Any] = {"running": [], "planned": [], "states": []}
+    cursors = [moments.answer({**record, "states": [n]}, None)["cursor"] for n in range(MOST_MOMENTS + 1)]
+    assert moments.answer(record, cursors[0])["since"] is None
+    assert moments.answer(record, cursors[-1])["since"] == cursors[-1]

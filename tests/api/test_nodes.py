@@ -77,3 +77,38 @@ def test_queues_tell_how_many_jobs_they_hold(anonymous: httpx.Client, database: 
 def test_what_is_wrong_is_told(anonymous: httpx.Client, path: str, status: int, word: str) -> None:
     answer = anonymous.get(path)
     assert (answer.status_code, answer.json()["type"]) == (status, word)
+
+
+def test_a_node_tells_what_it_was(anonymous: httpx.Client, database: Database) -> None:
+    first, second, *_ = add_resources(database)
+    rows = [(first, "Alive", 1000, 3000), (first, "Suspected", 3000, 0), (second, "Alive", 1000, 0)]
+    with database.begin() as tx:
+        tx.execute("DELETE FROM resource_logs")
+        for row in rows:
+            tx.execute(
+                "INSERT INTO resource_logs (attribute, resource_id, value, date_start, date_stop)"
+                " VALUES ('state', %s, %s, %s, %s)",
+                row,
+            )
+    told = anonymous.get("/v1/nodes/node-1/history", params={"from": 2000, "to": 5000}).json()
+    states = [each for each in told["items"] if each["attribute"] == "state"]
+    assert states == [
+        {"attribute": "state", "value": "Alive", "from": 1000, "to": None, "resources": [second]},
+        {"attribute": "state", "value": "Alive", "from": 1000, "to": 3000, "resources": [first]},
+        {"attribute": "state", "value": "Suspected", "from": 3000, "to": None, "resources": [first]},
+    ]
+    assert told["seconds"] == {"Alive": 4000, "Suspected": 2000}
+    assert anonymous.get("/v1/nodes/node-9/history").status_code == 404
+    assert anonymous.get("/v1/nodes/node-1/history", params={"from": 5000, "to": 5000}).status_code == 400
+
+
+def test_a_node_tells_the_last_thirty_days_if_nothing_else_is_asked(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    add_resources(database)
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-1"], finaud=False)
+    told = anonymous.get("/v1/nodes/node-1/history").json()
+    assert told["to"] - told["from"] == 30 * 86400
+    assert "Suspected" in {each["value"] for each in told["items"]}
+    assert [each["value"] for each in anonymous.get("/v1/nodes/node-2/history").json()["items"]] == ["Alive"]

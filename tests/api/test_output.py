@@ -1,19 +1,27 @@
 """The output of jobs is read with the rights of their owner, and of nobody else."""
 
+import json
 import os
 import pwd
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from oar.api import output_stream
+from oar.api.limits import UnderWay
+from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState, JobType
+from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
-from tests.builders import add_job
+from tests.builders import add_job, for_no_reason
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 NOBODY = pwd.getpwnam("nobody")
@@ -123,3 +131,142 @@ def test_an_interactive_job_and_a_site_without_output_have_none(
     assert nobody.get(f"/v1/jobs/{interactive}/output").status_code == 404
     api.runtime.config = Config(api_output=False)
     assert nobody.get(f"/v1/jobs/{_job(database, home)}/output").status_code == 404
+
+
+# -- following ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _followed(client: httpx.Client, job: int, **headers: str) -> Iterator[Iterator[tuple[str, dict[str, Any], str]]]:
+    """Give the messages of the stream of a job's output: name, data, id."""
+    with client.stream(
+        "GET", f"/v1/jobs/{job}/output/stdout", headers={"Accept": "text/event-stream", **headers}
+    ) as answer:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        yield _messages(answer.iter_lines())
+
+
+def _messages(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line and name:
+            fields[name] = value
+        elif not line and "event" in fields:
+            yield fields["event"], json.loads(fields["data"]), fields.get("id", "")
+            fields = {}
+
+
+def _append(home: Path, job: int, data: bytes) -> None:
+    with (home / f"{job}.out").open("ab") as file:
+        file.write(data)
+
+
+def _text(messages: Iterator[tuple[str, dict[str, Any], str]], wanted: str) -> str:
+    """Read messages until their text is as wanted, or something else comes; return the last id."""
+    text, last = "", ""
+    while text != wanted:
+        name, data, last = next(messages)
+        assert name == "data"
+        text += data["text"]
+        assert wanted.startswith(text)
+    return last
+
+
+@needs_root
+def test_output_is_followed_as_it_is_written(nobody: httpx.Client, database: Database, home: Path) -> None:
+    job = _job(database, home)
+    _write(home, job, b"one\n")
+    with _followed(nobody, job) as messages:
+        assert _text(messages, "one\n") == "4"
+        _append(home, job, "zwö".encode()[:-1])  # half a character is not told
+        assert _text(messages, "zw") == "6"
+        _append(home, job, "zwö".encode()[-1:] + b"\n")
+        assert _text(messages, "ö\n") == "9"
+    with _followed(nobody, job, **{"Last-Event-ID": "6"}) as messages:
+        assert _text(messages, "ö\n") == "9"
+
+
+@needs_root
+def test_a_file_that_comes_later_or_begins_anew_is_followed(
+    nobody: httpx.Client, database: Database, home: Path
+) -> None:
+    job = _job(database, home)
+    with _followed(nobody, job) as messages:
+        _write(home, job, b"first\n")
+        assert _text(messages, "first\n") == "6"
+        _write(home, job, b"2\n")
+        assert next(messages)[0] == "truncated"
+        assert _text(messages, "2\n") == "2"
+        (home / f"{job}.out").rename(home / "old")
+        _write(home, job, b"third\n")
+        assert next(messages)[0] == "truncated"
+        assert _text(messages, "third\n") == "6"
+
+
+@needs_root
+def test_a_stream_ends_some_time_after_the_job(
+    nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_stream, "LAST_SECONDS", 1.0)
+    job = _job(database, home)
+    _write(home, job, b"out")
+    with _followed(nobody, job) as messages:
+        _text(messages, "out")
+        with database.begin() as tx:
+            lifecycle.move_all(tx, [job], JobState.ERROR, because=for_no_reason(job))
+        assert [name for name, _, _ in messages] == ["end"]
+    with _followed(nobody, job) as messages:
+        _text(messages, "out")
+        assert [name for name, _, _ in messages] == ["end"]
+
+
+@needs_root
+def test_a_stream_begins_near_the_end_and_skips_what_is_too_much(
+    nobody: httpx.Client, database: Database, home: Path
+) -> None:
+    job = _job(database, home)
+    _write(home, job, b"x" * (1 << 20))
+    with _followed(nobody, job) as messages:
+        assert _text(messages, "x" * (1 << 16)) == str(1 << 20)
+        with (home / f"{job}.out").open("ab") as file:
+            file.truncate(1 << 25)
+        # Who was just looking for the end of the file may find the first of it.
+        name, data, _ = next(message for message in messages if message[0] != "data")
+        assert (name, data["offset"]) == ("skipped", (1 << 25) - (1 << 16))
+
+
+@needs_root
+def test_who_may_not_read_or_follows_too_much_gets_no_stream(
+    nobody: httpx.Client, daemon: httpx.Client, api: Api, database: Database, home: Path
+) -> None:
+    job = _job(database, home)
+    _write(home, job, b"x")
+    assert daemon.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 403
+    api.service.follows = UnderWay("follows the output of a job", 1)
+    with _followed(nobody, job) as messages:
+        next(messages)
+        assert nobody.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 503
+    (home / f"{job}.out").unlink()
+    (home / f"{job}.out").symlink_to("/etc/shadow")
+    awaited = 503
+    while awaited == 503:  # the stream that was left gives its place back when its program has ended
+        answer = nobody.get(f"/v1/jobs/{job}/output/stdout?follow=true")
+        awaited = answer.status_code
+    assert (awaited, answer.json()["type"]) == (403, "not-allowed")
+
+
+@needs_root
+def test_a_token_that_is_revoked_reads_no_more(local: httpx.Client, api: Api, database: Database, home: Path) -> None:
+    with database.begin() as tx:
+        number, token = tokens.create(tx, User("nobody", NOBODY.pw_uid), scope="ro")
+    job = _job(database, home)
+    _write(home, job, b"x")
+    headers = {"Authorization": f"Bearer {token}"}
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{api.port}", headers=headers, timeout=60) as client,
+        _followed(client, job) as messages,
+    ):
+        _text(messages, "x")
+        assert local.delete(f"/v1/tokens/{number}").status_code == 204
+        assert [name for name, _, _ in messages] == ["bye"]

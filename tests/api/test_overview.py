@@ -7,9 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.views.metrics import families as present
 from tests.api.conftest import Api
-from tests.builders import add_job, add_resources
+from tests.builders import add_array, add_job, add_resources
 
 DAY = 86400
 
@@ -91,12 +92,28 @@ def test_the_numbers_of_the_present_are_those_of_the_server_s_file(anonymous: ht
     with database.snapshot() as tx:
         made = {family.name: family for family in present(tx)}
     found = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
-    assert {name for name in found if not name.startswith("oar_api_")} == set(made)
+    counted = {"oar_job_steps", "oar_jobs_ended", *(f"oar_job_{step}_seconds" for step in ("wait", "launch", "run"))}
+    assert {name for name in found if not name.startswith("oar_api_")} == set(made) | counted
     for name in ("oar_jobs", "oar_resources"):
         labels = made[name].labels
         samples = {tuple(map(sample.labels.get, labels)): sample.value for sample in found[name].samples}
         assert samples == dict(made[name].rows)
         assert {frozenset(sample.labels) for sample in found[name].samples} == {frozenset(labels)}
+
+
+def test_what_happens_is_counted(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    steps = {"submitted": 0.0}
+    add_job(database, JobState.RUNNING, on=resources[:1])
+    add_job(database, JobState.TERMINATED, on=resources[1:2])
+    while steps["submitted"] < 2:  # the feed tells of them a moment later
+        found = api.service.happenings.families()
+        steps = {labels[0]: number for labels, number in next(found).rows}
+    families = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
+    told = {sample.labels["step"]: sample.value for sample in families["oar_job_steps"].samples}
+    assert told == {"submitted": 2, "started": 2, "ended": 1, "refused": 0}
+    (waits,) = (each for each in families["oar_job_wait_seconds"].samples if each.name.endswith("_count"))
+    assert (waits.labels, waits.value) == ({"queue": "default"}, 2)
 
 
 def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Client) -> None:
@@ -105,6 +122,23 @@ def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Cli
 
 
 def test_there_may_be_no_reservation(anonymous: httpx.Client) -> None:
-    assert anonymous.get("/v1/reservations").json() == {"items": []}
+    assert anonymous.get("/v1/reservations").json() == {"items": [], "next": None}
     assert anonymous.get("/v1/reservations/7").status_code == 404
     assert anonymous.get("/v1/predictions").json() == {"items": []}
+
+
+def test_an_array_is_told_as_a_whole(anonymous: httpx.Client, database: Database) -> None:
+    ids = add_array(database, 4, name="scan")
+    add_job(database, name="another")
+    with database.begin() as tx:
+        lifecycle.move(tx, ids[2], JobState.HOLD)
+        dates = "start_time = 1000, stop_time = %s, assigned_moldable_job = 1, state = 'Terminated', exit_code = %s"
+        tx.execute(f"UPDATE jobs SET {dates} WHERE job_id = %s", (1060, 0, ids[0]))
+        tx.execute(f"UPDATE jobs SET {dates} WHERE job_id = %s", (1020, 256, ids[1]))
+    record = anonymous.get(f"/v1/arrays/{ids[0]}").json()
+    assert (record["name"], record["total"], record["marks"]) == ("scan", 4, "gbhw")
+    assert record["jobs"] == [[ids[0], 4]]
+    assert {name for name, number in record["counts"].items() if number} == {"good", "bad", "hold", "waiting"}
+    assert (record["started"], record["ended"]) == (1000, None)
+    assert (record["shortest"], record["median"], record["longest"]) == (20, 60, 60)
+    assert anonymous.get("/v1/arrays/999").status_code == 404

@@ -74,6 +74,9 @@ SUBMISSION = {
     "wrapped": "command",
     "words": "command",
     "spool": "script",
+    "scan": "scanscript",
+    "stagein": "stagein",
+    "stagein_md5sum": "stagein_md5sum",
 }
 ELSEWHERE = {
     "resubmit": "POST /v1/jobs/ID/resubmission",
@@ -85,9 +88,6 @@ ELSEWHERE = {
     "completion": "of shells",
     "verbosity": "answers are whole",
     "key_file": "the key comes with the request",
-    "scan": "clients have fields",
-    "stagein": "of desktop computing, whose agents have their own way",
-    "stagein_md5sum": "the same",
 }
 #: Options that choose jobs, of commands that take several.
 BULK = dict.fromkeys(("everything", "name", "states", "users", "sql", "array", "identifiers"), "jobs_act")
@@ -103,7 +103,7 @@ ACTS: dict[Command, dict[str, str]] = {
         ("requests", "name", "properties", "queue", "dependencies", "project", "notify", "advance_reservation"),
         "job_alter",
     )
-    | {"identifiers": "job_alter", "array": "each of its jobs is altered by itself, with an answer of its own"},
+    | {"identifiers": "job_alter", "array": "array_alter"},
     oarwalltime.main: dict.fromkeys(("force", "whole", "delay_next_jobs", "timeout", "arguments"), "job_walltime"),
     oarqueue.main: {"list_": READ, "enabled": "queue_change", "disabled": "queue_change", "added": "queue_add"}
     | {"enable_all": "queues_switch", "disable_all": "queues_switch", "changed": "queue_change"}
@@ -137,21 +137,34 @@ ACTS: dict[Command, dict[str, str]] = {
     | {"verify": "reservation_try", "is_verbose": READ, "is_terse": READ},
     qralter.main: {parameter.name or "": "reservation_alter" for parameter in qralter.main.params}
     | {
-        "verify": "the change of a reservation is tried by asking for it",
-        "series": "its occurrences are altered one by one",
+        "verify": "reservation_alter_try",
+        "series": "reservation_series_alter",
     },
     qrdel.main: {"force": "reservation_delete", "words": "reservation_delete", "series": "reservation_series_delete"}
     | {"owners": "a reservation is deleted by its number"},
     oar_token.main: {"action": "token_create", "scope": "token_create", "expires": "token_create"}
     | {"comment": "token_create", "identifiers": "token_revoke"}
-    | {"everybody": "tokens of others are an administrator's at the machine itself"},
+    | {"everybody": "tokens_list", "user": "token_create"},
 }
 
 
 #: Commands that change nothing, or change what is this machine's own.
 OTHERS = {
     **dict.fromkeys(("oarstat", "oarnodes", "qrstat", "oarprint"), READ),
-    **dict.fromkeys(("oar_database", "oar_conf", "oar_server", "oar2trace", "sentinelle", "oarsh"), LOCAL),
+    **dict.fromkeys(
+        (
+            "oar_database",
+            "oar_conf",
+            "oar_server",
+            "oar2trace",
+            "sentinelle",
+            "oarsh",
+            "oar_phoenix",
+            "oar_resources_init",
+            "oar_keys",
+        ),
+        LOCAL,
+    ),
     "oarsub": "has a table of its own",
 }
 
@@ -199,7 +212,7 @@ def test_each_option_of_a_request_has_its_field(anonymous: httpx.Client) -> None
         (oar_resources_add.main, "NewMachines"),
     ):
         acts = {name for name, each in ACTS[command].items() if " " not in each and each != READ} - OF_TERMINALS
-        fields = {RENAMED[command].get(name, name) for name in acts - {"verify", "words"}}
+        fields = {RENAMED[command].get(name, name) for name in acts - {"verify", "words", "series"}}
         assert fields <= schemas[schema]["properties"].keys(), command.name
 
 

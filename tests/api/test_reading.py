@@ -1,16 +1,22 @@
 """What anybody reads: lists of jobs, one job, errors, who is asking."""
 
+import json
 import os
 import pwd
 
 import httpx
 import pytest
 
+from oar.api import jobs
+from oar.api.limits import UnderWay
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, for_no_reason
+
+#: Who wants all of a list, a JSON text in each line.
+LINES_ALONE = {"Accept": "application/x-ndjson"}
 
 
 def test_a_list_holds_the_live_jobs_by_id(anonymous: httpx.Client, database: Database) -> None:
@@ -37,6 +43,40 @@ def test_pages_hold_each_job_once(anonymous: httpx.Client, database: Database) -
     assert seen == ids
     newest = anonymous.get("/v1/jobs", params={"limit": 3, "newest_first": True, "after": ids[3]}).json()
     assert [job["id"] for job in newest["items"]] == [ids[2], ids[1], ids[0]]
+
+
+def test_all_of_a_list_can_be_had_as_lines(
+    anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "PAGE", 2)
+    ids = [add_job(database) for _ in range(5)]
+    for listing, wanted in (({}, ids), ({"newest_first": "true", "after": str(ids[3])}, [*reversed(ids[:3])])):
+        answer = anonymous.get("/v1/jobs", params={"details": "true", **listing}, headers=LINES_ALONE)
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        records = [json.loads(line) for line in answer.text.splitlines()]
+        assert [record["id"] for record in records] == wanted
+        assert records[0] == anonymous.get(f"/v1/jobs/{wanted[0]}").json()
+    assert anonymous.get("/v1/jobs", params={"user": "nobody"}, headers=LINES_ALONE).text == ""
+    refused = anonymous.get("/v1/jobs", params={"limit": 3}, headers=LINES_ALONE)
+    assert (refused.status_code, refused.json()["detail"]) == (
+        400,
+        "limit and total belong to pages: an export has all jobs, one a line",
+    )
+    either = anonymous.get("/v1/jobs", headers={"Accept": "application/json, application/x-ndjson"})
+    assert len(either.json()["items"]) == 5
+
+
+def test_exports_are_counted_while_they_last(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    add_job(database)
+    api.service.exports = UnderWay("exports a list", 1)
+    with api.service.exports.one_more("127.0.0.1", 9):
+        refused = anonymous.get("/v1/jobs", headers=LINES_ALONE)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            503,
+            "127.0.0.1 exports a list 1 times already: end one of them first",
+        )
+        assert anonymous.get("/v1/jobs").status_code == 200
+    assert anonymous.get("/v1/jobs", headers=LINES_ALONE).status_code == 200
 
 
 @pytest.mark.parametrize(

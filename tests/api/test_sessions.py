@@ -58,6 +58,18 @@ def test_a_password_names_the_user(browser: httpx.Client) -> None:
     assert _who(browser, **_basic(USER, PASSWORD)) == (USER, "password")
 
 
+def test_root_makes_tokens_of_others_and_nobody_else_does(local: httpx.Client, browser: httpx.Client) -> None:
+    made = local.post("/v1/tokens", json={"user": USER, "scope": "ro", "comment": "for the portal"}).json()
+    assert made["user"] == USER
+    assert _who(browser, Authorization=f"Bearer {made['token']}") == (USER, "token")
+    listed = browser.get("/v1/tokens", headers={"Authorization": f"Bearer {made['token']}"}).json()["items"]
+    assert [(each["id"], each["comment"]) for each in listed] == [(made["id"], "for the portal")]
+    for wish in ({"user": USER, "scope": "admin"}, {"user": "x-who-is-not"}, {"user": "a\0b"}):
+        assert local.post("/v1/tokens", json=wish).status_code == 403
+    others = browser.post("/v1/tokens", json={"user": "daemon"}, headers=_basic(USER, PASSWORD) | JSON)
+    assert (others.status_code, others.json()["type"]) == (403, "not-allowed")
+
+
 @pytest.mark.parametrize(
     ("name", "password", "status"),
     [
@@ -193,6 +205,14 @@ def test_a_session_goes_on_while_it_is_used(browser: httpx.Client, database: Dat
         assert tx.value("SELECT expires FROM api_tokens") >= before + 7 * 3600
 
 
+def test_tokens_are_valid_for_as_long_as_the_site_says(api: Api, local: httpx.Client) -> None:
+    api.runtime.config = Config(api_token_days=2)
+    made = local.post("/v1/tokens", json={}).json()
+    assert made["expires"] - api.runtime.database.run(lambda tx: tx.now) <= 2 * 86400
+    refused = local.post("/v1/tokens", json={"days": 3})
+    assert (refused.status_code, refused.json()["type"]) == (400, "bad-request")
+
+
 def test_tokens_are_made_listed_and_revoked(local: httpx.Client) -> None:
     made = local.post("/v1/tokens", json={"scope": "submit", "days": 3, "comment": "ci"}).json()
     (listed,) = local.get("/v1/tokens").json()["items"]
@@ -205,7 +225,7 @@ def test_tokens_are_made_listed_and_revoked(local: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{"scope": "all"}, {"scope": "session"}, {"days": 0}, {"days": 366}, {"comment": "a\nb"}, {"user": "root"}]
+    "wish", [{"scope": "all"}, {"scope": "session"}, {"days": 0}, {"days": 366}, {"comment": "a\nb"}, {"owner": "root"}]
 )
 def test_a_token_that_cannot_be_is_refused(local: httpx.Client, wish: dict[str, object]) -> None:
     assert local.post("/v1/tokens", json=wish).status_code == 400
@@ -240,3 +260,12 @@ def test_signed_tokens_of_oar_3_are_taken_where_there_is_a_key(
     assert anonymous.get("/v1/whoami", headers=_signed()).status_code == 401
     revoked.write_text("nonsense, which is longer")
     assert anonymous.get("/v1/whoami", headers=_signed()).status_code == 401
+
+
+def test_administrators_see_and_revoke_the_tokens_of_others(nobody: httpx.Client, local: httpx.Client) -> None:
+    assert nobody.get("/v1/tokens", params={"everybody": True}).status_code == 403
+    listed = local.get("/v1/tokens", params={"everybody": True}).json()["items"]
+    (his,) = [token for token in listed if token["user"] == "nobody"]
+    assert [token["user"] for token in nobody.get("/v1/tokens").json()["items"]] == ["nobody"]
+    assert local.delete(f"/v1/tokens/{his['id']}").status_code == 204
+    assert nobody.get("/v1/tokens").status_code == 401

@@ -1,11 +1,15 @@
 """The stream: what happens, as it happens, each thing once, in order, and again for who comes back."""
 
+import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
 import httpx
+from starlette.types import Message
 
+from oar.api.event_streams import EventStream
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
@@ -132,3 +136,31 @@ def test_a_token_that_is_revoked_ends_its_streams(anonymous: httpx.Client, local
         _begin(messages)
         assert local.delete(f"/v1/tokens/{made['id']}").status_code == 204
         assert [message.get("event") for message in messages][-1] == "bye"
+
+
+def test_who_goes_before_the_first_message_leaves_nothing_behind(api: Api) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", api.port)) as client:
+            client.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: oar\r\n\r\n")
+    while api.service.hub.listeners:
+        pass
+
+
+def test_a_stream_that_never_begins_lets_go_what_it_holds() -> None:
+    begun: list[str] = []
+    let_go: list[str] = []
+
+    async def told() -> AsyncIterator[bytes]:
+        begun.append("begun")
+        yield b""
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def blocked(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    held = AsyncExitStack()
+    held.callback(let_go.append, "let go")
+    asyncio.run(EventStream(told(), held)({"type": "http"}, gone, blocked))
+    assert (begun, let_go) == ([], ["let go"])

@@ -1,16 +1,21 @@
 """Jobs are submitted through the API as by oarsub: same checks, same admission rules, same rows."""
 
+import hashlib
 import json
+import os
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job
 from oar.lib.facts.states import JobState
 from oar.lib.submission import job_environment
+from tests.api.conftest import Api
 from tests.builders import add_resources
 from tests.frontend import add_rules
 
@@ -195,3 +200,117 @@ def test_an_array_has_a_job_for_each_parameter(nobody: httpx.Client, database: D
         jobs = [tx.jobs.get(job_id) for job_id in answer.json()["ids"]]
     assert [(job.command, job.array_index, job.array_limit) for job in jobs] == [("run a 1", 1, 1), ("run b 2", 2, 1)]
     assert [job_environment.script_of(job.env) for job in jobs] == [body["script"]] * 2
+
+
+def test_several_jobs_are_submitted_each_by_itself(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    wanted = {"jobs": [{"command": "one"}, {"command": "two", "queue": "nowhere"}, {"command": "three", "array": 2}]}
+    key = {"Idempotency-Key": "a batch"}
+    answer = nobody.post("/v1/job-batches", json=wanted, headers=key)
+    assert answer.status_code == 207, answer.text
+    first, refused, third = answer.json()["items"]
+    assert (first["status"], refused["status"], third["status"]) == (201, 400, 201)
+    assert "nowhere" in refused["problem"]["detail"]
+    assert len(third["ids"]) == 2
+    with database.snapshot() as tx:
+        assert [tx.jobs.get(job).command for job in (*first["ids"], *third["ids"])] == ["one", "three", "three"]
+    again = nobody.post("/v1/job-batches", json=wanted, headers=key).json()["items"]
+    assert [each.get("id") for each in again] == [first["id"], None, third["id"]]
+    assert len(nobody.get("/v1/jobs").json()["items"]) == 3
+
+
+def test_a_batch_with_a_job_that_is_no_request_submits_nothing(nobody: httpx.Client) -> None:
+    answer = nobody.post("/v1/job-batches", json={"jobs": [{"command": "one"}, {"comand": "two"}]})
+    assert (answer.status_code, answer.json()["field"]) == (400, "jobs.1.comand")
+    assert nobody.get("/v1/jobs").json()["items"] == []
+
+
+def test_a_file_is_staged_for_a_job_of_a_desktop_computer(
+    api: Api, nobody: httpx.Client, database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    add_resources(database)
+    api.runtime.config = Config(api_rate_change=0, stagein_dir=str(tmp_path_factory.mktemp("stagein")))
+    with tempfile.NamedTemporaryFile(dir="/tmp", suffix=".tar.gz") as file:
+        file.write(b"data")
+        file.flush()
+        os.chmod(file.name, 0o644)
+        wanted = {"command": "./run", "types": ["desktop_computing"], "stagein": file.name}
+        job = _job(database, nobody.post("/v1/jobs", json=wanted))
+        assert job.file_id is not None
+        assert f"--stagein {file.name}" in (job.initial_request or "")
+        md5sum = hashlib.md5(b"data", usedforsecurity=False).hexdigest()
+        known = {"command": "./run", "types": ["desktop_computing"], "stagein_md5sum": md5sum}
+        assert _job(database, nobody.post("/v1/jobs", json=known)).file_id == job.file_id
+        wrong = nobody.post("/v1/jobs", json={**wanted, "stagein_md5sum": "0" * 32})
+        assert (wrong.status_code, "checksum" in wrong.json()["detail"]) == (400, True)
+        unused = nobody.post("/v1/jobs", json={"command": "true", "stagein": file.name})
+        assert any("desktop_computing" in each for each in unused.json()["warnings"])
+
+
+SCRIPT = """#!/bin/sh
+#OAR -l nodes=1,walltime=0:5 -n of-script
+#OAR -t idempotent
+#OAR --project "two words"
+#OAR --env A=1
+#OAR --hold
+#OAR --checkpoint 60
+sleep 1
+"""
+
+
+def test_the_lines_of_a_script_are_options_where_it_is_asked_for(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    plain = _job(database, nobody.post("/v1/jobs", json={"script": SCRIPT}))
+    assert (plain.name, plain.state) == (None, JobState.WAITING)
+    answer = nobody.post("/v1/jobs", json={"script": SCRIPT, "scanscript": True, "env": {"B": "2"}})
+    job = _job(database, answer)
+    assert (job.name, job.project, job.state, job.checkpoint) == ("of-script", "two words", JobState.HOLD, 60)
+    with database.snapshot() as tx:
+        assert "idempotent" in tx.jobs.types([job.id])[job.id]
+        assert tx.jobs.moldables([job.id])[job.id][0].walltime == 300
+    assert job_environment.variables_of(job.env).items() >= {"A": "1", "B": "2"}.items()
+
+
+def test_what_the_request_says_wins_over_the_script(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    wanted = {"script": SCRIPT, "scanscript": True, "name": "mine", "checkpoint": 0}
+    answer = nobody.post("/v1/jobs", json=wanted)
+    job = _job(database, answer)
+    assert (job.name, job.checkpoint) == ("mine", 0)
+    assert "ignore script value for --name: of-script; the request has another one." in answer.json()["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("line", "trouble"),
+    [
+        ("#OAR --nonsense", "--nonsense is no option of scripts"),
+        ("#OAR --checkpoint soon", "--checkpoint: 'soon' is no number"),
+        ("#OAR -n", "--name needs a text"),
+        ("#OAR --hold now", "--hold takes no value"),
+        ("#OAR words", "not an option"),
+    ],
+)
+def test_a_line_that_is_not_understood_is_told(
+    nobody: httpx.Client, database: Database, line: str, trouble: str
+) -> None:
+    add_resources(database)
+    refused = nobody.post("/v1/jobs", json={"script": f"#!/bin/sh\n{line}\n", "scanscript": True})
+    assert refused.status_code == 400
+    assert refused.json()["detail"] == f"script: the line {line!r} is not understood: {trouble}"
+    with database.snapshot() as tx:
+        assert tx.jobs.live() == []
+
+
+def test_a_script_of_the_user_is_read_for_its_lines(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+        file.write(SCRIPT)
+        file.flush()
+        os.chmod(file.name, 0o755)
+        job = _job(database, nobody.post("/v1/jobs", json={"command": f"{file.name} x", "scanscript": True}))
+        assert (job.name, job.command) == ("of-script", f"{file.name} x")
+        estimated = nobody.post("/v1/estimates", json={"alternatives": [{"command": file.name, "scanscript": True}]})
+        assert estimated.json()["items"][0]["walltime"] == 300
+        os.chmod(file.name, 0o600)
+        refused = nobody.post("/v1/jobs", json={"command": file.name, "scanscript": True})
+    assert (refused.status_code, refused.json()["type"]) == (400, "bad-request")

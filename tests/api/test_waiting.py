@@ -17,20 +17,21 @@ from tests.builders import add_job
 
 #: More seconds than any test takes: what ends a wait is what happens.
 LONG = 3600
-Ask = Callable[[int], "Future[httpx.Response]"]
+Ask = Callable[..., "Future[httpx.Response]"]
 
 
 @pytest.fixture
 def ask(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
-    """Lets somebody wait for a job in a thread of its own; at the end nobody waits any more."""
+    """Lets somebody wait for a job, None: for what happens, in a thread of its own; at the end nobody waits."""
     monkeypatch.setattr(waiting, "LONGEST_WAIT", LONG)
-    address = f"http://127.0.0.1:{api.port}/v1/jobs"
+    address = f"http://127.0.0.1:{api.port}/v1"
     with ThreadPoolExecutor(WAITING_FOR_A_THREAD + 1) as pool:
 
-        def asked(job: int, **parameters: str) -> "Future[httpx.Response]":
+        def asked(job: int | None, /, **parameters: str) -> "Future[httpx.Response]":
             before = api.service.hub.listeners
             told: dict[str, str | int] = {"wait": LONG, **parameters}
-            future = pool.submit(httpx.get, f"{address}/{job}", params=told, timeout=None)
+            path = "events" if job is None else f"jobs/{job}"
+            future = pool.submit(httpx.get, f"{address}/{path}", params=told, timeout=None)
             while api.service.hub.listeners == before and not future.done():
                 wait([future], 0.01)
             return future
@@ -61,6 +62,21 @@ def test_nobody_who_waits_keeps_others_from_asking(
     assert anonymous.get(f"/v1/jobs/{job}").json()["state"] == "Waiting"
     _move(database, job, JobState.HOLD)
     assert {answer.result().json()["state"] for answer in answers} == {"Hold"}
+
+
+def test_an_answer_comes_with_what_happens_next(ask: Ask, anonymous: httpx.Client, database: Database) -> None:
+    job, other = add_job(database), add_job(database)
+    while anonymous.get("/v1/events").json()["position"].startswith("s0."):
+        pass
+    answer = ask(None, job=str(job))
+    _move(database, other, JobState.HOLD)
+    _move(database, job, JobState.HOLD)
+    page = answer.result().json()
+    assert [(each["job"], each["state"]) for each in page["items"]] == [(job, "Hold")]
+    later = ask(None, since=page["position"])
+    _move(database, job, JobState.WAITING)
+    assert [each["state"] for each in later.result().json()["items"]] == ["Waiting"]
+    assert ask(None, since=page["position"]).result().json() == later.result().json()
 
 
 @pytest.mark.parametrize(

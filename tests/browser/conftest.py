@@ -1,5 +1,7 @@
 """A browser, a service to look at, and what a page may not do while somebody looks at it."""
 
+import os
+import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +10,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
+from tests.builders import add_job, add_resources
 
 CHROMIUM = "/usr/bin/chromium"
+USER = "nobody"  # every machine has this account
 #: Root needs the first; nothing but the service may be reached.
 ARGUMENTS = (
     "--no-sandbox",
@@ -101,3 +109,46 @@ def visiting(chromium: Browser, api: Api, **choices: Any) -> Iterator[Visitor]:
     context.close()
     assert made.errors == []
     assert made.foreign_requests == []
+
+
+@pytest.fixture
+def owner(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
+    """Somebody who has logged in with a token of his."""
+    yield from _logged_in(chromium, api, database, User(USER, 65534), "rw")
+
+
+@pytest.fixture
+def administrator(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
+    """An administrator who has logged in."""
+    name = pwd.getpwuid(os.geteuid()).pw_name
+    yield from _logged_in(chromium, api, database, User(name, os.geteuid(), administers=True), "admin")
+
+
+def _logged_in(chromium: Browser, api: Api, database: Database, user: User, scope: str) -> Iterator[Visitor]:
+    with database.begin() as tx:
+        _, token = tokens.create(tx, user, scope=scope)
+    visits = visiting(chromium, api)
+    visitor = next(visits)
+    page = visitor.open("login")
+    page.get_by_label("token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/")
+    expect(page.get_by_role("link", name=user.name)).to_be_visible()
+    page.close()
+    yield visitor
+    next(visits, None)
+
+
+@pytest.fixture
+def jobs(database: Database) -> dict[str, int]:
+    """A cluster with a job that runs, one that waits, one that has ended, and a node that is suspected."""
+    resources = add_resources(database)
+    numbers = {
+        "running": add_job(database, JobState.RUNNING, on=resources[:1], user="alice", name="rests"),
+        "waiting": add_job(database, user="bob", name="train"),
+        "ended": add_job(database, JobState.TERMINATED, on=resources[1:2], user="alice", name="post"),
+    }
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-2"], finaud=False)
+        tx.events.add("PING_CHECKER_NODE_SUSPECTED", 0, "does not answer", hosts=["node-2"])
+    return numbers

@@ -1,53 +1,18 @@
 """Who is known does with his jobs on their pages what the commands do, also by keyboard alone."""
 
-import os
-import pwd
 import time
-from collections.abc import Iterator
 
-import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from oar.lib.access import tokens
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import needs_root
-from tests.browser.conftest import Visitor, visiting
+from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources, state_of
 from tests.db.reservation_rows import add_reservation
-
-USER = "nobody"  # every machine has this account
-
-
-@pytest.fixture
-def owner(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
-    """Somebody who has logged in with a token of his."""
-    yield from _logged_in(chromium, api, database, User(USER, 65534), "rw")
-
-
-@pytest.fixture
-def administrator(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
-    """An administrator who has logged in."""
-    name = pwd.getpwuid(os.geteuid()).pw_name
-    yield from _logged_in(chromium, api, database, User(name, os.geteuid(), administers=True), "admin")
-
-
-def _logged_in(chromium: Browser, api: Api, database: Database, user: User, scope: str) -> Iterator[Visitor]:
-    with database.begin() as tx:
-        _, token = tokens.create(tx, user, scope=scope)
-    visits = visiting(chromium, api)
-    visitor = next(visits)
-    page = visitor.open("login")
-    page.get_by_label("token", exact=True).fill(token)
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/ui/")
-    expect(page.get_by_role("link", name=user.name)).to_be_visible()
-    page.close()
-    yield visitor
-    next(visits, None)
 
 
 def test_a_job_is_held_and_resumed_by_keyboard(owner: Visitor, database: Database) -> None:
@@ -74,6 +39,16 @@ def test_the_end_of_a_job_is_asked_for_once(owner: Visitor, database: Database) 
     page.get_by_text("deletion registered").wait_for()
     with database.snapshot() as tx:
         assert tx.kill_requests.jobs([job]) == {job}
+
+
+def test_administrators_see_how_the_installation_is(administrator: Visitor, api: Api) -> None:
+    api.runtime.config = api.runtime.config.replace(server_port=7777, db_base_passwd="hidden-word")
+    page = administrator.open("")
+    page.get_by_role("link", name="Administration").click()
+    page.get_by_role("heading", name="How the installation is").wait_for()
+    expect(page.get_by_role("row", name="SERVER_PORT 7777 6666")).to_be_visible()
+    assert "hidden-word" not in page.content()
+    assert faults(page) == []
 
 
 def test_the_jobs_of_others_have_no_buttons(owner: Visitor, database: Database) -> None:
@@ -131,6 +106,24 @@ def test_an_administrator_stops_a_queue_and_starts_it(administrator: Visitor, da
     expect(row).to_contain_text("does not start jobs")
     row.get_by_role("button", name="start", exact=True).click()
     expect(row).not_to_contain_text("does not start jobs")
+
+
+@needs_root
+def test_an_administrator_reads_the_rules_and_disables_one(
+    administrator: Visitor, api: Api, database: Database
+) -> None:
+    api.runtime.config = Config(instance_name="testbed", api_admission_rules=True)
+    with database.begin() as tx:
+        rule = tx.admission_rules.insert("raise ValueError('<b>no</b>')", priority=7, enabled=True, author="root")
+    page = administrator.open("rules")
+    expect(page.get_by_text("<b>no</b>")).to_be_visible()
+    assert faults(page) == []
+    card = page.locator("section").filter(has_text="<b>no</b>")
+    card.get_by_role("button", name="disable").click()
+    card.locator(".question").get_by_role("button", name="disable").click()
+    expect(card.locator(".state")).to_have_text("disabled")
+    with database.snapshot() as tx:
+        assert [each.enabled for each in tx.admission_rules.all() if each.id == rule] == [False]
 
 
 def test_who_is_no_administrator_has_no_buttons_there(owner: Visitor, database: Database) -> None:

@@ -3,12 +3,14 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
 from tests.browser.conftest import Visitor
 from tests.browser.test_pages import faults
@@ -24,6 +26,21 @@ LINE = """
   const { data } = canvas.getContext("2d").getImageData(0, y * devicePixelRatio, canvas.width, 1);
   return Array.from({ length: canvas.width }, (_, x) => data.slice(4 * x, 4 * x + 3).join());
 }
+"""
+#: Whether each half of a line of pixels, between two shares of what is behind the names of rows, holds dark ones.
+DARK = """
+async ([y, left, from, to]) => {
+  for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+  const canvas = document.querySelector(".gantt-frame canvas"), ratio = devicePixelRatio;
+  const wide = canvas.width / ratio - left, begin = left + wide * from, length = wide * (to - from);
+  const { data, width } = canvas.getContext("2d").getImageData(begin * ratio, y * ratio, length * ratio, 1);
+  const dark = Array.from({ length: width }, (_, x) => data[4 * x] + data[4 * x + 1] + data[4 * x + 2] < 240);
+  return [dark.slice(0, width / 2), dark.slice(width / 2)].map((half) => half.some(Boolean));
+}
+"""
+#: Lets the page think that it prints; the width of what it prints is kept.
+PRINTING = """
+() => { window.print = () => { window.width = document.querySelector(".gantt-frame img").naturalWidth; }; }
 """
 #: The room for names of rows; the first row below the dates, and its height.
 LEFT, TOP, ROW = 132, 26, 22
@@ -148,9 +165,37 @@ def test_a_view_is_a_link(visitor: Visitor, database: Database, resources: list[
 def test_what_happens_is_drawn_as_it_happens(visitor: Visitor, database: Database, resources: list[int]) -> None:
     page = diagram(visitor)
     expect(page.locator("#live")).to_have_attribute("data-status", "live")
-    add_job(database, JobState.RUNNING, on=resources)
+    running = add_job(database, JobState.RUNNING, on=resources)
     expect(page.get_by_role("heading", level=1)).to_contain_text("1 job")
     expect(page.get_by_role("button", name="Running 1")).to_be_visible()
+    planned(database, resources[:2], 3)  # from here on the page is told of changes only
+    expect(page.get_by_role("button", name="Waiting 1")).to_be_visible()
+    with database.begin() as tx:
+        lifecycle.move(tx, running, JobState.FINISHING)
+        lifecycle.move(tx, running, JobState.TERMINATED)
+    expect(page.get_by_role("button", name="Terminated 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Running")).to_have_count(0)
+    lives = [url for url in visitor.requests if "/gantt/live" in url]
+    assert ["since=" in url for url in lives] == [False, *(True for _ in lives[1:])]
+    assert len(lives) > 1
+
+
+def test_an_area_is_selected_by_keyboard(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources[:2], 8, 4)
+    page = diagram(visitor)
+    page.get_by_role("application", name="Diagram of jobs over time").focus()
+    page.keyboard.press("n")
+    expect(page.locator("#gantt-says")).to_contain_text("past")
+    page.keyboard.press("Shift+ArrowRight")  # from the job on
+    area = page.get_by_role("group", name="selected area")
+    expect(area).to_contain_text("1 row (node-1)")
+    page.keyboard.press("Shift+ArrowDown")
+    expect(area).to_contain_text("2 rows (node-1 – node-2)")
+    expect(page.locator("#said")).to_contain_text("node-1")
+    link = area.get_by_role("link", name="reserve it").get_attribute("href") or ""
+    assert "hosts=node-1%2Cnode-2" in link
+    page.keyboard.press("Escape")
+    expect(area).to_have_count(0)
 
 
 def test_jobs_are_chosen_and_listed(visitor: Visitor, database: Database, resources: list[int]) -> None:
@@ -174,9 +219,68 @@ def test_rows_are_grouped_and_folded(visitor: Visitor, database: Database, resou
     expect(page.locator("#gantt-says")).to_contain_text("node-1 node-1 (2 resources)")
 
 
+def test_a_chosen_job_shows_what_it_depends_on_and_what_waits_for_it(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    first, second = ended(database, resources[:2], 10, 8), ended(database, resources[2:], 4, 2)
+    with database.begin() as tx:
+        tx.execute("INSERT INTO job_dependencies (job_id, job_id_required) VALUES (%s, %s)", (second, first))
+    page = diagram(visitor)
+    canvas = page.get_by_role("application", name="Diagram of jobs over time")
+    between = [TOP + 0.8 * ROW, LEFT, 0.6 - 7.5 / 24, 0.6 - 4.5 / 24]
+    canvas.focus()
+    page.keyboard.press("p")
+    expect(page.locator("#gantt-says")).to_contain_text(f"depends on {first}")
+    page.keyboard.press("p")
+    expect(page.locator("#gantt-says")).to_contain_text(f"awaited by {second}")
+    assert page.evaluate(DARK, between) == [True, False]
+    assert faults(page) == []
+
+
 def test_names_of_jobs_are_text_in_the_diagram(visitor: Visitor, database: Database, resources: list[int]) -> None:
     ended(database, resources, 8, 4, name="<img src=x onerror=alert(1)>")
     page = diagram(visitor)
     point(page, -6, 0.5)
     expect(page.locator("#gantt-says")).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("main img").count() == 0
+
+
+def test_the_view_is_taken_away_as_vectors(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    job = ended(database, resources[:2], 8, 4, name="<b>&past")
+    planned(database, resources[2:], 3)
+    page = diagram(visitor)
+    page.get_by_text("export").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="SVG").click()
+    drawing = ElementTree.parse(download.value.path()).getroot()
+    texts = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    classes = [each.get("class") for each in drawing.iter("{http://www.w3.org/2000/svg}rect")]
+    assert {"node-1", "node-2", str(job)} <= set(texts)
+    assert (classes.count("plain"), classes.count("plan")) == (1, 1)
+
+
+def test_the_diagram_is_printed_as_vectors(visitor: Visitor, database: Database, resources: list[int]) -> None:
+    ended(database, resources[:2], 8, 4)
+    page = diagram(visitor)
+    page.evaluate(PRINTING)
+    page.keyboard.press("Control+p")
+    page.wait_for_function("window.width > 0")
+    page.emulate_media(media="print")
+    expect(page.get_by_role("img", name="Diagram of jobs over time")).to_be_visible()
+    expect(page.locator(".gantt-frame canvas")).not_to_be_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator(".gantt-frame img")).to_have_count(0)
+
+
+def test_the_days_beside_those_in_sight_are_fetched_ahead(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    today = int(time.time()) // (24 * HOUR)
+    shown = (today - 3) * 24 * HOUR
+    job = ended(database, resources[:2], 8, 4)
+    with database.begin() as tx:
+        dates = (shown - 6 * HOUR, shown - 4 * HOUR, job)  # on the day before
+        tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
+    day = time.strftime("%Y-%m-%d", time.gmtime(shown - 24 * HOUR))
+    with visitor.context.expect_event("request", lambda request: f"/gantt/chunks/{day}" in request.url):
+        diagram(visitor, f"?from={shown + 6 * HOUR}&to={shown + 18 * HOUR}")

@@ -6,7 +6,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.browser.conftest import Visitor
-from tests.builders import add_job, add_resources, for_no_reason
+from tests.builders import add_array, add_job, add_resources, for_no_reason
 
 
 def test_a_job_page_shows_the_new_state_of_its_job(visitor: Visitor, database: Database) -> None:
@@ -59,6 +59,26 @@ def test_the_grid_is_walked_by_keyboard(visitor: Visitor, database: Database) ->
     expect(page.locator("#grid-says")).to_contain_text("node-2")
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/nodes/node-2")
+
+
+def test_an_array_is_a_grid_that_follows_its_jobs(visitor: Visitor, database: Database) -> None:
+    ids = add_array(database, 12, name="scan")
+    with database.begin() as tx:
+        lifecycle.move(tx, ids[1], JobState.HOLD)
+    page = visitor.open(f"jobs/{ids[1]}")
+    page.get_by_role("link", name=f"2 of the array {ids[0]}").click()
+    page.get_by_role("heading", name=f"array {ids[0]} scan 12 jobs").wait_for()
+    expect(page.locator(".legend")).to_contain_text("on hold 1")
+    page.get_by_role("application", name="Grid of the jobs of the array").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#array-says")).to_contain_text(f"job {ids[1]} · on hold")
+    with database.begin() as tx:
+        lifecycle.move_all(tx, [ids[1]], JobState.ERROR, because=for_no_reason(ids[1]))
+    expect(page.locator("#array-says")).to_contain_text("in error")
+    expect(page.locator(".legend")).to_contain_text("in error 1")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/ui/jobs/{ids[1]}")
 
 
 def test_a_filter_stands_in_the_address(visitor: Visitor, database: Database) -> None:

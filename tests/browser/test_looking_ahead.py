@@ -6,16 +6,18 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
+from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
+from oar.lib.runtime import Runtime
+from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
-from tests.browser.conftest import Visitor
-from tests.browser.test_acting import USER, owner
+from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources, state_of
 from tests.db.reservation_rows import add_reservation
 
-__all__ = ["home", "owner"]  # fixtures
+__all__ = ["home"]  # a fixture
 
 DAY = 86400
 _ACCOUNTED = """
@@ -39,6 +41,15 @@ def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, datab
     assert state_of(database, job) is JobState.WAITING
     with database.snapshot() as tx:
         assert tx.jobs.get(job).user == USER
+
+
+def test_a_waiting_job_tells_what_would_let_it_start(owner: Visitor, api: Api, database: Database) -> None:
+    add_job(database, JobState.RUNNING, on=add_resources(database))
+    job = add_job(database)
+    MetaScheduler(Runtime(api.runtime.config, Database(database.settings))).round()
+    page = owner.open(f"jobs/{job}")
+    page.get_by_role("button", name="What would let it start now?").click()
+    expect(page.get_by_text("No change of one number in its request is enough.")).to_be_visible()
 
 
 def test_a_request_that_cannot_be_is_told_in_a_sentence(owner: Visitor, database: Database) -> None:

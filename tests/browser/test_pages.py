@@ -8,12 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
-from oar.lib.resources import nodes
 from tests.api.conftest import Api
 from tests.browser.conftest import Visitor, visiting
-from tests.builders import add_job, add_resources
 
 #: The pages, each with a text that it shows of the cluster below.
 PAGES = {
@@ -25,6 +21,7 @@ PAGES = {
     "jobs/{running}": "node-1",
     "jobs/{waiting}": "Why it waits",
     "jobs/{ended}": "post",
+    "arrays/{running}": "ended",
     "gantt": "Jobs over time",
     "gantt?view=table&color=user": "rests",
     "submit": "When would a job start?",
@@ -32,6 +29,7 @@ PAGES = {
     "fairshare?who=alice": "has the karma",
     "reservations": "There are no reservations here.",
     "reservations?view=all": "Advance reservations",
+    "reservations/new": "New advance reservation",
     "queues": "besteffort",
     "events": "PING_CHECKER_NODE_SUSPECTED",
     "help": "Ctrl",
@@ -54,21 +52,6 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 #: Nothing of a page is to the right of the screen.
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-
-
-@pytest.fixture
-def jobs(database: Database) -> dict[str, int]:
-    """A cluster with a job that runs, one that waits, one that has ended, and a node that is suspected."""
-    resources = add_resources(database)
-    numbers = {
-        "running": add_job(database, JobState.RUNNING, on=resources[:1], user="alice", name="rests"),
-        "waiting": add_job(database, user="bob", name="train"),
-        "ended": add_job(database, JobState.TERMINATED, on=resources[1:2], user="alice", name="post"),
-    }
-    with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
-        tx.events.add("PING_CHECKER_NODE_SUSPECTED", 0, "does not answer", hosts=["node-2"])
-    return numbers
 
 
 @pytest.fixture(params=LOOKS)

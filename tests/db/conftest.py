@@ -86,6 +86,8 @@ def silent_desk(database: Database, tmp_path: Path, in_utc: None) -> Desk:
         reservation_environments_file=str(tmp_path / "reservations.yaml"),
         reservation_request_file=str(tmp_path / "ar_request"),
         reservation_answer_timeout=1,
+        mail_smtp_server="localhost",
+        mail_sender="oar@localhost",
     )
     database._clock = lambda: NOW
     with database.begin() as tx:

@@ -1,6 +1,7 @@
 """Rows of advance reservations as a test wants them, whatever rounds would have made of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from oar.lib.db.database import Database
@@ -14,6 +15,16 @@ PLAIN: dict[str, Any] = {
     "state": "w",
     "time_offset": 6,
 }
+
+
+@contextmanager
+def numbers_begin_again(database: Database) -> Iterator[None]:
+    """Let the numbers of reservations be small behind the block: the database goes on to other tests."""
+    try:
+        yield
+    finally:
+        with database.begin() as tx:
+            tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
 
 
 def add_reservation(

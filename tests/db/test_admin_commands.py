@@ -8,12 +8,15 @@ import pytest
 
 from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import Command, CommandResult
+from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
 from tests.builders import add_job, add_resources, state_of
 from tests.db.console import EVE, Console
+from tests.frontend import add_rules
 
 # -- rights -----------------------------------------------------------------------------------------------------------
 
@@ -441,14 +444,28 @@ def test_bad_properties(console: Console, arguments: list[str], message: str) ->
     assert console.columns() == before
 
 
-def test_a_property_in_use_is_not_removed(console: Console) -> None:
+def test_a_property_in_use_is_neither_removed_nor_renamed(console: Console) -> None:
     console.type(oarproperty.main, "-a", "gpu")
-    job_id = add_job(console.database, properties="gpu = 2")
-    result = console.type(oarproperty.main, "-d", "gpu")
-    assert result == CommandResult(3, "", f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): job {job_id}\n")
-    renamed = console.type(oarproperty.main, "-r", "gpu,card")
-    assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still say 'gpu': {job_id}\n")
+    by_filter = add_job(console.database, properties="gpu = 2")
+    by_level = add_job(console.database, alternatives=[NewAlternative(60, parse_request("/gpu=1").groups)])
+    before = console.columns()
+    text = f"/!\\ property 'gpu' is used by 2 job(s)/rule(s): job {by_filter}, job {by_level}\n"
+    for words in (("-d", "gpu"), ("-r", "gpu,card")):
+        assert console.type(oarproperty.main, *words) == CommandResult(3, "", text)
+        assert console.columns() == before
+    renamed = console.type(oarproperty.main, "-r", "gpu,card", "--force")
+    assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still say 'gpu': {by_filter}\n")
     assert console.type(oarproperty.main, "-d", "card", "--force").exit == 0
+
+
+def test_a_property_that_a_rule_names_is_not_renamed(console: Console) -> None:
+    console.type(oarproperty.main, "-a", "gpu")
+    add_rules(console.database, "if 'gpu' in properties:\n    reject('no')", defaults=False)
+    result = console.type(oarproperty.main, "-r", "gpu,card")
+    with console.database.snapshot() as tx:
+        (number,) = [rule.id for rule in tx.admission_rules.all(enabled=True) if "gpu" in rule.text]
+    text = f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): rule {number}\n"
+    assert (result.exit, result.err) == (3, text)
 
 
 def test_a_table_that_others_work_on(console: Console) -> None:

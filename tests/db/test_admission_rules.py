@@ -555,3 +555,12 @@ class TestCommand:
             254,
             "[ADMISSION RULE] root and oar users are not allowed to submit jobs.\n",
         )
+
+
+def test_users_may_read_rules_and_nothing_else(site: Site, tmp_path: Path) -> None:
+    shown = site.rule("-S", "-f", user=BOB)
+    assert (shown.exit, shown.out.startswith("--- (")) == (0, True)
+    assert site.rule("-s", shown.out.partition("#")[2].split()[0], user=BOB).exit == 0
+    for words in (["-S", "-w", tmp_path / "%%"], ["-n", "-r", tmp_path / "x"], ["-d", 1], ["--test", "--as", "alice"]):
+        assert site.rule(*words, user=BOB) == CommandResult(77, "", "You must be oar or root.\n")
+    assert not list(tmp_path.iterdir())

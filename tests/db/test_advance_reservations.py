@@ -9,11 +9,13 @@ import pytest
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.situation import Situation
+from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Effect, ReservationMail
 from oar.lib.facts.reservation_states import ChangeAnswer, ReservationEvent
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
+from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.reservations import alteration
 from oar.lib.reservations import lifecycle as reservation_lifecycle
@@ -22,8 +24,10 @@ from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
 from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
+from oar.lib.views.wait_explanations import explain
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason
+from tests.db.reservation_rows import numbers_begin_again
 from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
 
 
@@ -208,15 +212,14 @@ def test_requests_at_once_never_exceed_the_limit(site: Site) -> None:
 
 def test_numbers_begin_again_and_skip_those_of_live_reservations(site: Site) -> None:
     add_resources(site.database)
-    with site.database.begin() as tx:
-        tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
-    assert site.get(site.ask("/resource_id=1", NOW + 100, NOW + HOUR)).number == 1
-    with site.database.begin() as tx:
-        tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
-    last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
-    assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
-    with site.database.begin() as tx:  # other tests have this database after this one
-        tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
+    with numbers_begin_again(site.database):
+        with site.database.begin() as tx:
+            tx.execute("SELECT setval('reservations_reservation_id_seq', 1, false)")
+        assert site.get(site.ask("/resource_id=1", NOW + 100, NOW + HOUR)).number == 1
+        with site.database.begin() as tx:
+            tx.execute("SELECT setval('reservations_reservation_id_seq', 9999998)")
+        last, after_it = (site.ask("/resource_id=1", NOW + 100, NOW + HOUR) for _ in range(2))
+        assert (site.get(last).number, site.get(after_it).number) == (9999999, 2)
 
 
 def test_a_frame_is_no_job_of_the_runner_and_has_no_walltime(site: Site) -> None:
@@ -326,23 +329,105 @@ def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> No
     assert site.events(number)[-3:] == ["RESOURCES UNSATISFIED", "RESOURCES REPLACED", "RESOURCES SATISFIED"]
 
 
+def test_a_frame_that_waits_says_what_it_waits_for(site: Site) -> None:
+    add_resources(site.database, nodes=1)
+    number = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
+    site.round()
+    with site.database.snapshot() as tx:
+        (told,) = explain(tx, [tx.jobs.get(site.get(number).frame_id)], Config())
+    assert told.sentence == f"It is a reservation, and its date is {format_date(NOW + HOUR)}."
+
+
+def test_only_jobs_of_its_reservation_may_go_before_a_job_inside(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + HOUR)
+    site.round()
+    _, second = site.submit_inside(number), site.submit_inside(number)
+    site.round()
+    with site.database.begin() as tx:
+        (told,) = explain(tx, [tx.jobs.get(second)], Config())
+    assert told.start
+    assert told.start.because == "jobs of the queue admin in its advance reservation may go before it"
+
+
+def test_a_job_that_had_the_rest_of_its_reservation_is_told_so(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + 1000)
+    site.round()
+    job = site.submit_inside(number, walltime=994)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE moldable_job_descriptions SET default_walltime = 7200 WHERE moldable_job_id = %s", (job,))
+    site.round(NOW + 10)
+    with site.database.begin() as tx:
+        (facts,) = tx.job_ends.facts([job])
+    assert (facts.walltime, facts.is_rest) == (984, True)
+    with site.database.begin() as tx:
+        tx.advance_reservations.remove_job(job)
+        assert [each.is_rest for each in tx.job_ends.facts([job])] == [False]
+
+
+def test_what_was_replaced_comes_back_when_its_replacement_is_lost(site: Site) -> None:
+    first, second = add_resources(site.database, nodes=2, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + HOUR, replaces_lost=True)
+    site.round()
+    site.round(NOW + 1)
+    dates = (NOW + 100, NOW + 200, NOW + 300)
+    for date, lost, taken in zip(dates, (first, second, first), (second, first, second), strict=True):
+        with site.database.begin() as tx:
+            tx.execute("UPDATE resources SET state = 'Alive'")
+            tx.execute("UPDATE resources SET state = 'Dead' WHERE resource_id = %s", (lost,))
+        site.round(date)
+        site.round(date)
+        replaced = site.get(number)
+        assert (replaced.state, replaced.resources) == (S.RUNNING, (taken,))
+        with site.database.begin() as tx:
+            held = tx.jobs.assigned([replaced.frame_id], current=True)[replaced.frame_id]
+            assert [each.id for each in held] == [taken]
+    site.round(NOW + HOUR)
+    with site.database.begin() as tx:
+        bills = tx.rows("SELECT network_address, reserved FROM reservation_usage ORDER BY network_address")
+    assert [tuple(bill) for bill in bills] == [("node-1", 200), ("node-2", HOUR - 200)]
+
+
 def test_a_job_that_comes_before_the_end_for_idleness_is_written_keeps_its_reservation(site: Site) -> None:
     add_resources(site.database, nodes=1, cores=1)
     number = site.ask("/resource_id=1", NOW, NOW + HOUR, idle_limit=60)
     site.round()
     site.go_to(NOW + 60)
-    write = site.scheduler._writer.write
+    write = site.scheduler._writer.write_reservations
 
-    def write_behind_a_submission(tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
+    def write_behind_a_submission(tx: Transaction, situation: Situation, plan: Plan) -> None:
         jobs.append(site.submit_inside(number))
-        return write(tx, situation, plan)
+        write(tx, situation, plan)
 
     jobs: list[int] = []
-    site.scheduler._writer.write = write_behind_a_submission  # type: ignore[method-assign]
+    site.scheduler._writer.write_reservations = write_behind_a_submission  # type: ignore[method-assign]
     site.round()
     assert site.state(number) is S.RUNNING
     assert site.events(number) == ["CREATED", "START TIME REACHED"]
     assert site.job(jobs[0]) in (JobState.WAITING, JobState.TO_LAUNCH)
+
+
+def test_what_an_idle_reservation_held_is_free_in_the_round_in_which_it_ends(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    number = site.ask("/resource_id=1", NOW, NOW + HOUR, idle_limit=60)
+    site.round()
+    outside = add_job(site.database, walltime=600)
+    site.round(NOW + 1)
+    assert (site.job(outside), site.scheduler.next_start) == (JobState.WAITING, NOW + 60)
+    site.round(NOW + 60)
+    assert (site.get(number).ended, site.job(outside)) == (NOW + 60, JobState.TO_LAUNCH)
+
+
+@pytest.mark.parametrize("checkpoint", [0, 600])
+def test_besteffort_jobs_leave_a_reservation_that_begins_at_once(site: Site, checkpoint: int) -> None:
+    ids = add_resources(site.database, nodes=1, cores=2)
+    job = add_job(site.database, JobState.RUNNING, on=ids, walltime=7200, types=["besteffort"], checkpoint=checkpoint)
+    number = site.ask("/resource_id=2", NOW, NOW + HOUR)
+    site.round()
+    assert site.state(number) is S.ERROR
+    with site.database.begin() as tx:
+        assert tx.kill_requests.jobs([job]) == {job}
 
 
 def test_nodes_that_are_only_reserved_are_tested_as_idle_ones_are(site: Site) -> None:

@@ -161,6 +161,9 @@ def test_what_somebody_begins_is_completed(terminal: Terminal, site: Frontend) -
         ("oarsub --ar=cour", "se"),
         ("oaralter --ar thei", "rs"),
         ("oaruserset -s arus", "ers"),
+        ("oar-launch spa", "rk"),
+        ("oar-launch --outp", "ut"),
+        ("oar-launch ray fish_ind", "ent"),
     ):
         assert terminal.complete(typed, completed).startswith(completed), typed
 
@@ -231,6 +234,8 @@ def test_fish_offers_what_fits(site: Frontend, environment: dict[str, str], tmp_
         "oarsub --ar thei": ["theirs"],
         "oaralter --ar cour": ["course"],
         "oaruserset -D arus": ["arusers"],
+        "oar-launch spa": ["spark"],
+        "oar-launch --outp": ["--output"],
     }
     asked = "; ".join(f"complete -C '{typed}'; echo" for typed in offers)
     done = subprocess.run(

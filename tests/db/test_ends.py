@@ -7,13 +7,15 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.frames import EndReport
 from oar.lib.facts.module_codes import NodeChangeStateCode
-from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind
+from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.facts.records import Cause, NodeUsage, User
 from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.lib.jobs import control, lifecycle
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
+from oar.modules.runner.end_reports import EndReports
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 ALICE, ROOT = User("alice", 1000), User("root", 0)
@@ -43,6 +45,24 @@ def end(database: Database, job_id: int, to: JobState = JobState.TERMINATED) -> 
     cause = cause_of(database, job_id)
     assert cause is not None
     return cause
+
+
+@pytest.mark.parametrize(("ago", "after_start"), [(0, 900), (600, 300), (3600, 0)])
+def test_an_end_that_was_told_late_has_its_own_date_which_is_not_before_the_start(
+    database: Database, ago: int, after_start: int
+) -> None:
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database))
+    with database.begin() as tx:
+        start = tx.now - 900
+        tx.jobs.update(job_id, start_time=start)
+        tx.job_runs.claim(job_id, "node-1")
+        tx.execute("UPDATE challenges SET challenge = '7' WHERE job_id = %s", (job_id,))
+        assert EndReports().store(tx, [EndReport(-1, job_id, 0, "0", "7", ago)]) == [ReportAnswer.OK]
+    with database.begin() as tx:
+        job = tx.jobs.find(job_id)
+        assert job is not None
+        assert job.state is JobState.FINISHING
+        assert job.stop_time == start + after_start
 
 
 def test_a_job_that_ends_by_itself_has_its_exit_status_as_cause(database: Database) -> None:

@@ -296,8 +296,9 @@ def test_without_commands_nothing_is_planned_on_sleeping_nodes_and_none_is_halte
     assert Ask(JobAction.ENERGY, 0) not in sent
 
 
-def test_the_keys_of_the_guide_are_understood() -> None:
-    parsed = parse(named_blocks(SOURCE / "docs" / "administrator-guide.rst")["energy"])
+@pytest.mark.parametrize("name", ["energy", "greta"])
+def test_the_keys_of_the_guide_are_understood(name: str) -> None:
+    parsed = parse(named_blocks(SOURCE / "docs" / "administrator-guide.rst")[name])
     assert (parsed.errors, parsed.warnings) == ((), ())
     assert parsed.config.may_halt
     assert parsed.config.may_wake

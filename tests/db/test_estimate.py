@@ -369,7 +369,7 @@ class TestSleepingNodes:
 
     def test_the_time_that_has_passed_since_they_were_woken_counts(self, saving: Site) -> None:
         with saving.database.begin() as tx:
-            nodes.order_wake(tx, ["node-2"], "somebody needs it")
+            nodes.order_wake(tx, ["node-2"], "a test", "somebody needs it")
         at(saving.database, NOW + 100)
         assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 300
         at(saving.database, NOW + 301)

@@ -1,5 +1,6 @@
 """The feed: each change of a state and each event once, in order, whatever the writers do."""
 
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -156,3 +157,16 @@ def test_a_position_is_a_text_and_back() -> None:
     for text in ("", "s1", "s1.e", "s-1.e2", "s1.e2;", "s٣.e1", "s" + "9" * 30 + ".e1"):
         with pytest.raises(BadRequest, match="no position"):
             Position.parse(text)
+
+
+def test_who_no_longer_listens_may_be_interrupted(database: Database) -> None:
+    with Feed(database) as ended:
+        ended.begin()
+    # The number of what it waited on belongs to another file now, into which nothing may be written.
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    ended.interrupt()
+    assert ended.is_interrupted
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)

@@ -441,6 +441,19 @@ def test_an_interactive_job_hears_when_it_is_expected_to_start(
     assert not [effect for effect in sent if isinstance(effect, Ask) and effect.action is JobAction.TELL]
 
 
+def test_behind_a_job_whose_time_is_over_an_interactive_job_hears_no_date(
+    clocked: Database, scheduler: MetaScheduler, sent: list[Effect]
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    first, number = submit(clocked), submit(clocked, job_type=JobType.INTERACTIVE)
+    scheduler.round()
+    at(clocked, NOW + 4000)
+    scheduler.round()
+    why = f"waiting for resources that are held beyond their time (jobs {first})"
+    line = f"[{format_date(NOW + 4000)}] Start prediction: undefined ({why})"
+    assert [effect for effect in sent if effect == Ask(JobAction.TELL, number, (line,))]
+
+
 def test_a_suspended_job_goes_on_when_its_resources_are_free(
     clocked: Database, scheduler: MetaScheduler, sent: list[Effect]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,27 @@ import pytest
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.feed import News
 from oar.lib.facts.formats import read_yaml
+from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.states import EventType, JobState
-from oar.lib.rules.metric_texts import MetricFamily, WaitHistogram, document, family_lines
+from oar.lib.facts.states import JobState as J
+from oar.lib.rules.metric_texts import (
+    ROUND_BOUNDS,
+    WAIT_BOUNDS,
+    Histogram,
+    HistogramFamily,
+    MetricFamily,
+    document,
+    family_lines,
+)
 from oar.lib.runtime import Runtime
-from oar.lib.views.metrics import server_families
+from oar.lib.views.happenings import Happenings
+from oar.lib.views.metrics import rounds_of, server_families
 from oar.modules import metrics_file
 from oar.modules.chronicle import Chronicle
 from tests.builders import add_job, add_resources
+from tests.db.reservation_rows import add_reservation
 from tests.unit.sources import ROOT
 
 MONITORING = ROOT / "setup" / "monitoring"
@@ -56,15 +70,24 @@ def test_the_file_tells_the_present_and_what_has_happened(
     add_job(database, JobState.ERROR)
     with database.begin() as tx:
         tx.events.add(EventType.SUBMISSION_REFUSED, 0, "")
+    add_reservation(database, 12, state="w")
+    add_reservation(database, 13, state="E", missing=[5, 6])
+    add_reservation(database, 14, state="x", ended=5)
     chronicle.go_on()
     lines = written(config)
+    assert [line for line in lines if line.startswith("oar_reservation")] == [
+        'oar_reservations{state="E"} 1',
+        'oar_reservations{state="w"} 1',
+        "oar_reservation_missing_slots 2",
+    ]
     assert 'oar_jobs{state="Waiting",queue="default"} 1' in lines
     assert 'oar_jobs{state="Running",queue="default"} 1' in lines
     assert 'oar_resources{type="default",state="busy"} 1' in lines
     assert 'oar_job_steps_total{step="submitted"} 3' in lines
     assert 'oar_job_steps_total{step="started"} 1' in lines
     assert 'oar_job_steps_total{step="refused"} 1' in lines
-    assert 'oar_job_wait_seconds_bucket{le="+Inf"} 1' in lines
+    assert 'oar_job_wait_seconds_bucket{queue="default",le="+Inf"} 1' in lines
+    assert "oar_job_launch_seconds_count 1" in lines
     assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{cause="[A-Z_]+"\} 1', line)]
 
 
@@ -82,6 +105,12 @@ def test_the_server_tells_its_modules() -> None:
     assert 'oar_module_last_duration_seconds{module="meta_sched"} 0.25' in lines
     assert 'oar_runner_actions{state="waiting"} 3' in lines
     assert list(server_families({})) == []
+    rounds = Histogram(ROUND_BOUNDS)
+    rounds.add(0.3)
+    (told,) = rounds_of({"rounds": json.loads(json.dumps(rounds.record))})
+    assert told.lines() == HistogramFamily.of(told.name, told.help, rounds).lines()
+    assert 'oar_round_seconds_bucket{le="0.5"} 1' in told.lines()
+    assert rounds_of({}) == []
 
 
 def test_labels_are_escaped_and_numbers_are_written_as_prometheus_reads_them() -> None:
@@ -90,10 +119,10 @@ def test_labels_are_escaped_and_numbers_are_written_as_prometheus_reads_them() -
 
 
 def test_a_histogram_counts_each_job_in_all_classes_above_it() -> None:
-    waits = WaitHistogram()
+    waits = HistogramFamily("w", "W.", WAIT_BOUNDS)
     for seconds in (5, 61, 10**9):
         waits.add(seconds)
-    lines = waits.lines("w", "W.")
+    lines = waits.lines()
     assert tuple(lines[place] for place in (2, 3, 4, -3)) == (
         'w_bucket{le="10"} 1',
         'w_bucket{le="60"} 1',
@@ -101,6 +130,38 @@ def test_a_histogram_counts_each_job_in_all_classes_above_it() -> None:
         'w_bucket{le="+Inf"} 3',
     )
     assert lines[-2:] == ["w_sum 1000000066", "w_count 3"]
+
+
+def test_how_long_things_took_is_told_by_queue(database: Database) -> None:
+    happenings = Happenings()
+    resources = add_resources(database)
+    runs = add_job(database, J.TERMINATED, on=resources[:1])
+    stays = add_job(database, J.RUNNING, on=resources[1:2], queue="night")
+    fails = add_job(database, J.ERROR, queue="night")
+    with database.begin() as tx:
+        for job, start, stop in ((runs, 1000, 1500), (stays, 1010, 0), (fails, 0, 1200)):
+            tx.execute(
+                "UPDATE jobs SET submission_time = 900, start_time = %s, stop_time = %s WHERE job_id = %s",
+                (start, stop, job),
+            )
+        ways = {
+            runs: (J.WAITING, J.TO_LAUNCH, J.LAUNCHING, J.RUNNING, J.FINISHING, J.TERMINATED),
+            stays: (J.WAITING, J.TO_LAUNCH, J.LAUNCHING, J.RUNNING),
+            fails: (J.WAITING, J.TO_LAUNCH, J.ERROR),
+        }
+        for job, way in ways.items():
+            steps = [
+                JobStateChange(0, job, state, former, 990 + 7 * place, "alice", "", "default", 0)
+                for place, (former, state) in enumerate(pairwise(way))
+            ]
+            for step in steps:  # as the feed may tell them: each by itself
+                happenings.count(tx, News([step], (), frozenset(), Position(0, 0)))
+    told = {family.name: family.lines() for family in happenings.histograms()}
+    assert 'oar_job_wait_seconds_sum{queue="default"} 100' in told["oar_job_wait_seconds"]
+    assert 'oar_job_wait_seconds_sum{queue="night"} 110' in told["oar_job_wait_seconds"]
+    assert told["oar_job_launch_seconds"][-2:] == ["oar_job_launch_seconds_sum 28", "oar_job_launch_seconds_count 2"]
+    assert 'oar_job_run_seconds_sum{queue="default"} 500' in told["oar_job_run_seconds"]
+    assert not [line for line in told["oar_job_run_seconds"] if "night" in line]  # one runs, the other never did
 
 
 # -- dashboards and alert rules ---------------------------------------------------------------------------------------

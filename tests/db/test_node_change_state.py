@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Connection
+from oar.lib.db.statements import Connection, Parameters, Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode
@@ -98,6 +98,25 @@ def test_a_pass_without_work_tells_listeners_nothing(runtime: Runtime, monkeypat
     topics.clear()
     assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert topics == set()
+
+
+def test_a_pass_without_work_is_three_questions(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is such a pass before most rounds."""
+    add_resources(runtime.database)
+    asked: list[str] = []
+    run_really = Statements._run
+
+    def run(tx: Statements, sql: str, parameters: Parameters) -> None:
+        asked.append(sql)
+        run_really(tx, sql, parameters)
+
+    def begin(database: Database, kind: str) -> Transaction:
+        raise AssertionError(f"a transaction has begun: {kind}")
+
+    monkeypatch.setattr(Statements, "_run", run)
+    monkeypatch.setattr(Database, "_transaction", begin)
+    assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
+    assert len(asked) == 3
 
 
 def test_listeners_are_told_of_resources_that_change(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:

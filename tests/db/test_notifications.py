@@ -1,7 +1,7 @@
 """NOTIFY after the commit: what listeners are told, and that it costs writers nothing."""
 
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg2.extensions
@@ -35,6 +35,11 @@ class Listening:
             self._connection.poll()
         notice = self._connection.notifies.pop(0)
         return notice.channel, notice.payload
+
+    def has_more(self) -> bool:
+        """Return whether another notification is here: the server sends them before the answer of a statement."""
+        self._connection.cursor().execute("SELECT")
+        return bool(self._connection.notifies)
 
 
 @pytest.fixture
@@ -77,6 +82,45 @@ def test_what_a_listener_is_told_is_there(database: Database, listening: Listeni
     assert listening.next() == (Channel.EVENT, Topic.QUEUES)
     with database.snapshot() as tx:
         assert tx.queues.exists("new")
+
+
+def test_of_a_burst_the_first_change_is_told_at_once_and_all_others_together(
+    settings: DatabaseSettings, listening: Listening
+) -> None:
+    busy, pauses = Database(settings), list[Callable[[], None]]()
+    busy.gather_topics(later=lambda seconds, end: pauses.append(end))
+    for number in range(20):
+        with busy.begin() as tx:
+            _add_queue(tx, f"new{number}")
+    with busy.begin() as tx:
+        tx.accounting.clear()
+    assert listening.next() == (Channel.EVENT, Topic.QUEUES)
+    assert not listening.has_more()
+    pauses.pop(0)()
+    assert [listening.next()[1], listening.next()[1]] == [Topic.ACCOUNTING, Topic.QUEUES]
+    pauses.pop(0)()  # nothing happened meanwhile: the pause is over
+    assert not pauses
+    with busy.begin() as tx:
+        tx.accounting.clear()
+    assert listening.next() == (Channel.EVENT, Topic.ACCOUNTING)
+    with busy.begin() as tx:
+        _add_queue(tx, "last")
+    busy.close()  # tells what is left
+    assert listening.next() == (Channel.EVENT, Topic.QUEUES)
+
+
+def test_the_end_of_a_job_is_told_at_once_in_a_burst_too(
+    database: Database, settings: DatabaseSettings, listening: Listening
+) -> None:
+    job_id, busy = add_job(database), Database(settings)
+    busy.gather_topics(later=lambda seconds, end: None)
+    with busy.begin() as tx:
+        tx.accounting.clear()
+    with busy.begin() as tx:
+        lifecycle.move_all(tx, [job_id], JobState.ERROR, because=for_no_reason(job_id))
+    while listening.next() != (Channel.JOB_END, str(job_id)):
+        pass
+    busy.close()
 
 
 def test_nobody_is_told_of_what_was_rolled_back(database: Database, listening: Listening) -> None:

@@ -68,6 +68,35 @@ def test_purge_tells_what_is_removed(run: Run, conf: Path) -> None:
     assert run("--purge", "--dry-run").out.splitlines()[-1] == removed.format("would be")
 
 
+def test_a_server_that_is_installed_anew_gets_its_database_back_with_new_passwords(
+    run: Run, conf: Path, postgres: PostgreSQL
+) -> None:
+    run("--create")
+    conf.write_text(conf.read_text().replace("pass 'word", "of the new file").replace("secret-ro", "new-ro"))
+    (before,) = passwords(postgres)
+    result = run("--setup")
+    assert (result.exit, result.err) == (0, "")
+    assert result.out.endswith(f"The database is up to date (version {VERSION}).\n")
+    (after,) = passwords(postgres)
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    assert run("--setup", admin=False).exit == 0
+    assert passwords(postgres) == [after]
+
+
+def passwords(postgres: PostgreSQL) -> list[tuple[str, str]]:
+    """The stored passwords of both logins."""
+    connection = postgres.connect("postgres", "postgres")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT a.rolpassword, b.rolpassword FROM pg_authid a, pg_authid b"
+                " WHERE a.rolname = 'fresh_rw' AND b.rolname = 'fresh_ro'"
+            )
+            return cursor.fetchall()
+    finally:
+        connection.close()
+
+
 def test_what_create_makes_is_what_the_tests_use(run: Run, postgres: PostgreSQL, database: object) -> None:
     run("create")
     both = [postgres.connect(name, user) for name, user in (("fresh", "fresh_rw"), ("oar", "oar"))]

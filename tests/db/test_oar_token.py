@@ -7,6 +7,7 @@ import pytest
 from oar.cli import oar_token
 from oar.cli.common.command import CommandResult
 from oar.lib.access.tokens import MOST_TOKENS, digest_of
+from oar.lib.config.files import Config
 from tests.db.console import EVE, Console
 
 
@@ -56,6 +57,13 @@ def test_administrators_see_and_revoke_those_of_everybody(console: Console) -> N
     assert _user_of(console, token) is None
 
 
+def test_a_site_says_how_long_tokens_are_valid_at_most(console: Console) -> None:
+    console.config = Config(api_token_days=30)
+    assert "valid for 30 days" in console.type(oar_token.main, "create", user=EVE).err
+    refused = console.type(oar_token.main, "create", "--expires", "31", user=EVE)
+    assert refused == CommandResult(1, "", "# Error: a token is valid for 1 to 30 days, not for 31 (API_TOKEN_DAYS)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -63,8 +71,8 @@ def test_administrators_see_and_revoke_those_of_everybody(console: Console) -> N
         (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin"),
         (["create", "--scope", "rw,session"], "a session is what the login page makes"),
         (["create", "--scope", "ro,admin"], "only administrators may have tokens of scope admin"),
-        (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0"),
-        (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366"),
+        (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0 (API_TOKEN_DAYS)"),
+        (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366 (API_TOKEN_DAYS)"),
         (["create", "--comment", "a\nb"], "a comment has at most 200 characters, all of them printable"),
         (["list", "--everybody"], "the tokens of others are shown to oar and root only"),
         (["revoke", "999999"], "you have no token 999999: oar-token list"),
@@ -83,4 +91,4 @@ def test_nobody_has_tokens_without_end(console: Console) -> None:
     for _ in range(MOST_TOKENS):
         _create(console)
     refused = console.type(oar_token.main, "create", user=EVE)
-    assert refused == CommandResult(1, "", "# Error: you have 100 tokens: revoke one first\n")
+    assert refused == CommandResult(1, "", "# Error: eve has 100 tokens: revoke one first\n")

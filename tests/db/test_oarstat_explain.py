@@ -95,6 +95,17 @@ def test_behind_a_job_whose_time_is_over_no_date_is_told(site: Site) -> None:
     assert json.loads(starts.out)[str(second)]["scheduled_start"] is None
 
 
+def test_behind_a_job_of_its_array_whose_time_is_over_no_date_is_told(site: Site) -> None:
+    first, second = (submit(site.database, "/resource_id=1", array_id=9, array_limit=1) for _ in range(2))
+    site.round()
+    site.move(first, JobState.LAUNCHING, JobState.RUNNING)
+    site.round(NOW + 4000)
+    said = site.explain(second).out
+    assert f"as many do, among them job {first}, which has not ended though its time is over.\n" in said
+    assert "    Start: not foreseen\n" in said
+    assert site.record(second)["start"] is None
+
+
 def test_a_waiting_job_is_told_why_until_when_and_behind_whom(site: Site) -> None:
     first = submit(site.database, "/resource_id=2", user="bob")
     second = submit(site.database, "/resource_id=1")

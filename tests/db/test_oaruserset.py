@@ -1,19 +1,34 @@
 """What oaruserset prints, and what it does to usersets."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from oar.cli import oaruserset
 from oar.cli.common.command import CommandResult
-from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
+from oar.lib.facts.records import User
+from oar.lib.facts.request import parse_request
+from oar.lib.facts.reservation_requests import ReservationAlternative, encode
 from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations import alteration, asking
+from oar.lib.reservations.alteration import AttributeChange, WantedChange
+from oar.lib.reservations.preparation import BadReservation
 from tests.db.console import EVE, Console
 from tests.db.reservation_rows import add_reservation
 from tests.plain import without_way_out
 
+#: Whether a session of this database waits for a lock that another one has.
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 FORCE = "  -f does it all the same\n"
 MAN = 'denied: "eve" must be manager for this operation\n'
+
+
+def is_somebody_waiting(console: Console) -> bool:
+    """Whether a session waits for a lock; a transaction of its own, for within one the answer stays the same."""
+    with console.database.snapshot() as tx:
+        return bool(tx.value(WAITS))
 
 
 def userset(console: Console, name: str) -> list[str] | None:
@@ -116,6 +131,29 @@ def test_a_live_reservation_keeps_its_users(console: Console) -> None:
     assert console.type(oaruserset.main, "-D", "team", "--force").exit == 0
 
 
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_list_that_is_only_asked_for_is_kept_as_well(console: Console, denied: bool) -> None:
+    """It comes into force with the answer to the change, which nobody has given yet."""
+    console.type(oaruserset.main, "-a", "bob,carol", "team")
+    for number in (12, 13):
+        add_reservation(console.database, number, state="w", access=[AccessEntry("alice")])
+    change = WantedChange(end=9, attributes=AttributeChange(access=(AccessEntry("@team", denied),)))
+    with console.database.begin() as tx:
+        (reservation,) = tx.advance_reservations.select([12])
+        alteration.ask_change(tx, User("alice", 1001), reservation, change, patience=60)
+        (other,) = tx.advance_reservations.select([13])
+        asked = alteration.ask_change(tx, User("alice", 1001), other, WantedChange(end=9), patience=60)
+        tx.execute("UPDATE reservation_changes SET change = '{' WHERE change_id = %s", (asked,))
+    words = ("-a", "dave", "team") if denied else ("-d", "bob", "team")
+    what = 'adding "dave" to "team"' if denied else 'removing "bob" from "team"'
+    refused = console.type(oaruserset.main, *words)
+    assert refused == CommandResult(9, "", f"denied: {what} would break the advance reservation 12\n{FORCE}")
+    assert console.type(oaruserset.main, "-D", "team").exit == 9
+    with console.database.begin() as tx:
+        tx.advance_reservations.drop_changes([12], "")
+    assert console.type(oaruserset.main, "-D", "team").exit == 0
+
+
 def test_arusers_may_always_be_changed_and_denials_and_ended_reservations_hinder_nobody(console: Console) -> None:
     console.type(oaruserset.main, "-a", "bob", "team", "-a", "bob", "arusers")
     add_reservation(
@@ -145,3 +183,29 @@ def test_a_userset_does_not_hide_a_group_that_a_live_reservation_names(console: 
     assert userset(console, "daemon") is None
     assert console.type(oaruserset.main, "-a", "bob", "nosuch").exit == 0
     assert console.type(oaruserset.main, "-a", "bob", "daemon", "--force").exit == 0
+
+
+@pytest.mark.parametrize("words", [["-D", "team"], ["-d", "bob", "team"]])
+def test_a_request_that_is_being_written_keeps_the_users_whom_it_names(console: Console, words: list[str]) -> None:
+    console.type(oaruserset.main, "-a", "bob,carol", "team")
+    request = encode([ReservationAlternative(parse_request("/resource_id=1").groups)])
+    with ThreadPoolExecutor(1) as other:
+        with console.database.begin() as tx:
+            new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
+            number = asking.ask(tx, new, [AccessEntry("@team")], limit=0).number
+            typed = other.submit(console.type, oaruserset.main, *words)
+            while not is_somebody_waiting(console):
+                assert not typed.done()
+        refused = typed.result()
+    assert (refused.exit, f"would break the advance reservation {number}\n" in refused.err) == (9, True)
+    assert userset(console, "team") == ["bob", "carol"]
+
+
+def test_a_request_is_refused_whose_userset_goes_before_it_is_written(console: Console) -> None:
+    console.type(oaruserset.main, "-a", "bob", "team")
+    request = encode([ReservationAlternative(parse_request("/resource_id=1").groups)])
+    console.type(oaruserset.main, "-D", "team")
+    with console.database.begin() as tx:
+        new = NewReservation("alice", tx.now + 60, tx.now + 3600, request, queue="default", time_offset=6)
+        with pytest.raises(BadReservation, match='Userset or group "team" does not exist'):
+            asking.ask(tx, new, [AccessEntry("@team")], limit=0)

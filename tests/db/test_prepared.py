@@ -7,11 +7,12 @@ import pytest
 
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Prepared, Statements, psycopg2
+from oar.lib.db.statements import LONG_LIST, Prepared, Statements, psycopg2
 from oar.lib.facts.errors import DatabaseUnavailable
 
 _ADD = Prepared("SELECT %(one)s::int + %(two)s::int + %(one)s::int, '100 %%'")
 _BOTH = Prepared("UPDATE jobs SET message = %s WHERE job_id = %s; SELECT count(*) FROM jobs WHERE job_id = ANY(%s)")
+_ROWS = Prepared("SELECT * FROM unnest(%s::bigint[], %s::text[])")
 _WRONG = Prepared("SELECT 1 / %s::int")
 
 
@@ -91,3 +92,24 @@ def test_a_preparation_that_is_lost_is_made_again_by_another_name(database: Data
         assert tx.value(_ADD, {"one": 1, "two": 2}) == 4
         assert names == ["oar_0"]
         assert tx.column("SELECT name FROM pg_prepared_statements ORDER BY name") == ["oar_0", "oar_1"]
+
+
+@pytest.mark.parametrize("length", [LONG_LIST - 1, LONG_LIST])
+def test_a_long_list_arrives_as_a_short_one_does(database: Database, length: int) -> None:
+    texts = ['a "quoted" one', "back\\slash", "it's", "{1,2}", "", "NULL", "null", None, "new\nline", "ünï %s", " , "]
+    texts = (texts * length)[:length]
+    numbers = [*range(-5, length - 5)]
+    with database.begin() as tx:
+        for _ in range(3):  # as text, when it is prepared, and afterwards
+            rows = tx.rows(_ROWS, (numbers, texts))
+            assert rows == list(zip(numbers, texts, strict=True))
+        named = tx.column("SELECT unnest(%(numbers)s::bigint[])", {"numbers": numbers})
+        assert named == numbers
+        assert tx.value("SELECT cardinality(%s::boolean[])", ([True] * length,)) == length
+
+
+def test_a_long_list_is_one_literal(database: Database) -> None:
+    with database.begin() as tx:
+        tx.value("SELECT 5 = ANY(%s)", ([*range(LONG_LIST)],))
+        assert tx._cursor.query is not None
+        assert b"ANY('{0,1,2," in tx._cursor.query

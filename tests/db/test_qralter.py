@@ -60,6 +60,21 @@ def test_with_the_start_alone_the_duration_stays_and_with_the_end_alone_the_star
     assert alter("-e", "+900", str(number)).out.endswith(f"now {write_date(NOW + 300)} to {write_date(NOW + 900)}\n")
 
 
+def test_three_values_of_a_new_window_must_agree(alter: Typed, number: int) -> None:
+    dates = ("-a", "+300", "-e", "+900")
+    assert alter(*dates, "-d", "601", str(number)) == CommandResult(
+        1, "", "difference between end and start time does not correspond to duration\n"
+    )
+    assert alter(*dates, "-d", "600", str(number)).exit == 0
+
+
+@pytest.mark.parametrize("option", ["-p", "-N", "-l"])
+def test_a_change_is_as_long_as_a_request_at_most(site: Site, alter: Typed, number: int, option: str) -> None:
+    assert alter(option, "x" * 65537, str(number)) == CommandResult(
+        1, "", "denied: the request is longer than 65536 characters\n"
+    )
+
+
 def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site, alter: Typed, number: int) -> None:
     other = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
     site.round()
@@ -69,16 +84,10 @@ def test_a_refused_change_names_what_is_possible_and_changes_nothing(site: Site,
         1,
         "",
         f"denied: Reservation {number} can't be altered\n"
-        f"  there is a place for it only until {_shown(NOW + HOUR)} (advance reservation {other})\n",
+        f"  there is a place for it only until {write_date(NOW + HOUR)} (advance reservation {other})\n",
     )
     with site.database.begin() as tx:
         assert tx.advance_reservations.by_numbers([number]) == before
-
-
-def _shown(date: int) -> str:
-    from oar.lib.facts.times import format_date
-
-    return format_date(date)
 
 
 def test_now_means_the_date_of_the_answer(site: Site, qralter_alone: Typed, number: int) -> None:
@@ -151,6 +160,10 @@ def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Typed, n
         (["-e", "+4000d", "{}"], "the reservation would end more than 10 years from now\n"),
         (["-d", "1000000000", "{}"], "the reservation would end more than 10 years from now\n"),
         (["-u", "nosuch", "{}"], "error: nosuch is not known as a user\n"),
+        (["-d", "600"], "qralter: no advance reservation is named\n"),
+        (["-m", "", "{}"], 'qralter: Wrong mail options list format "" specified to -m option\n'),
+        (["-q", "", "{}"], 'qralter: -q "" names nothing\n'),
+        (["-l", "", "{}"], 'denied: -l "" names nothing\n'),
     ],
 )
 def test_what_is_refused_changes_nothing(
@@ -226,7 +239,7 @@ def test_resources_that_are_not_free_are_refused_and_nothing_changes(site: Site,
         1,
         "",
         f"denied: Reservation {number} can't be altered\n"
-        f"  there is no place for it from {_shown(NOW + 100)} to {_shown(NOW + HOUR)}"
+        f"  there is no place for it from {write_date(NOW + 100)} to {write_date(NOW + HOUR)}"
         f" (advance reservation {other})\n",
     )
     never = alter("-l", "/resource_id=5", str(number))

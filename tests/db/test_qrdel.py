@@ -66,6 +66,8 @@ def test_nothing_named_is_the_usage(site: Site) -> None:
     result = delete(site)
     assert (result.exit, result.err) == (1, "")
     assert result.out.startswith("Usage: qrdel")
+    said = "qrdel: no advance reservation is named\n  write numbers or names behind the options\n"
+    assert delete(site, "-f") == CommandResult(1, "", said)
 
 
 def test_a_reservation_without_jobs_is_gone(site: Site) -> None:

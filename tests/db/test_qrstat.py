@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import xmlschema
+import yaml
 
 from oar.cli import qrstat
 from oar.cli.common.command import CommandResult
@@ -22,8 +23,7 @@ from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import JobState
 from tests.builders import add_job, add_resources
 from tests.db.console import Console
-from tests.db.reservation_rows import add_reservation
-from tests.plain import same_in_all_formats
+from tests.db.reservation_rows import add_reservation, numbers_begin_again
 
 USER1, USER2 = User("user1", 1001), User("user2", 1002)
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[2] / "setup" / "qrstat.xsd")
@@ -368,10 +368,18 @@ def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
     assert numbers(console, "-ar", "20,21,22", "-u", "user1") == [20, 22]
     refused = console.type(qrstat.main, "-s", "q", user=USER1)
     assert refused == CommandResult(1, "", 'qrstat: invalid option argument "-s q"\n  write letters of wWrExd\n')
-    for option in ("-ar", "-u"):
+    for option, kind in (("-ar", "numbers or names"), ("-u", "users")):
         empty = console.type(qrstat.main, option, "", user=USER1)
-        assert (empty.exit, empty.out) == (1, "")
-        assert empty.err.startswith(f'qrstat: {option} "" names nothing\n')
+        said = f'qrstat: {option} "" names nothing\n  leave it out, or write {kind}\n'
+        assert empty == CommandResult(1, "", said)
+    empty = console.type(qrstat.main, "-s", "", user=USER1)
+    assert empty == CommandResult(1, "", 'qrstat: invalid option argument "-s "\n  write letters of wWrExd\n')
+
+
+def test_numbers_alone_are_in_no_machine_format(console: Console) -> None:
+    add_reservation(console.database, 20)
+    refused = console.type(qrstat.main, "-terse", "-J", user=USER1)
+    assert refused == CommandResult(1, "", "qrstat: the options -terse and -json exclude each other\n")
 
 
 def test_the_history_is_told(console: Console) -> None:
@@ -387,9 +395,34 @@ def test_the_history_is_told(console: Console) -> None:
         "      5 12/14/2006 09:00:00 W     RESOURCES UNSATISFIED               a; b",
     ]
     events = json.loads(show(console, "-log", "-J"))["5"]["log"]
-    documents = [show(console, "-log", f"-{letter}") for letter in "JYXD"]
-    assert same_in_all_formats(*documents)["5"]["log"] == events
+    assert yaml.safe_load(show(console, "-log", "-Y"))["5"]["log"] == events
+    assert "'RESOURCES UNSATISFIED'" in show(console, "-log", "-D")
     assert [event["event"] for event in events] == ["CREATED", "RESOURCES UNSATISFIED"]
+
+
+def test_the_xml_of_grid_engine_has_no_history_and_no_series(console: Console) -> None:
+    add_reservation(console.database, 5)
+    for option, thing in (("-log", "log"), ("-series", "series")):
+        refused = console.type(qrstat.main, "-xml", option, user=USER1)
+        text = f"qrstat: the XML of Grid Engine knows no {thing}: use -json or -yaml\n"
+        assert refused == CommandResult(1, "", text)
+
+
+def test_reservations_that_had_one_number_are_told_apart(console: Console) -> None:
+    """The number of the ended ones is that of a live one again."""
+    with numbers_begin_again(console.database):
+        ids = [
+            add_reservation(console.database, number, state="x", ended=ended, submission_time=date, ar_name=name)
+            for number, ended, date, name in ((12, 50, 10, "oldest"), (12 + 9999999, 60, 20, "older"))
+        ]
+        alone = json.loads(show(console, "-J", "-all", user=USER1))
+        assert {key: record["ar_name"] for key, record in alone.items()} == {"12@10": "oldest", "12": "older"}
+        ids.append(add_reservation(console.database, 12 + 2 * 9999999, submission_time=30, ar_name="live"))
+        records = json.loads(show(console, "-J", "-all", "-log", user=USER1))
+        names = {"12@10": "oldest", "12@20": "older", "12": "live"}
+        assert {key: record["ar_name"] for key, record in records.items()} == names
+        assert {record["id"] for record in records.values()} == {12}
+        assert all("log" in record for record in records.values())
 
 
 # -- privacy ----------------------------------------------------------------------------------------------------------
@@ -455,6 +488,13 @@ def test_xml_is_valid_for_every_state_and_for_hostile_texts(console: Console) ->
     ]
 
 
+def test_xml_is_valid_for_one_that_holds_nothing(console: Console) -> None:
+    add_reservation(console.database, 12, resources=[], queue_name="default")
+    document = show(console, "-xml")
+    SCHEMA.validate(document)
+    assert '<granted_slots queue_instance="default" slots="0"/>' in document
+
+
 def test_xml_is_valid_when_there_is_nothing_and_names_the_unknown(console: Console) -> None:
     SCHEMA.validate(show(console, "-xml"))
     result = console.type(qrstat.main, "-xml", "-ar", "9,<x>", user=USER1)
@@ -489,6 +529,7 @@ def test_json_has_what_the_detail_has_with_types(console: Console) -> None:
     ]
     detail = [line.split(":")[0] for line in DETAIL.splitlines()[1:]]
     assert {key for key in detail if key != "message"} <= set(record)
+    assert (record["id"], "reservation_id" in record) == (193, False)  # the key of its row is nobody's business
 
 
 def test_every_machine_format_is_written(console: Console) -> None:

@@ -56,11 +56,25 @@ def test_a_request_is_granted(desk: Desk) -> None:
     assert desk.number_of_rounds == 1
 
 
+def test_a_mistyped_time_zone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Pariss")
+    result = desk.qrsub("-a", "+1h", "-d", "60")
+    assert (result.exit, result.err) == (0, 'warning: TZ="Europe/Pariss" is no time zone: dates are in UTC.\n')
+
+
 def test_another_window_than_the_asked_one_is_told(desk: Desk) -> None:
     desk.granted("-a", "+1h", "-d", "1h", "-pe", "slots", "4")
     result = desk.qrsub("-a", "+1h", "-d", "30m", "-window", "2h")
     assert result.out.split("\n")[1:] == ["It starts at 01/15/2027 10:00:00 and ends at 01/15/2027 10:30:00.", ""]
     assert desk.granted("-a", "+1h", "-d", "30m", "-earliest", "-pe", "slots", "4").start == NOW + 9000
+
+
+def test_a_job_that_is_killed_at_the_last_moment_is_gone_at_the_end(desk: Desk) -> None:
+    for kill_grace, chosen, offset in ((30, -1, 31), (30, 10, 10), (30, 0, 1)):
+        desk.config = desk.config.replace(job_kill_grace=kill_grace, reservation_duration_offset=chosen)
+        assert desk.granted("-a", "+1h", "-d", "60").time_offset == offset
+    desk.config = desk.config.replace(job_kill_grace=30, reservation_duration_offset=-1)
+    assert desk.qrsub("-a", "+1h", "-d", "31").err.startswith("the duration must be longer than 31 seconds\n")
 
 
 def test_the_seconds_until_the_answer_are_no_other_window(desk: Desk) -> None:
@@ -214,7 +228,7 @@ def test_no_place_is_refused_with_the_earliest_start(desk: Desk) -> None:
         1,
         "",
         "denied: Reservation can't be granted\n"
-        f"  only 2 of 4 suitable slots are free until 2027-01-15 10:30:00 (advance reservation {first.number})\n"
+        f"  only 2 of 4 suitable slots are free until 01/15/2027 10:30:00 (advance reservation {first.number})\n"
         "  the earliest possible start is 01/15/2027 10:00:00 (-a 202701151000.00)\n",
     )
     assert desk.last().state is ReservationState.REFUSED
@@ -246,6 +260,12 @@ def test_only_what_all_listed_users_may_use_is_reserved(desk: Desk) -> None:
     refused = desk.qrsub("-d", "60", "-u", "alice,daemon", "-pe", "slots", "3")
     assert refused.exit == 1
     assert refused.err.startswith("Error: No queue instances to reserve\n  daemon: ")
+
+
+def test_nobody_who_is_denied_by_a_pattern_must_be_able_to_use_it(desk: Desk) -> None:
+    add_rules(desk.database, "if user == 'daemon':\n    add_property(\"network_address = 'node-9'\")", defaults=False)
+    assert desk.qrsub("-d", "60", "-u", "alice,daemon").exit == 1
+    assert desk.granted("-d", "60", "-u", "alice,daemon,!dae*")
 
 
 def test_nobody_who_is_denied_with_a_group_must_be_able_to_use_it(desk: Desk) -> None:
@@ -292,6 +312,11 @@ def test_slots_lie_as_the_rule_says(desk: Desk) -> None:
     assert hosts("-p", "network_address = 'node-2'") == ["node-2"]
     assert hosts("-masterq", "*@node-2", "-pe", "slots", "2") == ["node-1", "node-2"]
     assert hosts("-masterq", "*@node-2", "-pe", "smp", "2") == ["node-2", "node-2"]
+    assert hosts("-masterq", "*@node-1", "-alloc", "1", "2") == ["node-1", "node-2"]
+    assert hosts("-masterq", "*@node-1", "-pe", "round_robin", "2") == ["node-1", "node-2"]
+    assert hosts("-masterq", "*@node-2", "-pe", "round_robin", "4") == ["node-1", "node-1", "node-2", "node-2"]
+    assert hosts("-masterq", "*@node-[12]", "-alloc", "1", "2") == ["node-1", "node-2"]
+    assert hosts("-masterq", "default", "-alloc", "1", "2") == ["node-1", "node-2"]
 
 
 def test_waiting_jobs_are_in_the_way_where_the_site_wants_it(desk: Desk) -> None:
@@ -310,6 +335,15 @@ def test_waiting_jobs_are_in_the_way_where_the_site_wants_it(desk: Desk) -> None
 def test_the_duration_may_stand_among_the_resources(desk: Desk) -> None:
     assert desk.granted("-l", "h_rt=0:5:0").duration == 300
     assert desk.granted("-l", "h_rt=0:5:0", "-d", "60").duration == 60
+
+
+@pytest.mark.parametrize("item", ["h=", "host= ", "licence=", "h_rt="])
+def test_a_value_that_is_empty_is_none(desk: Desk, item: str) -> None:
+    """As in a script whose variable is empty."""
+    name = item.partition("=")[0]
+    assert desk.qrsub("-d", "60", "-l", item) == CommandResult(
+        1, "", f'denied: "{name}=" has no value\n  write what {name} is to be, or leave it out\n'
+    )
 
 
 def test_resources_of_other_types_are_counted_for_each_slot(desk: Desk) -> None:
@@ -390,7 +424,7 @@ def test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored(de
     assert refused.exit == 1
     lines = refused.err.split("\n")
     assert lines[0] == "verification: no suitable queues"
-    assert lines[1].startswith("  only 2 of 4 suitable slots are free until 2027-01-15 10:00:00 (advance reservation ")
+    assert lines[1].startswith("  only 2 of 4 suitable slots are free until 01/15/2027 10:00:00 (advance reservation ")
     assert lines[2] == "  the earliest possible start is 01/15/2027 10:00:00 (-a 202701151000.00)"
     told = json.loads(desk.qrsub("-a", "+1h", "-d", "1h", "-w", "v", "-J").out)
     assert told["granted_slots"] == [{"queue": "default", "host": "node-2", "slots": 1}]
@@ -609,10 +643,17 @@ def test_a_series_that_skips_its_conflicts_names_them(desk: Desk) -> None:
     desk.granted("-a", "+25h", "-d", "1h", "-pe", "slots", 4)
     words = ("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 3, "-conflict", "skip")
     assert desk.qrsub(*words, "-w", "v").out.count("start_time:") == 2
-    first, second = desk.qrsub(*words).out.rstrip("\n").split("\n")
+    first, second, third = desk.qrsub(*words).out.rstrip("\n").split("\n")
     numbers = [each.number for each in series_of(desk, desk.last().number)]
     assert first.startswith(f"Your reservations {numbers[0]},{numbers[2]} have been granted")
     assert second.startswith("occurrence 2, 01/16/2027 09:00:00, is skipped: only 0 of 4 suitable slots")
+    assert third == "occurrence 4 is asked for instead: qrstat shows it when granted"
+
+
+def test_a_series_of_which_one_is_granted_says_so(desk: Desk) -> None:
+    told = desk.qrsub("-a", "+1h", "-d", "30m", "-rrule", "FREQ=DAILY", "-depth", 1)
+    (only,) = series_of(desk, desk.last().number)
+    assert told.out == f"Your reservation {only.number} has been granted (series {only.series_id})\n"
 
 
 def test_nobody_waits_for_a_series_and_it_is_withdrawn(site: Desk) -> None:

@@ -8,7 +8,6 @@ from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.facts.grid_engine_times import write_date, write_option_date
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.states import EndCode, JobState
-from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.end_cause_texts import cause_text
 from tests.builders import add_resources
@@ -101,7 +100,7 @@ def test_a_start_without_place_is_refused_with_the_next_one(
     other = _book_others(site, END, END + HOUR)
     later, date = END + HOUR, write_date(END + HOUR)
     assert refused("-a", "+200") == [
-        f"  there is no place for 0:58:20 from {format_date(NOW + 200)} on (advance reservation {other})",
+        f"  there is no place for 0:58:20 from {write_date(NOW + 200)} on (advance reservation {other})",
         f"  the earliest possible start is {date} (-a {write_option_date(later)})",
     ]
     assert refused("-a", "+200", "-l", "/resource_id=3")[1].startswith(f"  the earliest possible start is {date} (-a ")
@@ -114,7 +113,7 @@ def test_before_the_start_the_end_moves_later_until_the_resources_are_not_free(
     resources = site.get(reservation).resources
     other = _book_others(site, END + HOUR, END + 2 * HOUR)
     assert refused("-e", write_option_date(END + HOUR + 1)) == [
-        f"  there is a place for it only until {format_date(END + HOUR)} (advance reservation {other})",
+        f"  there is a place for it only until {write_date(END + HOUR)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + HOUR)}",
     ]
     latest = write_option_date(END + HOUR)
@@ -150,7 +149,7 @@ def test_before_the_start_those_of_higher_number_go_first_and_what_is_had_stays(
     assert set(own) < set(more)
     assert _granted(site, alter, reservation, "-l", "/resource_id=1")[2] == (min(more),)
     other = _book_others(site, START, END, count=2)
-    there_is_none = f"  there is no place for it from {format_date(START)} to {format_date(END)}"
+    there_is_none = f"  there is no place for it from {write_date(START)} to {write_date(END)}"
     assert refused("-l", "/resource_id=3") == [f"{there_is_none} (advance reservation {other})"]
 
 
@@ -159,7 +158,7 @@ def test_other_resources_for_longer_name_the_date_until_which_they_are_free(
 ) -> None:
     other = _book_others(site, END + 600, END + HOUR, count=2)
     assert refused("-l", "/resource_id=3", "-e", write_option_date(END + HOUR)) == [
-        f"  there is a place for it only until {format_date(END + 600)} (advance reservation {other})",
+        f"  there is a place for it only until {write_date(END + 600)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + 600)}",
     ]
     end = write_option_date(END + 600)
@@ -183,7 +182,7 @@ def test_the_end_of_a_running_reservation_moves_later_on_its_own_resources_only(
     other = _book_others(site, END + 600, END + HOUR, count=2)
     assert site.get(other).resources == own
     assert refused("-e", write_option_date(END + 601)) == [
-        f"  its resources are free only until {format_date(END + 600)} (advance reservation {other})",
+        f"  its resources are free only until {write_date(END + 600)} (advance reservation {other})",
         f"  the latest possible end is {write_date(END + 600)}",
     ]
     assert _granted(site, alter, reservation, "-e", write_option_date(END + 600)) == (START, END + 600, own)
@@ -196,7 +195,7 @@ def test_the_end_of_a_running_reservation_moves_sooner_behind_its_jobs_or_with_f
     _begin(site)
     assert refused("-e", write_option_date(NOW + 50)) == ["  start time is later than end time"]
     assert refused("-e", write_option_date(START + 300)) == [
-        f"  job {job} runs until {format_date(START + 600)}; with -f it ends with the reservation",
+        f"  job {job} runs until {write_date(START + 600)}; with -f it ends with the reservation",
         f"  the earliest possible end is {write_date(START + 606)}",
     ]
     assert _granted(site, alter, reservation, "-e", write_option_date(START + 606))[1] == START + 606
@@ -227,7 +226,7 @@ def test_a_running_reservation_gets_more_resources_and_keeps_what_its_jobs_hold(
     assert set(own) < set(_granted(site, alter, reservation, "-l", "/resource_id=3")[2])
     assert _granted(site, alter, reservation, "-l", "/resource_id=2")[2] == own
     other = _book_others(site, START + 600, END, count=2)
-    window = f"from {format_date(START)} to {format_date(END)}"
+    window = f"from {write_date(START)} to {write_date(END)}"
     none = f"  there is no place for it {window} (advance reservation {other})"
     assert refused("-l", "/resource_id=3") == [none]
 
@@ -296,7 +295,7 @@ def test_attributes_do_not_stay_when_the_window_is_refused(site: Site, reservati
     site.submit_inside(reservation)
     other = _book_others(site, END, END + HOUR)
     assert refused("-N", "night", "-u", "root", "-e", write_option_date(END + 600)) == [
-        f"  there is a place for it only until {format_date(END)} (advance reservation {other})"
+        f"  there is a place for it only until {write_date(END)} (advance reservation {other})"
     ]
 
 

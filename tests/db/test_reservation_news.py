@@ -65,6 +65,17 @@ def test_whoever_ends_a_reservation_its_end_is_mailed_once(site: Site, sent: lis
     assert "was deleted by alice.\nReserved 0, used 0" in mail.text
 
 
+def test_a_mail_about_an_error_that_leaves_nothing_says_that_no_job_starts(site: Site, sent: list[Effect]) -> None:
+    ids = add_resources(site.database, nodes=1, cores=2)
+    site.ask("/resource_id=2", NOW, NOW + HOUR, mail_options="a", owner="alice")
+    site.round()
+    with site.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent' WHERE resource_id = ANY(%s)", (list(ids),))
+    site.round(NOW + 1)
+    (mail,) = [effect for effect in sent if isinstance(effect, ReservationMail)]
+    assert "No job of it starts: none of its 2 slots is left (soft error handling)." in mail.text.splitlines()
+
+
 def script(site: Site, directory: Path, text: str, **keys: Any) -> ActionContext:
     """Return the surroundings of an action on a site with a script."""
     path = directory / "tell"

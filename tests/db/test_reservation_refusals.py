@@ -1,6 +1,7 @@
 """What commands of advance reservations say of a way out: which form is allowed, whom to ask, which option lifts it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,8 @@ WAYS_OUT = [
     ("-d 60 -l nodes=2,q=default,cpuset=1", "write -l nodes=2 -q default -p \"cpuset = '1'\""),
     ("-d 60 -l network_address=2,h_rt=1:0:0", "write -l network_address=2 -d 1:0:0"),
     ("-d 60 -l nodes=1 -l h=node-1", "ask for all in one of them: -h, -q and -p go with both"),
+    ("-d 60 -l nodes=1/x", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
+    ("-d 60 -l {cpuset=0", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"),
     ("-d 60 -l nodes=-1", "write nodes=2 for two nodes: a number from 1 on, ALL or BEST"),
     ("-d 60 -pe slots 9999", "write at most 4"),
     ("-d 60 -alloc 2 3", "write a multiple of 2"),
@@ -55,10 +58,58 @@ def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: 
     assert (result.exit, result.err.splitlines()[-1]) == (1, f"  {way_out}")
 
 
+#: What is typed with an empty value, and what is said of it.
+EMPTY = [
+    (["-h", ""], 'qrsub: -h "" names nothing\n  leave it out, or write hosts\n'),
+    (["-q", " , "], 'qrsub: -q "," names nothing\n  leave it out, or write queues\n'),
+    (["-masterq", ""], 'qrsub: -masterq "" names nothing\n  leave it out, or write queues\n'),
+    (["-ckpt", ""], 'qrsub: -ckpt "" names nothing\n  leave it out, or write the name of one\n'),
+    (["-owner", ""], 'qrsub: -owner "" names nothing\n  leave it out, or write a user\n'),
+    (["-u", ""], 'error: the user list "" is empty\n'),
+    (["-now", ""], "Option now has an empty argument: yes|no\n  qrsub -help tells the options\n"),
+    (["-l", ""], 'denied: -l "" names nothing\n  leave it out, or write name=value, or nodes=2\n'),
+    (["-l", ","], 'denied: -l "," names nothing\n  leave it out, or write name=value, or nodes=2\n'),
+    (
+        ["-l", "h=node-1,,q=default"],
+        'denied: -l "h=node-1,,q=default" has an empty part\n  write name=value, with one comma between two of them\n',
+    ),
+    (["-l", "h"], 'denied: "h=" has no value\n  write what h is to be, or leave it out\n'),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), EMPTY)
+def test_a_list_without_a_word_does_not_mean_all(silent_desk: Desk, words: list[str], said: str) -> None:
+    """As in a script whose variable is empty."""
+    before = silent_desk.counts()
+    assert silent_desk.qrsub("-d", "60", *words) == CommandResult(1, "", said)
+    assert silent_desk.counts() == before
+
+
+def test_a_list_without_a_word_in_a_file_is_refused_with_the_file(silent_desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "ar_request"
+    path.write_text("-h ''\n")
+    path.chmod(0o644)
+    said = f'error: {path}: qrsub: -h "" names nothing\n  leave it out, or write hosts\n'
+    assert silent_desk.qrsub("-d", "60") == CommandResult(1, "", said)
+
+
+def test_a_name_and_an_account_may_be_empty(desk: Desk) -> None:
+    reservation = desk.granted("-d", "60", "-N", "", "-A", "", "-p", "")
+    assert (reservation.name, reservation.account) == ("", "")
+
+
+def test_who_asks_for_mails_where_none_is_sent_is_told_so(desk: Desk) -> None:
+    assert desk.qrsub("-d", "60", "-m", "be").err == ""
+    desk.config = desk.config.replace(mail_sender=None)
+    said = "warning: no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): mails of -m be will reach nobody.\n"
+    assert desk.qrsub("-d", "60", "-m", "be").err == said
+    assert desk.qrsub("-d", "60", "-m", "n").err == ""
+
+
 def test_a_request_that_no_later_start_helps_is_told_so_and_nothing_is_reserved(desk: Desk) -> None:
     ids = add_resources(desk.database, nodes=1, cores=1)
     job = add_job(desk.database, JobState.SUSPENDED, on=ids)
-    free = f"only 4 of 5 suitable slots are free until 2027-01-15 10:00:00 (suspended job {job})"
+    free = f"only 4 of 5 suitable slots are free until 01/15/2027 10:00:00 (suspended job {job})"
     refused = f"denied: Reservation can't be granted\n  {free}\n  no later start was found\n"
     assert desk.qrsub("-a", "+1h", "-d", "1h", "-pe", "slots", "5") == CommandResult(1, "", refused)
     row = desk.last()
@@ -141,7 +192,11 @@ def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("-u", "-d", "60"), "Option u requires an argument: LIST"),
+        (("-u", "-d", "60"), "Option u requires an argument: LIST\n  in a shell $user needs quotes: '$user'"),
+        (
+            ("-alloc", "4", "-d", "60"),
+            "Option alloc requires an argument: RULE RANGE\n  in a shell $fill_up needs quotes: '$fill_up'",
+        ),
         (("-d", "60", "-he"), "Option he requires an argument: yes|no"),
         (("-d", "60", "-pe", "smp", "-N", "x"), "Option pe requires an argument: NAME RANGE"),
         (("-d", "60", "-verbos"), "Unknown option: verbos\n  did you mean -verbose?"),
@@ -222,6 +277,17 @@ def test_every_refusal_is_a_document_with_a_machine_format(silent_desk: Desk) ->
 def test_of_two_forms_of_output_none_is_forgotten(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
     result = silent_desk.qrsub("-d", "60", *words)
     assert (result.exit, result.err) == (1, f"{text}\n")
+
+
+def test_of_two_windows_none_is_forgotten_and_the_one_that_is_typed_replaces_that_of_a_file(
+    desk: Desk, tmp_path: Path
+) -> None:
+    said = "qrsub: the options -earliest and -window exclude each other\n"
+    assert desk.qrsub("-d", "60", "-earliest", "-window", "1h") == CommandResult(1, "", said)
+    path = tmp_path / "ar_request"
+    path.write_text("-earliest\n")
+    path.chmod(0o644)
+    assert desk.granted("-a", "+1h", "-d", "60", "-window", "1h").start_window == 3600
 
 
 # -- what is granted, and yet not as wished ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import FINAL, JobState, Reservation
 from oar.lib.jobs import lifecycle
 from oar.lib.reservations import repairs
+from oar.lib.reservations.granted import add_revision
 from oar.modules.runner import bipbip_commander
 from tests.builders import add_job, add_resources
 from tests.db.reservation_site import ALICE, NOW, Site
@@ -201,13 +202,34 @@ def test_what_is_wrong_after_the_start_is_named_and_mended(broken: RepairedSite,
         assert tx.jobs.get(broken.get(broken.number).frame_id).start_time == START
 
 
-@pytest.mark.parametrize("name", ["the frame has ended", "the frame is held", "another start"])
+@pytest.mark.parametrize(
+    "name", ["the frame has ended", "the frame is held", "another start", "no revision", "a later revision"]
+)
 def test_the_next_round_mends_what_would_mislead_it(broken: RepairedSite, name: str) -> None:
     broken.damage(BEFORE[name][0])
     broken.round(NOW + 10)
     assert (broken.state(broken.number), broken.frame) == (S.WAITING, JobState.WAITING)
     assert broken.found() == []
     lives_on(broken)
+
+
+@pytest.mark.parametrize("types", ["DELETE FROM job_types", "UPDATE job_types SET type = 'ar=99999999999999999999'"])
+def test_a_frame_that_does_not_say_whose_it_is_is_replaced(broken: RepairedSite, types: str) -> None:
+    broken.damage(execute(f"{types} WHERE job_id = {{frame}} AND type LIKE 'ar=%%'".replace("%%", "%")))
+    broken.damage(execute("UPDATE jobs SET state = 'Hold' WHERE job_id = {frame}"))
+    old = broken.get(broken.number).frame_id
+    broken.round(NOW + 10)
+    assert broken.job(old) is JobState.ERROR
+    assert broken.frame is JobState.WAITING
+    lives_on(broken)
+
+
+def test_a_revision_that_another_program_wrote_is_replaced(broken: RepairedSite) -> None:
+    """Between the look for faults and the writing, so that no repair was made."""
+    with broken.database.begin() as tx:
+        add_revision(tx, broken.get(broken.number)._replace(account="theirs"), "somebody")
+        add_revision(tx, broken.get(broken.number)._replace(account="ours"), "alice")
+        assert [each.account for each in tx.advance_reservations.revisions(broken.number)] == ["ours"]
 
 
 def test_a_frame_without_a_reservation_ends(broken: RepairedSite) -> None:

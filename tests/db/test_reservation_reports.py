@@ -94,7 +94,8 @@ def history(console: Console) -> History:
             ):
                 message = "60 s\nlate" if (number, event) == (12, "START TIME REACHED") else ""
                 tx.advance_reservations.log(ReservationLog(number, date, event, state, message=message))
-        tx.advance_reservations.log(ReservationLog(14, TEN, "REFUSED", S.REFUSED))
+        for event in ("REFUSED", "SKIPPED"):  # the second one for an occurrence of a series
+            tx.advance_reservations.log(ReservationLog(14, TEN, event, S.REFUSED))
         for number, used in ((12, (2400, 1800)), (13, (0, 0))):
             bill = [ReservationUsage("default", f"node-{n}", 1, HOUR, used[n - 1], 100, TEN + HOUR) for n in (1, 2)]
             tx.advance_reservations.add_usages({number: bill})
@@ -166,6 +167,30 @@ def test_the_time_usage_of_an_unused_reservation_is_all_of_it(
     ]
 
 
+def test_of_a_number_that_was_given_again_each_reservation_has_its_own_jobs(
+    history: History, postgres: PostgreSQL, console: Console
+) -> None:
+    later = add_reservation(
+        console.database,
+        12 + 9_999_999,
+        owner="alice",
+        state="x",
+        start_time=TEN,
+        end_time=TEN + HOUR,
+        ended=TEN + HOUR,
+    )
+    with console.database.begin() as tx:
+        tx.advance_reservations.add_revision(
+            ReservationRevision(later, 1, TEN, "alice", "", "", TEN, TEN + HOUR, "", "default@node-1=1")
+        )
+        tx.advance_reservations.add_jobs(later, [history.outside])
+    assert sorted(arco(postgres, console, "time_usage")) == [
+        ["12", "00:00:10", "01:00:00", "00:59:50"],
+        ["12", "00:40:00", "01:00:00", "00:20:00"],
+        ["13", "00:00:00", "01:00:00", "01:00:00"],
+    ]
+
+
 def test_the_reservations_of_a_user_are_those_that_were_granted(
     history: History, postgres: PostgreSQL, console: Console
 ) -> None:
@@ -206,6 +231,21 @@ def test_frames_are_no_jobs_of_the_model(history: History, console: Console) -> 
         tx.execute("UPDATE reservations SET frame_id = %s WHERE reservation_id = 12", (history.outside,))
         assert tx.column("SELECT j_id FROM sge_job ORDER BY 1") == list(history.jobs)
         assert tx.column("SELECT ju_id FROM sge_job_usage ORDER BY 1") == list(history.jobs)
+
+
+def test_a_reservation_job_that_was_deleted_before_its_date_did_not_run(history: History, console: Console) -> None:
+    deleted = add_job(console.database, JobState.ERROR)
+    with console.database.begin() as tx:
+        tx.execute(
+            "UPDATE jobs SET reservation = 'Scheduled', start_time = %s, stop_time = %s WHERE job_id = %s",
+            (TEN + HOUR, TEN, deleted),
+        )
+        tx.advance_reservations.add_jobs(13, [deleted])
+        assert deleted not in tx.column("SELECT ju_id FROM sge_job_usage")
+        assert tx.column("SELECT job_duration::text FROM view_ar_time_usage WHERE ar_number = 13") == ["00:00:00"]
+    records = [line.split(":") for line in report(console)]
+    assert str(deleted) not in [fields[7] for fields in records if fields[1] == "acct"]
+    assert str(history.outside) in [fields[7] for fields in records if fields[1] == "acct"]
 
 
 # -- the reporting file -----------------------------------------------------------------------------------------------
@@ -309,7 +349,6 @@ def test_oarstat_shows_the_bills_of_a_time(history: History, console: Console) -
     assert bills("--ar", "course", "--no-header") == bills("--ar", 13, "--no-header")
     record = json.loads(bills("--ar", "-J"))["12"]
     assert record == {
-        "reservation_id": 12,
         "owner": "alice",
         "account": "a1",
         "jobs": 2,

@@ -66,6 +66,20 @@ def test_settings_of_nodes(site: Site, console: Console, number: int, words: tup
     assert site.state(number) is S.WARNING
 
 
+def test_all_that_would_break_are_named_and_what_runs_first(site: Site, console: Console, number: int) -> None:
+    running = site.ask("{network_address = 'node-1'}/resource_id=1", NOW, NOW + 50)
+    far = site.ask("{mem >= 64}/network_address=1", NOW + 9 * HOUR, NOW + 10 * HOUR)
+    site.round()
+    site.round(NOW + 1)
+    assert [site.state(each) for each in (running, number, far)] == [S.RUNNING, S.WAITING, S.WAITING]
+    force = "  --force does it all the same, and they are in error then\n"
+    text = f"denied: host node-1 is reserved by the advance reservations {running}, {number}, {far}\n{force}"
+    assert console.nodesetting("-h", "node-1", "-s", "Dead").err == text
+    changed = console.type(oarproperty.main, "-d", "mem")
+    text = f"denied: the change of mem would break the advance reservations {number}, {far}\n{force}"
+    assert (changed.exit, changed.err) == (9, text)
+
+
 def test_settings_that_break_nothing(site: Site, console: Console, number: int) -> None:
     for words in (
         ("-s", "Absent"),
@@ -116,7 +130,35 @@ def test_the_removal_and_the_name_of_a_property(site: Site, console: Console, nu
         result = console.type(oarproperty.main, *words)
         assert (result.exit, result.err) == (9, text)
     assert "mem" in console.columns()
-    assert console.type(oarproperty.main, "--force", "-r", "mem,memory").exit == 0
+
+
+@pytest.mark.parametrize("words", [("-d", "mem"), ("-r", "mem,memory")])
+def test_what_names_a_property_that_went_by_force_is_in_error(
+    site: Site, console: Console, ids: list[int], number: int, words: tuple[str, ...]
+) -> None:
+    other = site.ask("{type = 'default'}/network_address=1", NOW + 100, NOW + HOUR)
+    by_level = site.ask("/mem=1", NOW + 2 * HOUR, NOW + 3 * HOUR)
+    site.round()
+    assert console.type(oarproperty.main, "--force", *words).exit == 0
+    for date, named, unnamed in ((NOW + 10, S.WARNING, S.WAITING), (NOW + 200, S.ERROR, S.RUNNING)):
+        site.round(date)
+        assert (site.state(number), site.state(other), site.state(by_level)) == (named, unnamed, S.WARNING)
+    lines = [f"reserved resource {resource} no longer satisfies the request" for resource in ids[:2]]
+    assert site.get(number).message.split("\n") == lines
+    refused = site.ask("{mem > 1}/resource_id=1", NOW + 4 * HOUR, NOW + 5 * HOUR)
+    site.round(NOW + 210)
+    assert site.state(refused) is S.REFUSED
+
+
+def test_what_the_request_does_not_name_may_change_by_force(site: Site, console: Console, ids: list[int]) -> None:
+    plain = site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
+    site.round()
+    assert site.get(plain).resources == (ids[0],)
+    for words in (("-p", "type=desktop"), ("-p", "network_address=node-9"), ("-p", "mem=1")):
+        changed = console.nodesetting("-r", str(ids[0]), "-n", "--force", *words)
+        assert changed.exit == 0, changed.err
+        site.round(NOW + 10)
+        assert (site.state(plain), site.get(plain).message) == (S.WAITING, "")
 
 
 class TestOrphanedQueue:

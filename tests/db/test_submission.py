@@ -164,6 +164,13 @@ class TestFilesOfUsers:
         with pytest.raises(OSError, match="cannot read"):
             files.read(str(home / "link"))
 
+    def test_a_pipe_is_not_waited_for(self, files: UserFiles, home: Path) -> None:
+        os.mkfifo(home / "pipe", 0o666)
+        with pytest.raises(OSError, match="cannot read"):
+            files.read(str(home / "pipe"))
+        with pytest.raises(OSError, match="cannot read"):
+            UserFiles(User("root", os.geteuid()), "").read(str(home / "pipe"))
+
     def test_a_file_of_his_own_is_read(self, files: UserFiles, home: Path) -> None:
         path = home / "it's; $(touch no)"
         path.write_bytes(b"\xff\n")

@@ -112,6 +112,19 @@ def test_so_many_share_a_transaction_and_no_more(desk: Desk) -> None:
     assert [len(batch) for batch in desk.batches] == [1, STEPS_AT_A_TIME, 5]
 
 
+def test_steps_that_nobody_waits_for_are_done_soon_and_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "SOON", 0.0)
+    desk.go_on.set()
+    desk.together.do_soon(desk.step, 1)
+    wait_until(lambda: desk.batches == [[1]])
+    monkeypatch.setattr(together, "SOON", 3600.0)
+    for item in (2, -1, 3):
+        desk.together.do_soon(desk.step, item)
+    desk.together.settle()
+    assert desk.batches[1:] == [[2, -1, 3], [2], [-1], [3]]  # the one that fails is left out
+    assert desk.do(4) == 8
+
+
 def test_all_are_told_that_the_database_is_gone_and_the_next_one_is_tried(settings: DatabaseSettings) -> None:
     gone = Database(settings._replace(host="/nowhere", patience=0))
     steps = Together(gone)

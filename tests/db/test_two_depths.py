@@ -169,7 +169,7 @@ def test_a_plan_that_breaks_off_between_the_rounds_is_made_by_the_next_one(
     first, second = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(2))
     scheduler.round()
     with monkeypatch.context() as broken:
-        broken.setattr("oar.kao.planner.schedule.Round.finish", lambda _: 1 // 0)
+        broken.setattr("oar.kao.planner.schedule.Round.finishing", lambda _: 1 // 0)
         let_the_plan_follow(scheduler)
     assert (scheduler.due(), starts(clocked)) == (None, {})
     scheduler.round()

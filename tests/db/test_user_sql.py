@@ -14,6 +14,7 @@ from oar.lib.conditions.parser import parse
 from oar.lib.conditions.tree import columns
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.statements import Parameters, Statements
 from oar.lib.db.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
 from oar.lib.facts.errors import BadCondition, ConfigError
 from oar.lib.facts.resource_set import positions
@@ -126,6 +127,34 @@ def test_a_hostile_condition_is_refused_in_one_line(site: Database) -> None:
             found(site, text)
     with site.begin() as tx:
         assert tx.rows("SELECT * FROM queues ORDER BY 1") == queues
+
+
+def test_the_conditions_of_a_session_share_a_savepoint(site: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submission has several, and each statement is a round trip."""
+    sent: list[str] = []
+    execute_really = Statements.execute
+
+    def execute(tx: Statements, sql: str, parameters: Parameters = ()) -> int:
+        sent.append(sql)
+        return execute_really(tx, sql, parameters)
+
+    monkeypatch.setattr(Statements, "execute", execute)
+    with session(site, Subject.RESOURCES, SITE) as opened:
+        for _ in range(3):
+            with pytest.raises(BadCondition, match="division by zero"):
+                opened.check("cpu = 1/0")
+            assert opened.check("cpu = 1") == "cpu = 1"
+    assert sent.count("SAVEPOINT condition") == 1
+
+
+def test_a_condition_that_fails_leaves_the_limit_as_it_is(site: Database) -> None:
+    with session(site, Subject.RESOURCES, SITE) as opened:
+        opened.check("cpu = 1")
+        opened.limit(2)
+        with pytest.raises(BadCondition):
+            opened.check("cpu = 1/0")
+        with opened.guarded() as tx:
+            assert tx.value("SHOW statement_timeout") == "2s"
 
 
 def test_what_is_just_allowed_costs_little_time_and_memory(site: Database) -> None:

@@ -92,7 +92,7 @@ def module(name: str, path: str, endpoint: str) -> int:
         return Result(int(files.get("code") or 0), int(time.time()) + int(following) if following else None)
 
     files.note("start", os.getpid())
-    return worker.serve(name, run, endpoint, Rest(files))
+    return worker.serve(name, run, endpoint, Rest(files), files.note)
 
 
 def runner(path: str, endpoint: str) -> int:

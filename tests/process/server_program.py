@@ -26,7 +26,7 @@ def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str
     children = [program("bipbip_commander"), *(program(module) for module in Module)]
     if config.meta_sched_cmd != "kao":
         own = {one.name: one for one in child_programs.programs(config, endpoint, directory)}
-        children[-5:] = [own[one.name] if one.name == Module.META_SCHED else one for one in children[-5:]]
+        children[1:] = [own[one.name] if one.name == Module.META_SCHED else one for one in children[1:]]
     with logs.logging_to(config, "Almighty"):
         try:
             return almighty.serve(config, conf_file, os.environ, children, float(orphan_patience))

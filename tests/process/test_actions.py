@@ -145,6 +145,7 @@ def test_a_go_that_was_lost_is_said_again(world: World) -> None:
         tx.job_runs.claim(job_id, NODE)
         tx.job_runs.update(job_id, phase=Phase.GO)
     assert launch_job(world.context, job_id) is None
+    world.context.together.settle()
     assert world.phase(job_id) is Phase.STARTED
     lost = world.box.home("alice") / "lost"
     wait_until(lost.exists)
@@ -177,26 +178,6 @@ def test_of_a_running_job_a_probe_keeps_what_it_has_used_by_now(world: World) ->
     before = wait_until(used)
     wait_until(lambda: (used() or 0) > before + 0.05)
     end(world, job_id)
-
-
-def test_the_reason_of_an_end_whose_report_was_lost_comes_with_the_answer(world: World) -> None:
-    world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/no/such/shell,' /etc/passwd")
-    try:
-        job_id = world.job("true")
-        launch_job(world.context, job_id)
-        world.port.report("")
-        with world.database.begin() as tx:
-            tx.job_runs.update(job_id, reason="")
-        probe.probe(world.context, NODE)
-    finally:
-        world.box.sh("sed -i '/^alice:/s,:[^:]*$,:/bin/bash,' /etc/passwd")
-    run = world.run(job_id)
-    assert run is not None
-    assert run.script_status == 127 * 256
-    finish.finish(world.context, job_id)
-    assert world.cause(job_id) == Cause(
-        EndCode.SHELL_MISSING, {"status": 127, "node": NODE, "path": "/no/such/shell", "errno": "ENOENT"}
-    )
 
 
 def interrupted(*_: object) -> None:
@@ -335,6 +316,7 @@ def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> N
 def test_a_job_whose_node_was_rebooted_ends_with_that_cause_and_the_node_returns(world: World) -> None:
     job_id = world.job("sleep 100", types=["idempotent"])
     launch_job(world.context, job_id)
+    world.context.together.settle()
     with world.database.begin() as tx:  # nothing else of a reboot can be had in a box
         tx.job_runs.update(job_id, boot_id="the boot before")
     pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]

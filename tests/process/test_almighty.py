@@ -16,7 +16,7 @@ import zmq
 from oar.lib.config.files import Config
 from oar.lib.facts import frames
 from oar.lib.facts.frames import Status, StatusQuestion, Waited, WaitForRound
-from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.facts.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
 from oar.lib.io import bus
 from oar.lib.io.doorbell import Doorbell
 from oar.modules.automaton import Module
@@ -164,7 +164,7 @@ def test_the_server_starts_its_children_looks_at_everything_and_stops_cleanly(se
     assert (server.directory / "run" / "oar-server.pid").read_text() == f"{server.status()['pid']}\n"
     wait_until(server.is_idle)
     pids = server.pids()
-    assert set(pids) == {*MODULES, "runner"}
+    assert set(pids) == {*MODULES, "runner"} - {"greta"}
     assert server.stop() == 0
     assert not any(is_alive(pid) for pid in pids.values())
     assert list((server.directory / "run").rglob("*.ipc")) == []
@@ -545,3 +545,74 @@ def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
 
 def test_the_configuration_has_its_defaults_where_nothing_is_set() -> None:
     assert bus.control_endpoint(Config()) == "ipc:///run/oar/ipc/almighty.ipc"
+
+
+# -- Greta ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saving_server(server: Server) -> Server:
+    """A running server that saves energy, with the port for programs of the site."""
+    port = free_ports(1)[0]
+    server.configure(ENERGY_SAVING_INTERNAL="yes", GRETA_SERVER="127.0.0.1", GRETA_PORT=port).start()
+    wait_until(lambda: server.has_run("greta"))
+    wait_until(server.is_idle)
+    return server
+
+
+def push(port: str, *requests: bytes) -> None:
+    """Write to a port of the server, as a program of the site does."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket_ = context.socket(zmq.PUSH)
+    socket_.connect(f"tcp://127.0.0.1:{port}")
+    for request in requests:
+        socket_.send(request)
+    socket_.close(20000)
+    context.term()
+
+
+def test_an_order_of_a_program_of_the_site_reaches_greta(saving_server: Server) -> None:
+    server, before = saving_server, saving_server.passes("greta")
+    bad = (b'{"cmd":"HALT","nodes":"n1"}', b'{"cmd":"HALT","nodes":[1]}', b'{"cmd":"SLEEP","nodes":["n1"]}', b"(")
+    push(server.settings["GRETA_PORT"], *bad, b'{"cmd":"HALT","nodes":["n1","n2"]}', b'{"cmd":"CHECK"}')
+    wait_until(lambda: server.notes("greta", "Energy"))
+    assert server.notes("greta", "Energy") == [str(Energy(EnergyCommand.HALT, ("n1", "n2")))]
+    wait_until(lambda: server.passes("greta") > before)
+
+
+def test_a_doorbell_of_an_order_wakes_greta(saving_server: Server) -> None:
+    before = saving_server.passes("greta")
+    dealer = saving_server.dealer()
+    dealer.send(frames.encode(Ask(JobAction.ENERGY, 0)))
+    wait_until(lambda: saving_server.passes("greta") > before)
+    dealer.close()
+    assert not saving_server.notes("runner", "Ask(action=<JobAction.ENERGY")
+
+
+def test_a_greta_that_dies_is_started_again_and_scheduling_goes_on(saving_server: Server) -> None:
+    server = saving_server
+    server.say("greta", "do", "crash")
+    push(server.settings["GRETA_PORT"], b'{"cmd":"CHECK"}')
+    wait_until(lambda: server.status()["modules"]["greta"]["failures"] >= 2)
+    rounds = server.passes("meta_sched")
+    server.ring(Wake(Tag.QSUB))
+    wait_until(lambda: server.passes("meta_sched") > rounds)
+    before = server.passes("greta")
+    server.say("greta", "do", "")
+    wait_until(lambda: server.status()["modules"]["greta"]["last_code"] == 0 and server.passes("greta") > before)
+
+
+def test_greta_begins_and_ends_when_the_configuration_is_read_again(saving_server: Server) -> None:
+    server, process = saving_server, saving_server.process
+    assert process is not None
+    pid = server.pids()["greta"]
+    server.configure(ENERGY_SAVING_INTERNAL="no")
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: "greta" not in server.pids())
+    push(server.settings["GRETA_PORT"], b'{"cmd":"HALT","nodes":["n1"]}')
+    wait_until(lambda: "Greta does not take HALT n1: ENERGY_SAVING_INTERNAL is no" in server.log())
+    server.configure(ENERGY_SAVING_INTERNAL="yes")
+    before = server.passes("greta")
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: server.passes("greta") > before)

@@ -21,25 +21,20 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: list[str] = []
         self.synced = 0
-        asynchronous: set[Statements] = set()
         run_really, transact_really = Statements._run, Database._transaction
 
         def run(tx: Statements, sql: str, parameters: Parameters) -> None:
             self.statements.append(sql)
             run_really(tx, sql, parameters)
 
-        def commit_asynchronously(tx: Statements) -> None:
-            asynchronous.add(tx)
-
         @contextmanager
         def transaction(database: Database, kind: str) -> Iterator[Transaction]:
             with transact_really(database, kind) as tx:
                 yield tx
                 run_really(tx, "SELECT pg_current_xact_id_if_assigned()", ())
-                self.synced += tx._cursor.fetchall()[0][0] is not None and tx not in asynchronous
+                self.synced += tx._cursor.fetchall()[0][0] is not None and not tx.is_asynchronous
 
         monkeypatch.setattr(Statements, "_run", run)
-        monkeypatch.setattr(Statements, "commit_asynchronously", commit_asynchronously)
         monkeypatch.setattr(Database, "_transaction", transaction)
 
 
@@ -48,6 +43,7 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
 ) -> None:
     """From toLaunch to its concluded end; another one was before, as on every day."""
     end_well(world, world.job("true"))
+    world.context.together.settle()
     job_id = world.job("true")
     with monkeypatch.context() as patch:
         counted = Counted(patch)

@@ -2,8 +2,11 @@
 
 import json
 import logging
+import logging.handlers
 import os
+import queue
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +14,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.config.files import Config
+from oar.lib.config.files import Config, parse
 from oar.lib.io import logs
+from oar.lib.io.journal import Journal, datagram
 
 LOG = logging.getLogger("oar.modules.test")
 
@@ -130,3 +134,70 @@ def test_a_log_that_is_closed_leaves_the_level_of_others_as_it_was(tmp_path: Pat
         logs.set_up(Config(log_file=str(tmp_path / "other.log"), log_level=3), "Sarko")
         assert root.level == logging.DEBUG
     assert root.level == before
+
+
+# -- the journal of systemd -------------------------------------------------------------------------------------------
+
+
+def test_the_journal_gets_job_queue_and_nodes_as_fields(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "journal"))
+        handler = logs.JournalHandler(Journal(str(tmp_path / "journal")), "Sarko", ["s3cr3t!"])
+        record = logging.LogRecord("oar.x", logging.WARNING, "", 0, "ended: s3cr3t! \n %s", ("x",), None)
+        record.__dict__ |= {"job": 42, "queue": "default", "nodes": ("node-1", "node-2")}
+        handler.emit(record)
+        sent = journal.recv(65536)
+        handler.close()
+    assert sent.decode().splitlines() == [
+        "MESSAGE=ended: *** \\n x",
+        "PRIORITY=4",
+        "SYSLOG_IDENTIFIER=oar",
+        "MODULE=Sarko",
+        "JOB=42",
+        "QUEUE=default",
+        "NODE=node-1",
+        "NODE=node-2",
+    ]
+
+
+def test_loggers_about_jobs_and_nodes_say_so_to_the_journal() -> None:
+    records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    handler = logging.handlers.QueueHandler(records)
+    LOG.addHandler(handler)
+    try:
+        logs.of_job(LOG, 7, queue="long", nodes=["node-1"]).error("a")
+        logs.of_nodes(LOG, "node-2", "node-3").error("b")
+        LOG.error("c")
+    finally:
+        LOG.removeHandler(handler)
+    journal = logs.JournalHandler(Journal("/nonexistent"), "Leon")
+    about = [
+        [field for field in journal.fields(records.get_nowait()) if field[0] in ("JOB", "QUEUE", "NODE")] for _ in "abc"
+    ]
+    assert about == [
+        [("JOB", "7"), ("QUEUE", "long"), ("NODE", "node-1")],
+        [("NODE", "node-2"), ("NODE", "node-3")],
+        [],
+    ]
+
+
+def test_a_field_of_several_lines_stands_behind_its_length() -> None:
+    assert datagram([("A", "x\ny"), ("B", "")]) == b"A\n\x03\0\0\0\0\0\0\0x\ny\nB=\n"
+
+
+def test_without_a_journal_the_line_goes_to_standard_error() -> None:
+    program = (
+        "import logging\nfrom oar.lib.io import journal, logs\n"
+        "handler = logs.JournalHandler(journal.Journal('/nonexistent/socket'), 'Leon')\n"
+        "logging.getLogger().addHandler(handler)\nlogging.error('told anyway')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "told anyway\ncannot write to the journal: No such file or directory\n"
+
+
+def test_log_file_names_the_journal() -> None:
+    assert parse('LOG_FILE=":journal:"').config.log_file == ":journal:"
+    with logs.logging_to(Config(log_file=":journal:"), "Leon"):
+        assert [
+            type(handler) for handler in logging.getLogger().handlers if isinstance(handler, logs.ServerHandler)
+        ] == [logs.JournalHandler]

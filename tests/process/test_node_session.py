@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node_session import SessionLoop
 
 from oar.lib.io.remote import bootstrap
 from tests.process.this_machine import wait_until
@@ -289,3 +290,36 @@ def test_a_session_program_that_does_not_come_is_not_waited_for() -> None:
         ["/bin/sh", "-c", bootstrap.command(())], input=b"500\nimport os", capture_output=True, check=False
     )
     assert done.returncode == 30
+
+
+@pytest.fixture
+def loop() -> Iterator[SessionLoop]:
+    """The state of a session that is not served."""
+    made = SessionLoop()
+    yield made
+    os.close(made.wake_read)
+    os.close(made.wake_write)
+
+
+def test_what_comes_together_is_written_together(loop: SessionLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write would be a packet, which the server decrypts and a thread of it wakes for."""
+    written: list[bytes] = []
+
+    def write(_: int, data: bytes) -> int:
+        written.append(data)
+        return len(data)
+
+    loop.send({"id": 1, "line": "STARTED"})
+    loop.send({"id": 1, "exit": 0, "stderr": ""})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        loop.flush()
+    assert [block.count(b"\n") for block in written] == [2]
+
+
+@pytest.mark.parametrize(("status", "is_urgent"), [(0, False), (signal.SIGKILL, True), (70 << 8, True)])
+def test_only_a_bad_end_on_its_own_is_told_at_once(loop: SessionLoop, status: int, is_urgent: bool) -> None:
+    loop.strays.append(5)
+    loop.bury(5, status)
+    assert loop.is_urgent is is_urgent
+    assert loop.to_send.startswith(b'{"left": 5')

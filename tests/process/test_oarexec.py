@@ -1,8 +1,10 @@
 """oarexec: one job's life on its head node, with real processes, accounts and control groups."""
 
+import fcntl
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -367,7 +369,22 @@ def nothing_left(box: NodeBox, job: dict[str, Any]) -> bool:
 
 
 def begin_and_leave(box: NodeBox, job: dict[str, Any]) -> None:
-    """Send a job to a session that finds the end of its connection behind it; wait for the end of its oarexec."""
+    """Send a job to a session that finds the end of its connection behind it; wait for the end of its oarexec.
+
+    A former life of the job has the lock until the session is gone: the oarexec gets no further before.
+    """
+    assert box.probe(job)["answer"] == "never"  # the directory is there then
+    state, lock = (box.runtime / f"oarexec_{job['job_id']}.{kind}" for kind in ("state", "lock"))
+    of_another = json.dumps({"challenge": "of a former life", "phase": "ended", "job_id": job["job_id"]})
+    box.run_as("oar", f"echo {shlex.quote(of_another)} >{state}; touch {lock}")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        pid = _send_and_leave(box, job)
+    wait_until(lambda: box.run_as("root", f"kill -0 {pid}").returncode != 0)
+
+
+def _send_and_leave(box: NodeBox, job: dict[str, Any]) -> int:
+    """Send a job to a session that ends then; return the pid of its oarexec."""
     programs = bootstrap.programs()
     asked = {"op": "run", "id": 1, "program": "oarexec", "action": "run", "node": NODE, "data": job}
     asked["hash"] = programs["oarexec"].hash
@@ -375,8 +392,7 @@ def begin_and_leave(box: NodeBox, job: dict[str, Any]) -> None:
     words = [*box.enter(), "/bin/sh", "-c", bootstrap.command(())]
     given = bootstrap.session_program() + lines
     said = subprocess.run(words, input=given, stdout=subprocess.PIPE, check=True, timeout=60).stdout.splitlines()
-    pid = next(answer["accepted"] for answer in map(json.loads, said) if "accepted" in answer)
-    wait_until(lambda: box.run_as("root", f"kill -0 {pid}").returncode != 0)
+    return int(next(answer["accepted"] for answer in map(json.loads, said) if "accepted" in answer))
 
 
 def test_an_oarexec_whose_server_is_gone_before_it_begins_leaves_nothing(box: NodeBox) -> None:
@@ -461,7 +477,9 @@ def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
     job = box.job_data(120, command="exit 3", challenge="98765", almighty_port=server.port)
     box.start(job)
     server.join()
-    assert server.reports == ["OAREXEC_120_0_768_98765\n"] * 2
+    first, second = server.reports
+    assert first == "OAREXEC_120_0_768_98765\n"
+    assert re.fullmatch(r"OAREXEC_120_0_768_98765_[0-9]+\n", second)  # and how long ago it ended
     wait_until(lambda: box.sh("pgrep -u oar || true") == "")
     assert not (box.runtime / "pid_of_oarexec_for_jobId_120").exists()
     box.clean(job)

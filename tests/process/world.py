@@ -88,7 +88,7 @@ class World:
             return tx.job_ends.causes([job_id]).get(job_id)
 
     def take_report(self, job_id: int) -> None:
-        """Do what the Runner does with an end report."""
+        """Do what the Runner does with an end report that comes at once."""
         report = self.port.report()
         assert report.job_id == job_id
         with self.database.begin() as tx:

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot
@@ -199,6 +199,9 @@ def test_a_depth_that_is_never_reached_changes_nothing(seed: int) -> None:
 
 
 @given(seeds)
+@example(227214)  # whether there is room was asked for before, and the limit of an array after it
+@example(23148)  # a job without any place is refused by a quota, unless the resources leave that others have taken
+@example(117511628)  # jobs of an array behind a passed one are counted when that is placed at last
 @settings(max_examples=200)
 def test_an_urgent_pass_decides_as_a_full_plan_of_the_same_depth(seed: int) -> None:
     dice = random.Random(seed)

@@ -6,7 +6,8 @@ from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import Round
 from oar.lib.facts.reservation_states import ReservationState as S
 from tests.scheduler.builders import NOW
-from tests.scheduler.test_advance_reservations import GROUPS, Site, change, lost
+from tests.scheduler.test_advance_reservations import GROUPS, Site, change
+from tests.scheduler.test_reservation_replacement import lost
 
 
 def flexible(request: str, start: int, end: int, **given: Any) -> Site:
@@ -68,5 +69,6 @@ def test_the_end_of_a_flexible_reservation_moves_over_its_own_jobs_and_ends_none
 
 
 def test_lost_resources_of_a_flexible_reservation_are_replaced_though_its_jobs_hold_others() -> None:
-    site = lost(groups=GROUPS, is_flexible=True, used=12)
+    site = lost(groups=GROUPS, is_flexible=True)
+    site.run(3, walltime=50, id=5, types=("allowed=ar1",))
     assert site.steps()[1].resources == (3, 4)

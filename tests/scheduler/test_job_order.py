@@ -8,7 +8,8 @@ import pytest
 
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare, Snapshot, Weights
-from oar.kao.planner.fair_share import share_of
+from oar.kao.planner import job_order
+from oar.kao.planner.fair_share import Share, share_of
 from oar.kao.planner.schedule import schedule
 from oar.kao.planner.site.site_extensions import JobSorting, SiteExtensions
 from oar.kao.rounds.reading.policy_files import parse_weights
@@ -42,6 +43,25 @@ def test_karma_is_what_was_had_above_the_target() -> None:
 def test_without_any_consumption_targets_alone_decide() -> None:
     keys = FairShare(user_targets={"ann": 30.0})
     assert share_of("ann", "p", ConsumptionSums(0, 0), keys).karma(keys) == pytest.approx(-0.9)
+
+
+def test_the_share_of_a_user_and_a_project_is_worked_out_once_for_all_their_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def counted(user: str, project: str, consumption: ConsumptionSums, keys: FairShare) -> Share:
+        asked.append((user, project))
+        return share_of(user, project, consumption, keys)
+
+    monkeypatch.setattr(job_order, "share_of", counted)
+    cluster = Cluster(1, 1)
+    for number in range(20):
+        cluster.job(user=("ann", "bob")[number % 2], project=("p", "q")[number % 3 == 0])
+    result = fair(cluster)
+    assert sorted(asked) == [("ann", "p"), ("ann", "q"), ("bob", "p"), ("bob", "q")]
+    assert len({result.plan.karma[job_id] for job_id in (2, 6, 8)}) == 1
+    assert set(result.plan.karma) == set(range(1, 21))
 
 
 def test_who_had_less_goes_first_and_everybody_is_told_why() -> None:

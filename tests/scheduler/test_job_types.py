@@ -384,3 +384,15 @@ def test_a_dependency_across_queues_of_other_priority_is_known_when_the_other_ha
     cluster = Cluster(1, 1).job(queue="admin").job(after=[1])
     cluster.queues = (*cluster.queues, Queue("low", 1, "", QueueState.ACTIVE))
     assert cluster.plan().start(2) == H + 1
+
+
+# ------------------------------------------------------------------------------------------------- from round to round
+
+
+def test_types_are_parsed_once_and_those_with_dates_in_each_round() -> None:
+    frame = Cluster().job(types=("container", "noop", "ar=4711")).waiting[0]
+    assert parse_types(frame) is parse_types(replace(frame, state=JobState.RUNNING))
+    assert parse_types(frame).container == str(frame.id)
+    assert parse_types(replace(frame, id=frame.id + 1)).container == str(frame.id + 1)
+    dated = Cluster().job(types=("container", "expire=2030-01-01 00:00:00")).waiting[0]
+    assert parse_types(dated) is not parse_types(dated)

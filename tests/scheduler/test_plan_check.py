@@ -14,7 +14,9 @@ from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.plan_check import faults_of, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.schedule import schedule
+from oar.lib.facts.resource_set import union
 from oar.lib.facts.states import ReasonCode, ResourceState
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_invariants import random_cluster
@@ -114,3 +116,15 @@ def test_a_refused_job_leaves_nothing_in_the_plan_but_its_reason() -> None:
     assert (left.kills, left.reasons[1].code) == ((), ReasonCode.INTERNAL)
     assert isinstance(left.started[0], JobStart)
     assert "why" in left.troubles[-1]
+
+
+@given(st.lists(st.integers(0, 255), max_size=12), st.data())
+@settings(max_examples=100)
+def test_what_is_held_is_what_those_have_that_are_left(holders: list[int], data: st.DataObject) -> None:
+    counts = HolderCounts()
+    for resources in holders:
+        counts.add(resources)
+    while holders:
+        assert counts.held == union(holders)
+        counts.remove(holders.pop(data.draw(st.integers(0, len(holders) - 1))))
+    assert counts.held == 0

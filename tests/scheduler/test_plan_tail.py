@@ -1,12 +1,17 @@
 """Full plans in slices: however often the situation changes, one is complete after a bounded number of slices."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oar.kao.facts.snapshot import Snapshot
+from oar.kao.facts.plan import Placement
+from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.planner.job_messages import JobMessages
+from oar.kao.planner.plan_check import _Check, looking_for_faults
 from oar.kao.planner.schedule import Round, schedule
+from oar.kao.planner.steps import PORTION, result_of
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import LONGEST_PAUSE, SLICE, MakeRound, PlanTail
 from tests.scheduler.builders import NOW, Cluster
@@ -86,3 +91,60 @@ def test_of_situations_that_wait_for_a_plan_the_latest_has_its_turn(tmp_path: Pa
     assert tail.last is not None
     assert len(tail.last.snapshot.waiting) == 7
     assert tail.due() is None
+
+
+def test_what_follows_the_last_job_treats_a_portion_of_the_jobs_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    treated: list[int] = []  #: jobs, of the present step
+    message, fault = JobMessages._message, _Check.fault
+
+    def counted_message(self: JobMessages, job: WaitingJob) -> str:
+        treated.append(job.id)
+        return message(self, job)
+
+    def counted_fault(self: _Check, job: WaitingJob, placement: Placement, *, is_external: bool) -> str:
+        treated.append(job.id)
+        return fault(self, job, placement, is_external=is_external)
+
+    monkeypatch.setattr(JobMessages, "_message", counted_message)
+    monkeypatch.setattr(_Check, "fault", counted_fault)
+    cluster = Cluster(nodes=4, cores=1, max_jobs=0, timeout=0)
+    for _ in range(2 * PORTION + 1):
+        cluster.job("/core=1", array_id=1)
+    snapshot = cluster.snapshot()
+    planning = Round(snapshot)
+    for _ in planning.steps():
+        pass
+
+    def numbers(steps: Iterator[None]) -> list[int]:
+        """How many jobs each step treats."""
+        found = []
+        for _ in steps:
+            found.append(len(treated))
+            treated.clear()
+        return [*found, len(treated)]
+
+    each = numbers(planning.finishing())
+    assert (max(each), sum(each)) == (PORTION, 2 * PORTION + 1)
+    plan = planning.finish()
+    treated.clear()
+    each = numbers(looking_for_faults(snapshot, plan, planning.requests))
+    assert (max(each), sum(each)) == (PORTION, 2 * PORTION + 1)
+
+
+def test_a_plan_made_in_slices_is_that_of_one_go(tmp_path: Path) -> None:
+    snapshot = situation(50)
+    tail = PlanTail(PlanGuard(str(tmp_path)), Ticking(SLICE))
+    tail.want(snapshot, made_from(snapshot))
+    slices = 1
+    while not tail.go_on():
+        slices += 1
+    assert slices > len(snapshot.waiting)
+    assert tail.last is not None
+    assert tail.last.plan == schedule(snapshot)
+
+
+def test_work_in_steps_has_a_result() -> None:
+    planning = Round(situation(5))
+    for _ in planning.steps():
+        pass
+    assert result_of(planning.finishing()) == schedule(situation(5))

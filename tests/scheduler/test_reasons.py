@@ -34,6 +34,7 @@ from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_label, reason_se
 from oar.lib.rules.wait_times import Waits, divide_waiting_time
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
+from tests.scheduler.test_placement_reuse import planned
 
 H = hours(1)
 LATER = format_date(NOW + H + 1)
@@ -180,6 +181,42 @@ def test_a_quota_names_its_rule_what_is_used_and_when_it_is_freed() -> None:
     expect(cluster, 3, ReasonCode.QUOTA, text)
 
 
+def test_a_quota_that_counts_a_job_whose_time_is_over_tells_no_date() -> None:
+    cluster = Cluster(nodes=4, job_priority=JobPriority.FIFO, has_quotas=True)
+    cluster.quotas = limited(resources=2)
+    cluster.run(1, user="ann", walltime=600, since=700).job("/core=2", user="ann")
+    cluster.run(2, user="bob").job("/core=2", user="bob")
+    quota = "With it, the quota *,*,*,/ would be exceeded: 3 resources where 2 are allowed. That quota"
+    data = expect(cluster, 2, ReasonCode.QUOTA, f"{quota} counts job 1, which has not ended though its time is over.")
+    assert (data["overdue"], data["jobs"], data["count"], "date" in data) == (True, [1], 1, False)
+    expect(cluster, 4, ReasonCode.QUOTA, f"{quota} is free again on {format_date(NOW + H)}.")
+
+
+def test_who_is_beyond_his_time_is_told_though_the_place_is_that_of_the_last_round() -> None:
+    array = {"array_id": 7, "array_limit": 2}
+    cluster = Cluster(nodes=4).run(1, walltime=600, since=600, **array).run(1, walltime=900, **array)
+    for _ in range(3):
+        cluster.job(**array)
+    before = cluster.snapshot()
+    _, memory, _ = planned(before)
+    after = replace(before, now=NOW + 1)
+    plan, _, _ = planned(after, memory)
+    assert plan == schedule(after)
+    assert [plan.reasons[job].data.get("jobs") for job in (3, 4, 5)] == [[1]] * 3
+
+
+def test_an_array_with_a_job_whose_time_is_over_tells_no_date() -> None:
+    array = {"array_id": 7, "array_limit": 1}
+    cluster = Cluster(nodes=4).run(1, walltime=600, since=700, **array).job(**array).job(**array)
+    text = "Of the array 7, 1 may run at a time, and as many do"
+    overdue = f"{text}, among them job 1, which has not ended though its time is over."
+    for waiting in (2, 3):
+        data = expect(cluster, waiting, ReasonCode.ARRAY, overdue)
+        assert (data["overdue"], data["jobs"], data["count"]) == (True, [1], 1)
+    other = {"array_id": 8, "array_limit": 1}
+    assert "overdue" not in expect(cluster.job(**other).job(**other), 5, ReasonCode.ARRAY, f"{text}.".replace("7", "8"))
+
+
 def test_jobs_that_depend_on_others_name_them() -> None:
     running = Cluster(nodes=2).run(1).job(after=(1,))
     expect(running, 2, ReasonCode.DEPENDENCY, f"It waits for job 1, until {LATER}.")
@@ -273,6 +310,7 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "is_treated": [False, True],
     "which": list(RoundLimit),
     "depth": (1, 3),
+    "overdue": ((), (1,), range(1, 13)),
 }
 
 

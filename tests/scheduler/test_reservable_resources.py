@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.request_groups import RequestGroup
+from oar.kao.facts.snapshot import Pool
 from oar.kao.planner.schedule import Round
 from oar.lib.facts.records import Level
 from oar.lib.facts.reservation_states import ReservationState as S
@@ -56,7 +57,7 @@ def test_a_reservation_keeps_what_it_has_of_a_suspended_job_and_gets_no_more_tim
 
 def test_a_suspended_job_inside_does_not_hinder_a_change_of_its_own_reservation() -> None:
     site = asleep_on(3, types=("inner=1001",))
-    site.reserve("/core=2", NOW - 10, NOW + 200, held=3, state=S.RUNNING, groups=TWO, used=3)
+    site.reserve("/core=2", NOW - 10, NOW + 200, held=3, state=S.RUNNING, groups=TWO)
     assert change(site, end=NOW + 300).is_granted
     assert change(site, alternatives=(THREE,)).resources == (1, 2, 3)
 
@@ -151,3 +152,20 @@ def test_a_change_ends_no_job_that_could_not_run_before_it() -> None:
     site = Site(nodes=2).reserve("/core=2", NOW + 100, NOW + 200, held=3, groups=TWO)
     site.inside(1, "/core=1", 90, id=1).inside(1, "/core=1", 500, id=2).inside(1, "/core=4", 10, id=3)
     assert change(site, end=NOW + 150).ended_jobs == (1,)
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+def test_a_condition_that_nobody_can_evaluate_is_not_satisfied_and_one_without_time_is_not_judged() -> None:
+    for pool, level, step_state in (
+        (Pool(0, "gpu > 1", "unknown property"), "core", S.WARNING),
+        (Pool(0, "gpu > 1", "no time", is_put_off=True), "core", None),
+        (Pool(3), "gpu", S.WARNING),
+        (Pool(3), "core", None),
+    ):
+        groups = (RequestGroup(1, (Level(level, 2),)),)
+        site = Site(nodes=1).reserve("/core=2", NOW + 100, NOW + 200, held=3, groups=groups)
+        site.pools.append(pool)
+        steps = site.steps()
+        assert (steps[1].state if steps else None) is step_state

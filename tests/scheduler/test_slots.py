@@ -42,6 +42,33 @@ def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, 
     assert row(together) == row(one_by_one)
 
 
+@settings(max_examples=60)
+@given(occupants)
+def test_what_is_free_in_a_slot_is_never_more_than_its_count(
+    wanted: list[tuple[int, int, int, SharingKey | None]],
+) -> None:
+    slots = SlotSet(10, 255)
+    for number, each in enumerate(wanted):
+        slots.occupy(*each)
+        for page in slots.pages:
+            if page.is_loose and number % 3:
+                page.tighten()
+            free = [(members & page.open).bit_count() for members in page.free]
+            if not page.is_loose:
+                assert all(count - page.covered >= most for count, most in zip(page.counts, free, strict=True))
+            assert page.most >= max(free)
+
+
+def test_counts_are_exact_where_nobody_is_given_what_another_has() -> None:
+    slots = SlotSet(0, 255)
+    slots.occupy(10, 20, 0b11)
+    slots.occupy(0, FOREVER, 0b100)
+    slots.occupy(15, 30, 0b1000)
+    (page,) = slots.pages
+    page.tighten()
+    assert [count - page.covered for count in page.counts] == [7, 5, 4, 6, 7]
+
+
 def test_many_that_share_nothing_fill_pages() -> None:
     slots = SlotSet(0, 255)
     slots.occupy_all([(2 * date, 2 * date + 1, 3, None) for date in range(1000)])
@@ -49,33 +76,32 @@ def test_many_that_share_nothing_fill_pages() -> None:
     assert [slots.free_between(date, date + 1) for date in (0, 1, 1200, 1201, 5000)] == [252, 255, 252, 255, 255]
 
 
-def longest_of_each_second(slots: SlotSet, resources: int, begin: int, end: int, keys: frozenset[SharingKey]) -> int:
+def longest_of_each_second(slots: SlotSet, resources: int, begin: int, end: int) -> int:
     """How long one of some resources stays free from a second of an interval on: second by second."""
     last = 200  #: behind it nothing is occupied
     found = 0
     for bit in (1 << position for position in range(8) if resources >> position & 1):
         for start in range(begin, end):
             date = start
-            while date < last and slots.free_between(date, date + 1, keys) & bit:
+            while date < last and slots.free_between(date, date + 1) & bit:
                 date += 1
             found = max(found, FOREVER if date == last else date - start)
     return found
 
 
 @settings(max_examples=60, derandomize=True)
-@given(occupants, st.integers(1, 255), st.integers(10, 60), st.integers(1, 60), st.sampled_from(ASKERS))
+@given(occupants, st.integers(1, 255), st.integers(10, 60), st.integers(1, 60))
 def test_the_longest_time_of_some_resources_is_that_of_each_second(
     wanted: list[tuple[int, int, int, SharingKey | None]],
     resources: int,
     begin: int,
     length: int,
-    keys: frozenset[SharingKey],
 ) -> None:
     slots = SlotSet(10, 255)
     for start, duration, occupied, key in wanted[: 2 + resources % FEW]:
         slots.occupy(start, start + duration, occupied, key)
-    expected = longest_of_each_second(slots, resources, begin, begin + length, keys)
-    assert slots.longest_free(resources, begin, begin + length, keys) == expected
+    expected = longest_of_each_second(slots, resources, begin, begin + length)
+    assert slots.longest_free(resources, begin, begin + length) == expected
 
 
 def test_the_longest_time_is_found_over_many_pages() -> None:

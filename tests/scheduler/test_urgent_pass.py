@@ -171,6 +171,7 @@ def check(plan: Plan, full: Plan) -> None:
 
 @settings(max_examples=150)
 @given(st.integers(0, 10**9))
+@example(6807).via("a moldable job begins sooner than one of its alternatives can")
 def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int) -> None:
     snapshot = crowded(seed)
     check(urgent(snapshot), schedule(snapshot))
@@ -240,6 +241,16 @@ def test_an_urgent_pass_with_the_memory_of_a_full_plan_decides_the_same(seed: in
         plan = planning.plan()
         snapshot = disturbed(carried_out(snapshot, plan, snapshot.now + dice.choice([0, 1, 10, 60])), dice)
         check(urgent(snapshot, planning.memory(plan)), schedule(snapshot))
+
+
+def test_jobs_with_alternatives_that_a_quota_delays_are_passed_over() -> None:
+    cluster = Cluster(nodes=4, cores=2, max_jobs=0, has_quotas=True)
+    cluster.quotas = Quotas(((QuotaRule("*", "*", "*", "/", 2),),), (QuotaPeriod(0, 0),))
+    cluster.run(0b11, 100, user="ann")
+    for _ in range(5):
+        cluster.job("/core=1,walltime=0:0:30", "/core=2,walltime=0:0:20", user="ann")
+    plan = urgent(cluster.snapshot())
+    assert (plan.placements, len(plan.undecided)) == ((), 5)
 
 
 def queue_of(jobs: int) -> Cluster:

@@ -12,10 +12,13 @@ from tests.documents import SOURCE, named_blocks
 
 _CHAPTER = SOURCE / "docs" / "installation.rst"
 _PROMPT = re.compile(r"    (server|frontend|node)# (.+)")
-#: Sections that an administrator reads for later, or does instead of others.
+#: Where the programs come from: by packages, or by another section instead.
+_PACKAGES, _SOURCES = "Programs", "From the sources"
+#: Sections that an administrator reads for later.
 _FOR_LATER = {"A server for the commands of users", "Mail", "Upgrade", "Removal"}
 #: Commands beside which the chapter names another way, which is the one that is typed here.
 _OTHER_WAYS = (
+    "setup/install",
     "oar-database --create --db-admin-user",
     "oar_resources_add",
     "oarproperty --add",
@@ -32,15 +35,27 @@ class Step:
     command: str
 
 
-def steps() -> Iterator[Step]:
+def steps(*, by_packages: bool = True) -> Iterator[Step]:
     """Everything that the chapter has its reader do, in its order."""
+    written = list(_written())
+    from_sources = [step for step in written if step.section == _SOURCES]
+    for step in written:
+        if step.section == _SOURCES or step.section in _FOR_LATER:
+            continue
+        if step.section != _PACKAGES or by_packages:
+            yield step
+        elif from_sources:
+            yield from from_sources
+            from_sources = []
+
+
+def _written() -> Iterator[Step]:
+    """Every command of the chapter, where it stands."""
     lines = _CHAPTER.read_text().split("\n")
     section = ""
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if re.fullmatch(r"-{3,}", below):
             section = line
-        if section in _FOR_LATER:
-            continue
         if line.startswith(".. tested: "):
             yield Step(section, "", line.removeprefix(".. tested: "))
         elif (match := _PROMPT.fullmatch(line)) and not match[2].startswith(_OTHER_WAYS):
@@ -56,17 +71,21 @@ class Reader:
         self._directory = directory
         self._blocks = named_blocks(_CHAPTER)
 
-    def install(self) -> None:
+    def install(self, *, by_packages: bool = True) -> None:
         """Do all of it."""
-        for step in steps():
+        for step in steps(by_packages=by_packages):
             if step.where:
                 for machine in self._machines(step.where):
-                    machine.run(f"cd {self._directory} && {step.command}")
+                    # Asked whether to install more than was named, the reader says yes.
+                    typed = "y\n" if step.command.startswith("apt-get") else ""
+                    machine.run(f"cd {self._directory} && {step.command}", stdin=typed)
             else:
                 getattr(self, f"_{step.command.replace(' ', '_')}")(self._blocks[step.command])
 
     def _machines(self, role: str) -> list[Machine]:
-        return [machine for name, machine in self._site.machines.items() if name.startswith(role)]
+        """The machines of this role; the server, where none has it."""
+        machines = self._site.machines
+        return [machine for name, machine in machines.items() if name.startswith(role)] or [machines["server"]]
 
     # -- what the chapter has its reader fill in, by the names of its blocks -------------------------------------
 
@@ -107,7 +126,7 @@ class Reader:
         server.run(f"echo \"listen_addresses = '*'\" >> {top}/postgresql.conf")
         server.run(f"cat >> {top}/pg_hba.conf", stdin=block.replace("192.0.2.0/24", "10.101.0.0/16"))
         server.run("systemctl restart postgresql")
-        conf = server.run("cat /etc/oar/oar.conf").replace('DB_HOSTNAME="localhost"', 'DB_HOSTNAME="server"')
+        conf = server.run("cat /etc/oar/oar.conf")
         for machine in self._machines("frontend"):
             machine.write("/etc/oar/oar.conf", conf)
             machine.run("chown root:oar /etc/oar/oar.conf; chmod 640 /etc/oar/oar.conf")

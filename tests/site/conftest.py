@@ -1,37 +1,95 @@
-"""A site with OAR, as the installation chapter leaves it."""
+"""Sites with OAR, as the installation chapter leaves them."""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from installer import environments
 from installer.files import copy_readable
+from installer.target import SOURCE
 from machines.site import Site
+from packager import libraries
 from room import cache
 
-from tests.documents import SOURCE
 from tests.site.chapter import Reader
 
-#: Where the sources are on each machine, and the mirror of the package index that the site has.
-SOURCES = "/root/oar"
-_MIRROR = "/srv/wheels"
+#: Where the sources are on each machine, the packages of the next release, and the mirror of the package index that a
+#: site without packages has.
+SOURCES, NEXT, _MIRROR = "/root/oar", "/srv/next", "/srv/wheels"
+#: The next release, whose database is another one, too.
+NEXT_VERSION = "99.1.0"
+_MIGRATION = """\
+\"\"\"The next release.\"\"\"
+
+from alembic import op
+
+revision = "99.1.0"
+down_revision = "{before}"
+
+
+def upgrade():
+    op.execute("ALTER TABLE public.jobs ADD COLUMN of_the_next_release integer")
+"""
 
 
 @pytest.fixture(scope="session")
-def site() -> Iterator[Site]:
-    """A server, a frontend and two nodes, on which the chapter was typed as it stands."""
-    names = ("server", "node-1", "node-2", "frontend")
-    with Site(dict.fromkeys(names, "bookworm"), _files, [f"{_wheels()}:{_MIRROR}"]) as site:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of these sources."""
+    return build(SOURCE, tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture(scope="session")
+def next_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the next release."""
+    sources = tmp_path_factory.mktemp("next") / "oar"
+    shutil.copytree(SOURCE, sources, ignore=shutil.ignore_patterns(".git", ".*_cache", "__pycache__", ".hypothesis"))
+    before = environments.version()
+    for name in ("pyproject.toml", "oar/lib/facts/version.py"):
+        text = (sources / name).read_text()
+        (sources / name).write_text(re.sub(rf'(?m)^(version|VERSION) = "{before}"', rf'\1 = "{NEXT_VERSION}"', text))
+    migration = sources / "setup" / "database" / "versions" / f"{NEXT_VERSION}.py"
+    migration.write_text(_MIGRATION.format(before=before))
+    names = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node")
+    return build(sources, tmp_path_factory.mktemp("next-packages"), *names)
+
+
+def build(sources: Path, output: Path, *packages: str) -> Path:
+    """Build packages; the libraries are fetched once."""
+    digest = hashlib.sha256(libraries.LIST.read_bytes()).hexdigest()[:12]
+    kept = cache.kept(f"libraries-{digest}", lambda place: libraries.fetch(place, "amd64"))
+    words = [str(sources / "setup" / "package"), "--output", str(output), "--libraries", str(kept), *packages]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.fixture(scope="session")
+def site(packages: Path, next_packages: Path) -> Iterator[Site]:
+    """A server, a frontend and two nodes, half of them with Debian 12 and half with 13, installed by the chapter."""
+    machines = {"server": "bookworm", "node-1": "bookworm", "node-2": "trixie", "frontend": "trixie"}
+    shared = [f"{packages}:{SOURCES}/packages", f"{next_packages}:{NEXT}"]
+    with Site(machines, lambda top: (top / SOURCES[1:]).mkdir(parents=True), shared) as site:
         Reader(site, SOURCES).install()
         # Finaud looks at suspected nodes every five minutes: nobody waits for that here.
         site["server"].run("echo 'FINAUD_FREQUENCY=\"10\"' >> /etc/oar/oar.conf; systemctl reload oar-server.service")
         yield site
 
 
-def _files(top: Path) -> None:
+@pytest.fixture
+def site_from_sources() -> Iterator[Site]:
+    """A server, where users log in, and two nodes, installed by the chapter without packages."""
+    with Site(dict.fromkeys(("server", "node-1", "node-2"), "bookworm"), _sources, [f"{_wheels()}:{_MIRROR}"]) as site:
+        Reader(site, SOURCES).install(by_packages=False)
+        yield site
+
+
+def _sources(top: Path) -> None:
     copy_readable(SOURCE, top / SOURCES[1:], ".git", ".*_cache", ".hypothesis")
     top.joinpath("etc").mkdir(exist_ok=True)
     top.joinpath("etc/pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {_MIRROR}\n")

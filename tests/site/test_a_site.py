@@ -2,43 +2,10 @@
 
 from __future__ import annotations
 
-from machines.site import Machine, Site, wait_until
+from machines.site import Site, wait_until
 
-
-def submit(site: Site, arguments: str) -> str:
-    """Submit as alice on the frontend; return the number of the job."""
-    printed = site["frontend"].run(f"oarsub {arguments}", user="alice")
-    return printed.rpartition("OAR_JOB_ID=")[2].strip()
-
-
-def state(site: Site, job: str) -> str:
-    """The state of a job, as alice sees it."""
-    return site["frontend"].run(f"oarstat -s -j {job}", user="alice").split()[-1]
-
-
-def wait_for(site: Site, job: str, *wanted: str) -> None:
-    """Wait until a job is in one of these states."""
-    wait_until(lambda: state(site, job) in wanted)
-
-
-def all_alive(frontend: Machine) -> bool:
-    states = [line.split()[-1] for line in frontend.run("oarnodes -s", user="alice").splitlines() if line[0] == " "]
-    return set(states) == {"Alive"}
-
-
-def begun(site: Site) -> str:
-    """Submit a job that runs until somebody removes ``~/go``, and writes a line when it begins; wait until it runs."""
-    site["frontend"].run("touch go", user="alice")
-    job = submit(site, "-l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
-    wait_for(site, job, "Running")
-    return job
-
-
-def ends_well(site: Site, job: str) -> None:
-    """Let such a job end; it has run once."""
-    site["frontend"].run("rm -f go", user="alice")
-    wait_for(site, job, "Terminated")
-    assert site["frontend"].run(f"cat OAR.{job}.stdout", user="alice") == "begun\n"
+from tests.site.conftest import SOURCES
+from tests.site.steps import all_alive, begun, ends_well, state, submit, wait_for
 
 
 def test_a_job_runs_on_both_nodes(site: Site) -> None:
@@ -61,12 +28,48 @@ def test_the_server_rereads_its_configuration(site: Site) -> None:
     wait_for(site, submit(site, "true"), "Terminated")
 
 
+def test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node(site: Site) -> None:
+    server = site["server"]
+    server.run("""cp -a /etc/oar/oar.conf /root/oar.conf && echo 'LOG_FILE=":journal:"' >> /etc/oar/oar.conf""")
+    server.run("systemctl reload oar-server.service")
+    try:  # each module reads the file before its next pass; Sarko tells the lives of jobs
+        wait_until(lambda: "read again" in server.run("journalctl --output=cat MODULE=Sarko"))
+        job = submit(site, "-l core=1 true")
+        wait_for(site, job, "Terminated")
+        wait_until(lambda: "ended" in server.run(f"journalctl --output=cat JOB={job}"))
+        (node,) = (
+            site["frontend"].run(f"oarstat -p {job}", user="alice").partition("network_address = '")[2].split("'")[:1]
+        )
+        assert "started" in server.run(f"journalctl --output=cat JOB={job} NODE={node} QUEUE=default")
+    finally:
+        server.run("cp -a /root/oar.conf /etc/oar/oar.conf && systemctl reload oar-server.service")
+
+
 def test_the_database_is_away_for_a_while(site: Site) -> None:
     job = begun(site)
     site["server"].run("systemctl stop postgresql")
     site["server"].run("systemctl start postgresql")
     ends_well(site, job)
     assert site["server"].run("systemctl is-active oar-server.service") == "active\n"
+
+
+def test_the_database_comes_up_later_than_the_server(site: Site) -> None:
+    job = begun(site)
+    site["server"].run("systemctl stop oar-server.service postgresql")
+    site["server"].run("systemctl --no-block start oar-server.service")
+    wait_until(lambda: "database" in site["server"].run("systemctl show --property StatusText oar-server.service"))
+    site["server"].run("systemctl start postgresql")
+    wait_until(lambda: site["server"].run("systemctl is-active oar-server.service") == "active\n")
+    ends_well(site, job)
+
+
+def test_a_frontend_reboots_and_users_go_on(site: Site) -> None:
+    job = begun(site)
+    site["frontend"].run("systemctl enable --now oar-commands.socket")
+    site["frontend"].reboot()
+    assert state(site, job) == "Running"
+    wait_until(lambda: site["frontend"].run("systemctl is-active oar-commands.service") == "active\n")
+    ends_well(site, job)
 
 
 def test_the_server_reboots_and_all_comes_back_by_itself(site: Site) -> None:
@@ -124,3 +127,16 @@ def runs_on_both(site: Site) -> bool:
     job = submit(site, "-l nodes=2,walltime=0:5 true")
     wait_for(site, job, "Terminated", "Error")
     return state(site, job) == "Terminated"
+
+
+def test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs(site_from_sources: Site) -> None:
+    server = site_from_sources["server"]
+    job = begun(site_from_sources)
+    server.run(f"echo '# another release' >> {SOURCES}/oar/lib/facts/version.py")
+    before = server.run("head -1 /usr/lib/oar/oar-almighty")
+    server.run("systemctl stop oar-server.service")
+    server.run(f"cd {SOURCES} && make PREFIX=/usr server-install user-install")
+    assert server.run("head -1 /usr/lib/oar/oar-almighty") != before
+    server.run("systemctl daemon-reload && oar-database --setup && systemctl start oar-server.service")
+    ends_well(site_from_sources, job)
+    wait_for(site_from_sources, submit(site_from_sources, "true"), "Terminated")

@@ -19,12 +19,13 @@ from oar.modules.automaton import (
     result_of,
 )
 
-META, CHANGE, SARKO, LEON, FINAUD = (
+META, CHANGE, SARKO, LEON, FINAUD, GRETA = (
     Module.META_SCHED,
     Module.NODE_CHANGE_STATE,
     Module.SARKO,
     Module.LEON,
     Module.FINAUD,
+    Module.GRETA,
 )
 
 
@@ -77,6 +78,7 @@ def test_the_lanes_keep_rounds_kills_and_checks_apart() -> None:
         SARKO: Lane.KILL,
         LEON: Lane.KILL,
         FINAUD: Lane.CHECK,
+        GRETA: Lane.ENERGY,
     }
 
 
@@ -493,3 +495,47 @@ def test_there_is_always_a_time_to_look_again_and_never_a_busy_loop(story: list[
         assert machine.due(now) == []
         wait = machine.wait(now)
         assert 0 < wait <= 300
+
+
+# -- Greta ------------------------------------------------------------------------------------------------------------
+
+
+def with_greta() -> Automaton:
+    """An automaton with Greta, for which everything has just run at time 0."""
+    result = Automaton(Timing(1e9, 0, 0, has_greta=True))
+    result.start()
+    assert GRETA in settle(result, 0.0)
+    return result
+
+
+def test_without_energy_saving_greta_never_runs() -> None:
+    machine = automaton(quiet=False)
+    machine.on_energy()
+    assert GRETA not in settle(machine, 0.0)
+    assert GRETA not in settle(machine, 1000.0)
+
+
+def test_greta_runs_when_asked_at_her_hint_and_each_minute() -> None:
+    machine = with_greta()
+    assert GRETA not in modules(machine.due(10.0))
+    machine.on_energy()
+    machine.on_energy()
+    assert GRETA in modules(machine.due(10.0))
+    machine.on_exit(GRETA, 0, 10.0, hint=30.0)
+    settle(machine, 10.0)
+    assert machine.wait(10.0) <= 20.0
+    assert GRETA not in modules(machine.due(29.0))
+    assert GRETA in modules(machine.due(30.0))
+    machine.on_exit(GRETA, 0, 30.0)
+    assert GRETA not in modules(machine.due(89.0))
+    assert GRETA in modules(machine.due(90.0))
+
+
+def test_greta_stops_when_energy_saving_is_switched_off() -> None:
+    machine = with_greta()
+    machine.on_energy()
+    machine.follow(Timing(1e9, 0, 0))
+    assert GRETA not in modules(machine.due(10.0))
+    assert machine.wait(10.0) > 0
+    machine.follow(Timing(1e9, 0, 0, has_greta=True))
+    assert GRETA in modules(machine.due(11.0))

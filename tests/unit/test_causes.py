@@ -212,6 +212,16 @@ def test_a_job_whose_time_was_over_is_told_the_command_for_more() -> None:
     assert "walltime=3:0:0; or, while it runs: oarwalltime 7" in told.advice
 
 
+def test_a_job_that_had_what_was_left_of_its_advance_reservation_is_told_so() -> None:
+    cause = end_causes.decide(reported(ExecCode.KILLED, None, kill=WALLTIME, walltime=600, ran=601, is_rest=True))
+    told = cause_text(cause, 7)
+    assert told.sentence == (
+        "It reached its walltime: it had requested none, had the 0:10:0 left of its advance reservation, and ran for"
+        " 0:10:1."
+    )
+    assert told.advice.startswith("Submit it sooner in its advance reservation; or make that longer: qralter -e; or")
+
+
 def test_a_command_that_a_signal_of_oar_has_ended_is_told_who_asked_and_how_to_catch_it() -> None:
     data = {"signal": 15, "text": "User bob requested the signal 15 for the job 7"}
     told = cause_text(Cause(EndCode.SIGNAL_SENT, data), 7)

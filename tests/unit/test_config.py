@@ -76,13 +76,13 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known_one() -> None:
 
 
 def test_a_key_of_another_version_is_told_apart_from_a_key_that_is_misspelt() -> None:
-    parsed = parse("API_URL=http://x\nAPI_ULR=http://x\nPHOENIX_DBFILE=/x\nSERVER_PORT=1\n", "f")
+    parsed = parse("STAGEOUT_DIR=/x\nSTAGE_OUT_DIR=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\nSERVER_PORT=1\n", "f")
     assert [str(problem) for problem in parsed.unread] == [
-        "f:1: API_URL: not in this version, it has no effect",
-        "f:3: PHOENIX_DBFILE: not in this version, it has no effect",
+        "f:1: STAGEOUT_DIR: not in this version, it has no effect",
+        "f:3: PROXY_TRAEFIK_ENTRYPOINT: not in this version, it has no effect",
     ]
     assert [str(problem) for problem in parsed.warnings] == [
-        "f:2: API_ULR: unknown key, ignored; the nearest known key is API_URL"
+        "f:2: STAGE_OUT_DIR: unknown key, ignored; the nearest known key is STAGEOUT_DIR"
     ]
 
 
@@ -237,7 +237,15 @@ def test_other_ways_to_prepare_jobs_are_refused_with_the_way_out() -> None:
 
 def test_a_constant_that_is_set_otherwise_is_warned_about() -> None:
     assert warnings("NOTIFY_TCP_SOCKET_ENABLED=1") == []
-    assert warnings("NOTIFY_TCP_SOCKET_ENABLED=0") == ["f:1: NOTIFY_TCP_SOCKET_ENABLED: has no effect"]
+    assert warnings("NOTIFY_TCP_SOCKET_ENABLED=0") == ["f:1: NOTIFY_TCP_SOCKET_ENABLED: has no effect: a constant"]
+
+
+def test_a_key_of_other_systems_that_has_no_effect_says_why() -> None:
+    assert warnings("SCHEDULER_NB_PROCESSES=4\nSQLALCHEMY_POOL_SIZE=5") == [
+        "f:1: SCHEDULER_NB_PROCESSES: has no effect: a round is one process",
+        "f:2: SQLALCHEMY_POOL_SIZE: has no effect: API_THREADS says how many requests are answered at a time",
+    ]
+    assert warnings("SCHEDULER_NB_PROCESSES=1") == []
 
 
 def test_the_configuration_is_frozen() -> None:
@@ -280,3 +288,65 @@ def test_each_default_is_accepted_where_it_is_written_out() -> None:
     assert (parsed.errors, parsed.warnings) == ((), ())
     for option in Config.options():
         assert getattr(parsed.config, option.name) == getattr(Config(), option.name), option.key
+
+
+# -- energy saving ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("type='default':0", (("type='default'", 0),)),
+        ("type='default':2 & gpu > 0:1", (("type='default'", 2), ("gpu > 0", 1))),
+        ("type='default':2, gpu > 0:1", (("type='default'", 2), ("gpu > 0", 1))),  # as OAR 3 writes it
+        ("cpuset::int IN (1, 2):3 &", (("cpuset::int IN (1, 2)", 3),)),
+        ("", ()),
+    ],
+)
+def test_nodes_that_are_kept_awake_are_conditions_with_numbers(text: str, groups: object) -> None:
+    parsed = parse(f'ENERGY_SAVING_NODES_KEEPALIVE="{text}"\n')
+    assert (parsed.errors, parsed.config.energy_saving_nodes_keepalive) == ((), groups)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [("900", ((1, 900),)), ("1:500 11:1000", ((1, 500), (11, 1000))), ("11:1000 1:500", ((1, 500), (11, 1000)))],
+)
+def test_limits_of_boots_are_seconds_or_depend_on_how_many_boot(text: str, limits: object) -> None:
+    parsed = parse(f'ENERGY_SAVING_NODE_MANAGER_WAKEUP_TIMEOUT="{text}"\n')
+    assert (parsed.errors, parsed.config.energy_saving_node_manager_wakeup_timeout) == ((), limits)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f'ENERGY_SAVING_NODES_KEEPALIVE="{text}"' for text in ("type='default'", "a:1 & b", ":3", "a:1 b:x")),
+        *(f'ENERGY_SAVING_NODE_MANAGER_WAKEUP_TIMEOUT="{text}"' for text in ("soon", "1:", "0", "1:0", "1:5 x", "")),
+    ],
+)
+def test_keys_of_energy_saving_that_say_nothing_are_refused(line: str) -> None:
+    assert len(errors(line)) == 1
+
+
+def test_keys_of_greta_without_effect_are_named() -> None:
+    assert [str(problem) for problem in parse("GRETA_PORT=6672\n", "f").warnings] == [
+        "f:1: GRETA_PORT: no effect without ENERGY_SAVING_INTERNAL"
+    ]
+    (warning,) = parse("ENERGY_SAVING_INTERNAL=yes\n", "f").warnings
+    assert str(warning).startswith("f:1: ENERGY_SAVING_INTERNAL: no effect without ENERGY_SAVING_NODE_MANAGER_SLEEP")
+
+
+def test_either_way_of_energy_saving_needs_a_command_and_rounds_that_decide() -> None:
+    idle = "SCHEDULER_NODE_MANAGER_IDLE_TIME=9\nSCHEDULER_NODE_MANAGER_SLEEP_TIME=9\n"
+    outer = "SCHEDULER_NODE_MANAGER_SLEEP_CMD=/a\nSCHEDULER_NODE_MANAGER_WAKE_UP_CMD=/b\n"
+    inner = "ENERGY_SAVING_NODE_MANAGER_SLEEP_CMD=/c\nENERGY_SAVING_NODE_MANAGER_WAKE_UP_CMD=/d\n"
+    greta, other = "ENERGY_SAVING_INTERNAL=yes\n", "ENERGY_SAVING_MODE=external\n"
+    for text, is_on in (
+        (idle + outer, True),
+        (idle + inner, False),
+        (idle + outer + greta, False),
+        (idle + inner + greta, True),
+        (idle + inner + greta + other, False),
+    ):
+        config = parse(text).config
+        assert (config.may_halt, config.may_wake) == (is_on, is_on), text

@@ -216,6 +216,13 @@ def test_what_is_to_be_done_follows_from_state_and_phase(one: InHand, kind: Acti
     assert (action.kind if action else None) is kind
 
 
+@pytest.mark.parametrize(("told", "kind"), [(50, None), (49, ActionKind.LAUNCH)])
+def test_a_node_is_asked_for_a_start_that_should_be_stored_by_now(told: int, kind: ActionKind | None) -> None:
+    one = ONE._replace(state=JobState.RUNNING, phase=Phase.GO, updated=told)
+    action = next_action(one, probe_before=0, started_before=50)
+    assert (action.kind if action else None) is kind
+
+
 @given(st.lists(st.tuples(st.sampled_from(ActionKind), st.integers(1, 5)), max_size=40), st.integers(1, 4))
 def test_no_two_actions_work_on_one_job_and_the_limit_holds(asked: list[tuple[ActionKind, int]], limit: int) -> None:
     dispatch = Dispatch(limit, workers=2)

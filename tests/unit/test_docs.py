@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from installer import tables as programs
+from packager import contents
 
 from docs import generate
 from oar.cli.common.command import Command
@@ -31,15 +32,29 @@ OF_SOURCES = {
     "setup/test": "setup/suite.py",
     "setup/cluster": "setup/room/main.py",
     "setup/install": "setup/installer/main.py",
+    "setup/package": "setup/packager/main.py",
 }
 #: What has a name like a command and is none: accounts, a schema, a key, the program that travels to nodes, policies.
 METRICS = {
+    *(
+        "oar_job_steps_total",
+        "oar_jobs_ended_total",
+        "oar_job_wait_seconds",
+        "oar_round_seconds",
+        "oar_module_passes_total",
+    ),
     *("oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds", "oar_jobs", "oar_jobs_waiting"),
+    *("oar_reservations", "oar_reservation_missing_slots"),
     *("oar_oldest_wait_seconds", "oar_resources", "oar_job_steps_total", "oar_jobs_ended_total"),
+    *("oar_job_launch_seconds", "oar_job_run_seconds"),
     *("oar_job_wait_seconds", "oar_module_passes_total", "oar_module_failures_total", "oar_runner_actions"),
     *("oar_module_last_duration_seconds", "oar_server_start_seconds"),
 }
-NO_COMMANDS = {"oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec", *POLICIES, *METRICS}
+PACKAGES = {package.name for package in contents.PACKAGES}
+NO_COMMANDS = {
+    *("oar", "oar_ro", "oar_public", "oar_event", "oar_job_end", "oarsh_key", "oarexec"),
+    *(*POLICIES, *METRICS, *PACKAGES),
+}
 
 
 @cache
@@ -143,6 +158,20 @@ def test_installed_files_are_named_as_the_code_names_them(path: Path) -> None:
 @BY_NAME
 def test_tables_have_nothing_between_their_columns(path: Path) -> None:
     assert not [row for edge, rows in tables(path) for row in rows if crosses(edge, row)]
+
+
+@BY_NAME
+def test_words_of_a_sentence_have_one_blank_between_them(path: Path) -> None:
+    """A tool that widens a column may widen sentences below it, too."""
+    assert not [line for line in prose(path) if re.search(r"\S {2,}\S", line)]
+
+
+def prose(path: Path) -> Iterator[str]:
+    """Every line of a document's paragraphs: none of a table, a picture in characters, what is typed."""
+    for paragraph in re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).split("\n\n"):
+        lines = paragraph.split("\n")
+        if not any(re.fullmatch(r"=+(?: +=+)+", line) for line in lines):
+            yield from (line for line in lines if not line.startswith((" ", "|", ".. ")))
 
 
 def tables(path: Path) -> Iterator[tuple[str, list[str]]]:

@@ -1,6 +1,7 @@
 """Machine formats: their layouts letter for letter, and that they can be read back whatever is in them."""
 
 import json
+from json.encoder import encode_basestring
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,6 +25,9 @@ JOB = {
         "events": [{"type": "WALLTIME", "date": 5}],
     }
 }
+
+#: What many records have in common.
+COMMON = {f"field {number}": "the same in each" for number in range(40)}
 
 texts = some.text(some.characters(exclude_categories=["Cs"]), max_size=20)
 #: What XML can hold: no control characters, and no code points that are no characters.
@@ -161,6 +165,34 @@ def test_ordinary_texts_stay_plain_in_yaml(text: str) -> None:
 @given(values)
 def test_json_can_be_read_back(value: Any) -> None:
     assert json.loads(dump(value, Format.JSON)) == value
+
+
+@given(some.data(), some.lists(texts | some.integers(), min_size=1, max_size=4, unique_by=str), some.booleans())
+def test_records_with_the_same_keys_are_written_as_if_each_stood_alone(
+    data: some.DataObject, keys: list[str | int], has_another: bool
+) -> None:
+    """Values that are equal, and are not the same text; what a pattern of a text could trip over."""
+    value = some.sampled_from(
+        [1, True, 1.0, 0, 0.0, -0.0, None, "a", "%s", "100%%", "é", [], (), [1], [True], {}, {"a": 1}]
+    )
+    rows: list[Any] = data.draw(some.lists(some.fixed_dictionaries(dict.fromkeys(keys, value)), min_size=4, max_size=9))
+    rows += [data.draw(values), *rows] if has_another else []
+    expected = json.dumps(rows, indent=3, separators=(",", " : "), ensure_ascii=False)
+    assert dump(rows, Format.JSON) == expected + "\n"
+
+
+def test_what_records_have_in_common_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand jobs of an array differ in few of their fifty fields."""
+    written: list[str] = []
+
+    def count(text: str) -> str:
+        written.append(text)
+        return encode_basestring(text)
+
+    monkeypatch.setattr("oar.lib.facts.formats.quoted_json", count)
+    records = [{"id": number, "file": f"OAR.{number}.stdout", **COMMON} for number in range(1000)]
+    assert json.loads(dump(records, Format.JSON)) == records
+    assert len(written) < 1.5 * len(records)
 
 
 @given(values)

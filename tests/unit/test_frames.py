@@ -112,6 +112,7 @@ def test_the_forms_with_underscores_speak_of_a_job() -> None:
     assert decode_tag("LEONEXTERMINATE_42") == Ask(JobAction.EXTERMINATE, 42)
     assert decode_tag("OAREXEC_42_0_256_987") == frames.EndReport(-1, 42, 0, "256", "987")
     assert decode_tag("OAREXEC_42_30_N_987") == frames.EndReport(-1, 42, 30, "N", "987")
+    assert decode_tag("OAREXEC_42_0_256_987_3600") == frames.EndReport(-1, 42, 0, "256", "987", ago=3600)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Dates and durations of the commands of advance reservations."""
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -72,3 +73,34 @@ def test_what_is_no_duration(text: str) -> None:
 def test_a_written_date_is_read_back() -> None:
     assert read_date(write_option_date(NOW), NOW) == NOW
     assert write_date(NOW) == "11/22/2026 12:00:00"
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_an_hour_that_comes_twice_is_the_first_of_both_whatever_was_read_before() -> None:
+    first = 1824942600
+    for before in ("202707010000", "202712010000"):
+        read_date(before, first)
+        assert read_date("202710310230", first) == first
+        assert read_date("2027-10-31 02:30", first) == first
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_date_that_is_written_is_read_as_itself() -> None:
+    first, second = 1824942600, 1824946200
+    assert [write_option_date(date) for date in (first, second)] == ["202710310230.00", f"@{second}"]
+    assert [read_date(write_option_date(date), NOW) for date in (first, second)] == [first, second]
+
+
+@pytest.mark.parametrize("text", ["@", "@x", "@-5", "@1.5", "@1234567890123", "@ 5"])
+def test_what_is_no_epoch(text: str) -> None:
+    with pytest.raises(BadRequest):
+        read_date(text, NOW)

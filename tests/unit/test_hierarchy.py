@@ -12,7 +12,14 @@ from oar.lib.facts import resource_set
 from oar.lib.facts.hierarchy import BitRuns, Hierarchy, Layout, PooledGroup, TakingOrder, numbering
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.facts.resource_set import format_ranges, from_positions, lowest, parse_ranges, positions
+from oar.lib.facts.resource_set import (
+    format_ranges,
+    from_positions,
+    lowest,
+    parse_ranges,
+    positions,
+    without,
+)
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
@@ -31,6 +38,11 @@ def test_a_set_survives_every_way_of_writing_it(members: int) -> None:
 @given(sets, st.integers(0, 100))
 def test_the_lowest_members_are_the_lowest(members: int, count: int) -> None:
     assert list(positions(lowest(members, count))) == list(positions(members))[:count]
+
+
+@given(sets, sets)
+def test_a_set_without_another(members: int, others: int) -> None:
+    assert without(members, others) == members & ~others
 
 
 @given(st.permutations(range(40)), st.integers(0, 2**40 - 1), st.integers(0, 45))

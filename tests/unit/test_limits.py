@@ -1,8 +1,10 @@
 """How often a client may ask."""
 
+import threading
+
 import pytest
 
-from oar.api.limits import MOST_CLIENTS, Buckets, Failures, Rate, Turnstile
+from oar.api.limits import MOST_CLIENTS, Buckets, Failures, InTurn, Rate, Turnstile
 from oar.api.statuses import TooMany, TooOften
 
 
@@ -77,3 +79,29 @@ def test_so_much_is_done_at_a_time() -> None:
         pass
     with places:
         pass
+
+
+def test_a_client_has_one_thing_done_at_a_time_and_others_do_not_wait() -> None:
+    estimates = InTurn("estimate", 0)
+    with estimates.turn("alice"):
+        with estimates.turn("bob"):
+            pass
+        with pytest.raises(TooOften, match="another estimate of yours is being answered"), estimates.turn("alice"):
+            pass
+    with estimates.turn("alice"):
+        pass
+
+
+def test_who_waits_for_his_turn_gets_it() -> None:
+    estimates, order = InTurn("estimate", 60), list[str]()
+
+    def second() -> None:
+        with estimates.turn("alice"):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with estimates.turn("alice"):
+        thread.start()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]

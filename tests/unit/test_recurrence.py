@@ -128,6 +128,17 @@ def test_the_zone_of_the_server_has_a_name(monkeypatch: pytest.MonkeyPatch) -> N
         assert recurrence.local_zone() == name
 
 
+def test_a_zone_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TZ", raising=False)
+    assert recurrence.unknown_zone() == ""
+    for variable in ("Europe/Paris", ":UTC", "CET-1CEST", "<+03>-3", "/usr/share/zoneinfo/UTC", ""):
+        monkeypatch.setenv("TZ", variable)
+        assert recurrence.unknown_zone() == ""
+    for variable in ("Bogus/Zone", "Europe/Pariss", "../../etc/passwd", "/no/such/file", "x"):
+        monkeypatch.setenv("TZ", variable)
+        assert recurrence.unknown_zone() == variable
+
+
 def test_a_zone_is_kept_under_its_name_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, name in (("Europe/Paris", "Europe/Paris"), ("", "UTC"), ("/usr/share/zoneinfo/UTC", "UTC")):
         monkeypatch.setenv("TZ", variable)

@@ -28,7 +28,7 @@ def texts() -> dict[Path, str]:
     """Every text of the repository, its broken lines joined."""
     files = [path for top in TOPS for path in sorted((SOURCE / top).rglob("*")) if path.is_file()]
     files += [*sorted(SOURCE.glob("*.md")), SOURCE / "Makefile", SOURCE / "pyproject.toml"]
-    ours = [path for path in files if path.suffix != ".pyc" and path != Path(__file__)]
+    ours = [path for path in files if path.suffix not in (".pyc", ".png") and path != Path(__file__)]
     return {path: _LINE_BREAK.sub(" ", path.read_text(encoding="utf-8")) for path in ours}
 
 
@@ -39,6 +39,18 @@ def document(path: Path, name: str) -> Path | None:
     if "/" not in name:
         places += [SOURCE / "docs" / name, SOURCE / "docs" / "design" / name]
     return next((place for place in places if place.is_file()), None)
+
+
+def test_pictures_that_are_shown_are_there_and_each_is_shown() -> None:
+    shown = {
+        path.parent / name
+        for path, text in texts().items()
+        if path.suffix == ".rst"
+        for name in re.findall(r"\.\. (?:image|figure):: (\S+\.png)", text)
+    }
+    assert {path.relative_to(SOURCE) for path in shown} == {
+        path.relative_to(SOURCE) for path in (SOURCE / "docs").rglob("*.png")
+    }
 
 
 def references() -> Iterator[tuple[Path, str, str]]:

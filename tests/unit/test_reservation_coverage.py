@@ -4,17 +4,12 @@ The specification is the fifth document of the customer; its sections are "Accep
 statement by statement".  Benchmarks prove the figures: ``bench.reservations`` and ``bench.reservation_site``.
 """
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import pytest
 
-from tests.documents import SOURCE
-
-#: Lines that are not proved here, and where they are.
-ELSEWHERE: Mapping[int, str] = {32: "routes of the API"}
+from tests.unit.named_tests import exists
 
 #: The acceptance, line by line.
 ACCEPTANCE: Mapping[int, Sequence[str]] = {
@@ -29,8 +24,8 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "acceptance/test_documentation::test_examples_print_what_is_shown",
     ),
     4: (
-        "scheduler/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
-        "scheduler/test_advance_reservations::test_two_reservations_never_have_a_resource_at_the_same_time",
+        "scheduler/test_random_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
+        "scheduler/test_random_reservations::test_two_reservations_never_have_a_resource_at_the_same_time",
     ),
     5: (
         "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
@@ -39,13 +34,20 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_default_walltimes::test_one_that_could_not_begin_at_once_has_what_is_left_when_it_begins",
         "db/test_reservation_jobs::test_a_node_of_which_only_a_part_is_reserved_is_no_node_for_its_jobs",
         "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
+        "acceptance/test_reservation_rights::test_a_reservation_takes_no_job_that_it_cannot_hold_or_that_it_does_not_know",
+        "db/test_qrsub::test_a_job_that_is_killed_at_the_last_moment_is_gone_at_the_end",
     ),
     6: ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
     7: (
         "db/test_oarsub_reservation::TestRefusals::test_syntax",
         "db/test_oarsub_reservation::TestRefusals::test_unknown_asked_refused_and_ended_ones",
+        "acceptance/test_reservation_rights::test_a_reservation_takes_no_job_that_it_cannot_hold_or_that_it_does_not_know",
+        "acceptance/test_reservation_rights::test_a_request_without_an_answer_and_a_refused_one_take_no_job",
     ),
-    8: ("db/test_qrsub::test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing",),
+    8: (
+        "db/test_qrsub::test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing",
+        "acceptance/test_reservation_rights::test_what_makes_no_sense_is_refused_in_its_words_and_leaves_nothing",
+    ),
     9: (
         "acceptance/test_advance_reservations::test_an_overlap_is_refused_and_its_proposal_is_granted",
         "db/test_advance_reservations::test_reservations_back_to_back_are_granted_and_an_overlap_is_refused_with_a_proposal",
@@ -55,16 +57,19 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_advance_reservations::test_running_jobs_come_first_and_waiting_ones_do_not",
         "db/test_advance_reservations::"
         "test_a_running_job_is_in_the_way_to_its_walltime_and_no_longer_when_it_has_ended",
+        "acceptance/test_reservation_life::test_a_running_job_is_in_the_way_to_its_walltime_unless_it_ends_before",
     ),
     11: (
         "scheduler/test_advance_reservations::test_a_suspended_job_is_in_the_way_for_ever",
         "scheduler/test_advance_reservations::test_a_job_is_not_resumed_into_a_reservation",
         "db/test_reservation_jobs::test_a_suspended_job_outside_is_told_which_reservation_it_waits_for",
+        "acceptance/test_reservation_life::test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reservation",
     ),
     12: (
         "db/test_qrdel::test_others_do_not_delete_but_operators_and_managers_do",
         "db/test_advance_reservations::test_the_owner_deletes_and_its_jobs_go_first",
         "db/test_qrdel::test_with_jobs_it_is_registered_and_goes_with_the_last",
+        "acceptance/test_reservation_rights::test_owners_operators_and_managers_delete_and_what_was_reserved_is_free_at_once",
     ),
     13: (
         "acceptance/test_advance_reservations::"
@@ -86,26 +91,33 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     15: (
         "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
         "acceptance/test_documentation::test_examples_print_what_is_shown",
+        "acceptance/test_reservation_errors::test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told",
     ),
     16: (
         "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
-        "scheduler/test_advance_reservations::test_a_hard_reservation_in_error_starts_nothing",
+        "scheduler/test_random_reservations::test_a_hard_reservation_in_error_starts_nothing",
         "db/test_advance_reservations::test_mails_tell_begin_error_repair_and_end",
+        "acceptance/test_reservation_errors::test_with_hard_errors_no_job_begins_until_all_is_there_again",
+        "acceptance/test_reservation_errors::test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told",
     ),
     17: (
         "db/test_advance_reservations::test_lost_resources_are_replaced_under_the_jobs_that_go_on",
-        "scheduler/test_advance_reservations::test_lost_resources_are_replaced_when_their_time_is_over",
-        "scheduler/test_advance_reservations::test_what_is_kept_stays_and_nothing_is_replaced_that_jobs_use",
+        "scheduler/test_reservation_replacement::test_lost_resources_are_replaced_when_their_time_is_over",
+        "scheduler/test_reservation_replacement::test_what_is_kept_stays_and_nothing_is_replaced_that_jobs_use",
+        "acceptance/test_reservation_errors::test_lost_nodes_are_replaced_under_the_jobs_that_go_on",
     ),
     18: (
         "unit/test_access_lists::test_an_entry_allows_and_none_denies",
         "db/test_oarsub_reservation::TestRefusals::test_somebody_who_is_not_in_the_access_list",
         "db/test_qralter::test_who_loses_his_access_loses_his_waiting_jobs",
+        "acceptance/test_reservation_rights::test_those_use_a_reservation_whom_its_access_list_allows",
+        "acceptance/test_reservation_rights::test_who_loses_his_access_keeps_what_runs_and_loses_what_waits",
     ),
     19: (
         "db/test_qrsub::test_only_what_all_listed_users_may_use_is_reserved",
         "db/test_qrsub::test_a_rule_that_refuses_is_quoted_with_the_user",
         "db/test_new_users::test_one_who_may_not_use_all_that_is_reserved_is_refused",
+        "acceptance/test_reservation_rights::test_only_what_every_listed_user_may_use_is_reserved",
     ),
     20: (
         "db/test_qrsub::test_only_members_of_a_userset_may_ask",
@@ -115,11 +127,16 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_qrsub::test_the_limit_is_told_with_its_own_code",
         "db/test_advance_reservations::test_requests_at_once_never_exceed_the_limit",
         "db/test_advance_reservations::test_the_limit_of_reservations_counts_live_ones",
+        "acceptance/test_reservation_rights::test_twenty_requests_at_once_never_exceed_a_limit_that_holds_at_once",
     ),
-    22: ("scheduler/test_advance_reservations::test_jobs_inside_end_before_the_reservation_and_quotas_do_not_count",),
+    22: ("acceptance/test_reservation_life::test_quotas_count_neither_a_reservation_nor_its_jobs",),
     23: (
-        "scheduler/test_advance_reservations::"
-        "test_besteffort_jobs_leave_before_the_start_and_earlier_with_a_checkpoint",
+        "scheduler/test_reserved_besteffort::test_besteffort_jobs_leave_before_the_start_and_earlier_with_a_checkpoint",
+        "scheduler/test_reserved_besteffort::"
+        "test_a_besteffort_job_that_writes_its_checkpoint_too_long_ends_in_time_all_the_same",
+        "scheduler/test_reserved_besteffort::test_besteffort_jobs_leave_a_reservation_that_has_begun_but_for_its_own",
+        "db/test_advance_reservations::test_besteffort_jobs_leave_a_reservation_that_begins_at_once",
+        "acceptance/test_reservation_life::test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start",
     ),
     24: (
         "db/test_reserved_resources::test_settings_of_nodes",
@@ -128,6 +145,9 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_reserved_resources::TestOrphanedQueue::test_it_goes_with_its_last_reservation",
         "db/test_oaruserset::test_a_live_reservation_keeps_its_users",
         "db/test_oaruserset::test_a_userset_that_reservations_allow_or_deny_is_not_deleted",
+        "acceptance/test_reservation_errors::test_what_would_break_a_reservation_is_refused_unless_it_is_forced",
+        "acceptance/test_reservation_errors::test_the_queue_of_a_reservation_stays_until_its_last_job_is_gone",
+        "acceptance/test_reservation_rights::test_who_loses_his_access_keeps_what_runs_and_loses_what_waits",
     ),
     25: (
         "db/test_qralter::test_a_window_is_moved_and_the_frame_follows",
@@ -135,10 +155,12 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "scheduler/test_advance_reservations::test_a_reservation_to_come_is_moved_to_its_own_resources_or_to_others",
         "scheduler/test_advance_reservations::test_a_running_reservation_keeps_its_resources_and_its_start",
         "scheduler/test_advance_reservations::test_an_end_is_not_moved_before_the_jobs_inside_unless_forced",
-        "scheduler/test_advance_reservations::test_a_granted_change_takes_nothing_from_others",
-        "scheduler/test_advance_reservations::test_a_refused_change_of_resources_lets_nobody_else_start",
+        "scheduler/test_random_reservations::test_a_granted_change_takes_nothing_from_others",
+        "scheduler/test_random_reservations::test_a_refused_change_of_resources_lets_nobody_else_start",
         "db/test_qralter::test_a_reservation_gets_more_and_fewer_resources_and_keeps_what_it_has",
         "db/test_qralter::test_a_running_reservation_keeps_what_its_jobs_hold",
+        "acceptance/test_reservation_life::test_a_reservation_to_come_is_changed_as_a_whole_or_stays_as_it_is",
+        "acceptance/test_reservation_life::test_a_running_reservation_keeps_its_start_its_jobs_and_its_resources_while_a_change_is_refused",
     ),
     26: (
         "unit/test_recurrence::test_a_time_that_summer_time_leaves_out_moves_forward_on_that_day_alone",
@@ -148,29 +170,51 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_reservation_series::test_the_next_one_is_as_it_was_asked_for_whatever_became_of_another",
         "db/test_reservation_series::test_a_series_is_deleted_with_all_that_is_left_of_it",
         "acceptance/test_advance_reservations::test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted",
+        "acceptance/test_reservation_life::test_a_series_keeps_the_hour_of_the_wall_over_the_change_to_summer_time",
+        "acceptance/test_reservation_life::test_a_conflict_refuses_a_series_or_is_left_out_of_it",
     ),
     27: (
         "db/test_flexible_reservations::test_its_end_leaves_its_jobs_and_waiting_ones_go_on_without_it",
         "db/test_flexible_reservations::test_its_jobs_are_checked_like_jobs_outside",
+        "acceptance/test_reservation_life::test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it",
     ),
-    28: ("scheduler/test_advance_reservations::test_an_idle_reservation_ends",),
+    28: (
+        "scheduler/test_advance_reservations::test_an_idle_reservation_ends",
+        "acceptance/test_reservation_life::test_a_reservation_that_nobody_uses_ends_when_its_idle_limit_is_reached",
+        "db/test_advance_reservations::test_what_an_idle_reservation_held_is_free_in_the_round_in_which_it_ends",
+    ),
     29: (
         "db/test_qrstat::test_the_overview_is_that_of_grid_engine_letter_for_letter",
         "db/test_qrstat::test_the_detail_is_that_of_grid_engine_and_ours_behind_it",
         "db/test_qrstat::test_xml_is_that_of_the_schema",
         "db/test_qrstat::test_xml_is_valid_for_every_state_and_for_hostile_texts",
         "db/test_qrstat::test_a_thousand_reservations_take_a_fixed_number_of_statements",
+        "acceptance/test_reservation_reports::test_bills_queries_and_reports_agree_about_what_was_used_and_what_was_not",
     ),
     30: (
         "db/test_reservation_reports::test_every_query_is_tested",
         "db/test_reservation_reports::test_the_time_usage_of_an_unused_reservation_is_all_of_it",
         "db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",
         "db/test_reservation_accounting::test_both_ways_and_the_bill_have_the_same_sum",
+        "acceptance/test_reservation_reports::test_bills_queries_and_reports_agree_about_what_was_used_and_what_was_not",
+        "acceptance/test_reservation_reports::test_both_ways_of_accounting_have_the_same_sum",
     ),
-    31: ("db/test_advance_reservations::test_numbers_begin_again_and_skip_those_of_live_reservations",),
+    31: (
+        "db/test_advance_reservations::test_numbers_begin_again_and_skip_those_of_live_reservations",
+        "acceptance/test_reservation_reports::test_numbers_begin_again_behind_the_largest_and_skip_one_that_lives",
+    ),
+    32: (
+        "api/test_reservation_changes::test_routes_tell_what_commands_tell",
+        "api/test_reservation_changes::test_a_reservation_is_granted_changed_and_deleted",
+        "api/test_reservation_changes::test_what_cannot_be_granted_says_why_and_when",
+        "api/test_reservation_changes::test_who_may_not_is_told_so",
+        "api/test_parity::test_each_option_of_a_request_has_its_field",
+        "api/test_usersets::test_what_a_reservation_relies_on_is_kept_as_by_the_command",
+    ),
     33: (
         "db/test_reservations_seen_by_others::test_a_frame_is_a_reservation_job_of_the_type_container",
         "db/test_reservations_seen_by_others::test_an_external_scheduler_sees_what_is_reserved_and_places_jobs_inside",
+        "acceptance/test_old_programs::test_reservations_of_all_states_are_seen_as_jobs",
     ),
     34: (
         "db/test_hostile_commands::test_no_command_accepts_a_hostile_condition",
@@ -210,7 +254,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "5.1.3.1.1 dates and durations": ("unit/test_grid_engine_times::",),
     "5.1.3.1.1 -u": ("unit/test_access_lists::test_an_entry_allows_and_none_denies",),
     "5.1.3.1.1 -m": ("db/test_advance_reservations::test_mails_tell_begin_error_repair_and_end",),
-    "5.1.3.1.1 -he": ("scheduler/test_advance_reservations::test_a_hard_reservation_in_error_starts_nothing",),
+    "5.1.3.1.1 -he": ("scheduler/test_random_reservations::test_a_hard_reservation_in_error_starts_nothing",),
     "5.1.3.1.1 -alloc and -pe": ("db/test_qrsub::test_slots_lie_as_the_rule_says",),
     "5.1.3.1.1 -q": ("db/test_qrsub::test_a_list_of_queues_is_tried_from_the_highest_priority_on",),
     "5.1.3.1.1 -w v": ("db/test_qrsub::test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored",),
@@ -257,7 +301,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "scheduler/test_advance_reservations::test_a_job_is_not_resumed_into_a_reservation",
     ),
     "5.2.2.1.3 (3) quotas are ignored": (
-        "scheduler/test_advance_reservations::test_jobs_inside_end_before_the_reservation_and_quotas_do_not_count",
+        "acceptance/test_reservation_life::test_quotas_count_neither_a_reservation_nor_its_jobs",
     ),
     "5.2.2.2.1 foreseeable changes are rejected, outages are errors": (
         "db/test_reserved_resources::test_settings_of_nodes",
@@ -275,7 +319,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
     ),
     "5.3.2.2 jobs start after the start, on free resources": (
-        "scheduler/test_advance_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
+        "scheduler/test_random_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
     ),
     "5.3.2.3 jobs are deleted at the end": (
         "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
@@ -292,30 +336,14 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
 }
 
 
-@cache
-def names_in(file: str) -> frozenset[str]:
-    """Return the tests of a file, those of classes with the name of their class."""
-    tree = ast.parse((SOURCE / "tests" / f"{file}.py").read_text(encoding="utf-8"))
-    return frozenset(_names(tree, ""))
-
-
-def _names(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
-    for each in node.body:
-        if isinstance(each, ast.ClassDef):
-            yield from _names(each, f"{each.name}::")
-        elif isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
-            yield prefix + each.name
-
-
 NAMED = sorted(set(chain(*ACCEPTANCE.values(), *STATEMENTS.values())))
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_named_test_exists(name: str) -> None:
-    file, _, test = name.partition("::")
-    assert test in names_in(file) if test else names_in(file)
+    assert exists(name)
 
 
 def test_each_line_of_the_acceptance_is_proved() -> None:
-    assert set(range(1, 36)) - ELSEWHERE.keys() == ACCEPTANCE.keys()
+    assert set(range(1, 36)) == ACCEPTANCE.keys()
     assert all(chain(ACCEPTANCE.values(), STATEMENTS.values()))

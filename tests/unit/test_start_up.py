@@ -1,5 +1,6 @@
 """User commands start with little: what is heavy is loaded where it is used, never because a command begins."""
 
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,8 @@ COMMANDS = {
     "oarwalltime": ["--whole", "1", "+1"],
     "oaralter": ["-n", "x", "1"],
     "qrdel": ["-f", "-u", "x", "1"],
+    "qrsub": ["-a", "+1h", "-d", "60", "-l", "/nodes=1", "-u", "x"],
+    "qralter": ["-e", "+1h", "1"],
     "qrstat": ["-u", "x", "-s", "w", "-explain", "-ar", "1", "-xml"],
     "oarsub": ["-l", "core=2,walltime=1", "-t", "besteffort", "-n", "x", "--array=2", "sleep 1"],
 }
@@ -31,7 +34,7 @@ FORBIDDEN = frozenset(
     ]
 )
 #: What they load beside click, psycopg2, what these load themselves, and modules of ours.
-OTHERS = {"fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
+OTHERS = {"_bisect", "bisect", "fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
     "oarstat": 29,
@@ -44,6 +47,8 @@ MOST_OF_OURS = {
     "oarsub": 38,
     "qrdel": 58,
     "qrstat": 38,
+    "qrsub": 85,
+    "qralter": 109,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 
@@ -87,3 +92,26 @@ def test_the_server_is_rung_without_tables_of_unicode() -> None:
     loaded = loaded_by(f"exec({code!r}); exec({ring!r})")
     assert "socket" in loaded
     assert not {name for name in loaded if "idna" in name or "stringprep" in name or "unicodedata" in name}
+
+
+def test_a_session_on_a_node_loads_only_what_its_programs_need_for_every_job() -> None:
+    """Each fork of it, two for a job, copies the tables of its memory and the pages that it writes to."""
+    from oar.lib.io.remote import bootstrap
+
+    code = """
+import json, sys, types
+def load(name, text):
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(text, name, "exec"), module.__dict__)
+for name, text in json.load(sys.stdin):
+    load(name, text)
+print(*sys.modules)
+"""
+    files = [bootstrap.SESSION, *bootstrap.PROGRAMS]
+    programs = [(name.removesuffix(".py"), (bootstrap.TOOLS / name).read_text()) for name in files]
+    started = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], input=json.dumps(programs), capture_output=True, text=True, check=True
+    )
+    heavy = {"hashlib", "_hashlib", "threading", "shutil", "bz2", "lzma", "typing", "traceback"}
+    assert not (FORBIDDEN | heavy) & set(started.stdout.split())

@@ -12,14 +12,14 @@ import click
 from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
-from oar.cli.common.options import BadOption, Stop
+from oar.cli.common.options import Stop
 
 #: The variable by which the shell of the user names his file: the command runs as oar, and has another home.
 OF_USER = "OAR_SUBMIT_DEFAULTS"
 #: What stands in several places is joined.
 _JOINED = "resources"
-#: Each takes the place of the other.
-_EXCLUSIVE = frozenset({"pe", "allocation"})
+#: Each takes the place of the others beside it.
+_EXCLUSIVE = (frozenset({"pe", "allocation"}), frozenset({"window", "earliest"}))
 
 
 def completed(context: Context, given: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
@@ -32,7 +32,7 @@ def completed(context: Context, given: Mapping[str, object], names: Sequence[str
     for place in reversed(list(_places(context, names))):  # the nearest one first
         joined = (*place.get(_JOINED, ()), *values[_JOINED])  # type: ignore[misc]  # texts of -l
         for name, value in place.items():
-            others = _EXCLUSIVE if name in _EXCLUSIVE else {name}
+            others = next((names for names in _EXCLUSIVE if name in names), {name})
             if told.isdisjoint(others):
                 values[name] = value
         told |= place.keys()
@@ -79,7 +79,7 @@ def _read(parser: Command, path: str, text: str) -> dict[str, object]:
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:
         found = parser.make_context(parser.name, shlex.split("\n".join(lines)))
-    except (BadOption, click.UsageError, ValueError) as error:
+    except (Stop, click.UsageError, ValueError) as error:
         raise Stop(f"error: {path}: {error}") from None
     source = found.get_parameter_source
     return {name: value for name, value in found.params.items() if source(name) is ParameterSource.COMMANDLINE}

@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.options import BLANKS, DIGITS, BadOption, OptionalArgument, PathOption, Style
+from oar.cli.common.options import BLANKS, DIGITS, BadOption, OptionalArgument, PathOption, Style, canonical_name
 
 
 class OptionForm(NamedTuple):
     """An option as the parser knows it."""
 
-    spelling: str  #: the name that click is given: its longest, for of short ones it first sees whether they are long
+    spelling: str  #: the name that click is given
     #: "" nothing, "text" and "path" an argument, "pair" two; "optional", "digits", "attached": one that may be left out
     takes: str
     metavar: str = ""  #: what its argument is called
+    help: str = ""
 
 
 class OptionReader:
@@ -31,7 +32,8 @@ class OptionReader:
         self._signed_operands = signed_operands
         for parameter in parameters:
             if isinstance(parameter, click.Option):
-                form = OptionForm(max(parameter.opts, key=len), _taken_by(parameter), parameter.metavar or "")
+                name, takes = canonical_name(parameter.opts), _taken_by(parameter)
+                form = OptionForm(name, takes, parameter.metavar or "", parameter.help or "")
                 for name in parameter.opts:
                     self._add(name, form)
         self.options: list[str] = []
@@ -132,13 +134,15 @@ class OptionReader:
         following = self._unread[-1] if self._unread else None
         if form.takes in ("text", "path", "pair"):
             if following is None or self._is_option(following):
-                wanted = f": {form.metavar}" if self._words and form.metavar else ""
+                wanted = _wanted(form) if self._words else ""
                 raise BadOption(f"Option {name} requires an argument{wanted}")
             return self._unread.pop()
         if form.takes == "attached" or following is None or following.startswith("-"):
             return ""
         if form.takes == "digits" and not DIGITS.issuperset(following):
             return ""
+        if self._words and not following:
+            raise BadOption(f"Option {name} has an empty argument{_wanted(form)}")
         return self._unread.pop()
 
     def _is_option(self, argument: str) -> bool:
@@ -147,6 +151,13 @@ class OptionReader:
 
     def _give(self, form: OptionForm, value: str) -> None:
         self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]
+
+
+def _wanted(form: OptionForm) -> str:
+    """Return what an option takes, and a second line if that may be a word of which a shell leaves nothing."""
+    dollars = [word.strip(",;.()") for word in form.help.split() if "$" in word]
+    quoted = f"\n  in a shell {dollars[0]} needs quotes: '{dollars[0]}'" if dollars else ""
+    return f": {form.metavar}{quoted}" if form.metavar else quoted
 
 
 def _taken_by(option: click.Option) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from oar.lib.facts.errors import OarError
 from oar.lib.facts.formats import Format
@@ -108,6 +109,34 @@ class OptionalText(ParamType):
         return value or None
 
 
+class NameList(ParamType):
+    """The argument of an option that names something, or several with commas between them; ``kind``: what it names.
+
+    One without a word is refused: a script whose variable is empty does not mean all.
+    """
+
+    name = "list"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it is.  Raises Stop."""
+        text: str = value
+        is_given = param and ctx and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if param and ctx and is_given and not text.replace(",", "").strip():
+            raise names_nothing(ctx.info_name or "", param.opts[0], text, self._kind)
+        return text
+
+
+def names_nothing(program: str, option: str, text: str, kind: str) -> Stop:
+    """Return the refusal of a list without a word.  ``option``: '' = it is an argument; ``kind``: what it may name."""
+    from oar.cli.common.render import visible
+
+    place = f" {option}" if option else ""
+    return Stop(f'{program}:{place} "{visible(text)}" names nothing\n  leave it out, or write {kind}')
+
+
 NUMBER = Number()
 COUNT = Number(negative=False)
 
@@ -118,6 +147,26 @@ class PlainOption(click.Option):
     def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
         super().__init__(declarations, **settings)
         self.help = help
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Let the parser know the option also by the name that ``canonical_name`` returns."""
+        written = self.opts
+        self.opts = [*written, canonical_name(written)]
+        super().add_to_parser(parser, ctx)
+        self.opts = written
+
+
+def canonical_name(names: Sequence[str]) -> str:
+    """Return the name by which an option is handed to click: a long one.
+
+    Of every option it looks for a long one first; one that has none made it search all others for likenesses and the
+    catalogue of messages for a translation, before it looked for a short one.
+
+    >>> canonical_name(["-n", "--name"]), canonical_name(["-a"])
+    ('--name', '--a')
+    """
+    longest = max(names, key=len)
+    return f"-{longest}" if len(longest) == len("-a") else longest
 
 
 class PathOption(PlainOption):

@@ -6,31 +6,50 @@ from typing import NamedTuple, Self
 
 import click
 
-from oar.cli.common.options import Stop
+from oar.cli.common.command import Context
+from oar.cli.common.options import Stop, names_nothing
 from oar.cli.common.render import visible
 from oar.lib.facts.errors import OarError
 from oar.lib.facts.formats import Format, dump
 
+#: What most lists name.
+RESERVATION_NAMES = "numbers or names"
 
-def listed(program: str, texts: Sequence[str], option: str = "") -> list[str]:
-    """Return the words of comma lists.  ``option``: '' = they are arguments.
+
+def listed(program: str, texts: Sequence[str], option: str = "", *, kind: str = RESERVATION_NAMES) -> list[str]:
+    """Return the words of comma lists.  ``option``: '' = they are arguments; ``kind``: what they name.
 
     A list without a word is refused: a script whose variable is empty does not mean all.  Raises Stop.
     """
-    return [word for text in texts for word in _words(program, text, option)]
+    return [word for text in texts for word in _words(program, text, option, kind)]
 
 
-def _words(program: str, text: str, option: str) -> Iterator[str]:
+def _words(program: str, text: str, option: str, kind: str) -> Iterator[str]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        place = f" {option}" if option else ""
-        raise Stop(f'{program}:{place} "{visible(text)}" names nothing\n  leave it out, or write numbers or names')
+        raise names_nothing(program, option, text, kind)
     return iter(words)
 
 
-def is_number(word: str) -> bool:
-    """Whether a word is the number of a reservation or a series, and no name."""
-    return word.isascii() and word.isdigit() and len(word) <= 7
+def warn_of_mail(context: Context, letters: str | None) -> None:
+    """Tell who asks for mails (``-m``) where the site sends none; letters that are wrong are refused elsewhere."""
+    if letters and set(letters) <= set("bea"):
+        from oar.lib.submission.preparation import mail_warnings
+
+        for warning in mail_warnings(f"mails of -m {letters}", context.runtime.config):
+            context.warn(warning)
+
+
+def nothing_named(context: Context) -> int:
+    """Refuse a command that is told what to do, and not with which reservations; one without a word gets its usage.
+
+    Raises Stop; else returns the exit code.
+    """
+    if context.arguments:
+        program = context.command.name
+        raise Stop(f"{program}: no advance reservation is named\n  write numbers or names behind the options")
+    click.echo(context.command.get_help(click.get_current_context()))
+    return 1
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

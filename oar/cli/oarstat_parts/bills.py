@@ -25,7 +25,6 @@ def records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, object]]:
     """Return the fields for machine formats, by number."""
     return {
         str(each.number): {
-            "reservation_id": each.reservation_id,
             "owner": each.owner,
             "account": each.account,
             "jobs": each.jobs,

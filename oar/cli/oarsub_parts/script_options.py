@@ -4,8 +4,6 @@ A line is read by the same parser as the command line, so that both know the sam
 line wins.
 """
 
-import re
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,6 +20,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import Code
 from oar.lib.submission.initial_request import script_line
 from oar.lib.submission.job_form import ArraySize
+from oar.lib.submission.script_lines import option_lines, single_option, words_of_several
 from oar.lib.user_files import UserFiles
 
 #: The path that stands for standard input.
@@ -41,8 +40,6 @@ ADDED_BEFORE = ("environment",)
 
 #: Bytes of a script on standard input that are read; fewer can be stored.
 _LARGEST_SCRIPT = 16 << 20
-_LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"
-_ESCAPED = r'\\([ "\\$])'
 
 
 class Script(NamedTuple):
@@ -84,14 +81,9 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptO
 
     Raises Stop when a line is not understood.
     """
-    lines = text.split("\n")
-    if not lines[0].startswith("#"):
-        return ScriptOptions()
     parser = _parser(parameters)
     options, names, stored, errors = OarsubOptions(), set[str](), [], 0
-    for line in (each.rstrip() for each in lines):
-        if not re.match(r"#OAR\s", line):
-            continue
+    for line in option_lines(text):
         try:
             values = _read_line(line, parser)
         except (BadOption, click.UsageError, BadRequest):
@@ -119,10 +111,8 @@ def _parser(parameters: Sequence[click.Parameter]) -> Command:
 
 def _read_line(line: str, parser: Command) -> dict[str, Any]:
     """Return the values that a line sets, by the names of the options.  Raises BadOption, BadRequest."""
-    match = re.match(_LINE, line)
-    if not match:
-        raise BadRequest("not an option")
-    ctx = _parse_several(line, parser) or _parse_single(match["option"], match["value"], parser)
+    option, value = single_option(line)
+    ctx = _parse_several(line, parser) or _parse_single(option, value, parser)
     return {
         name: ctx.params[name]
         for name in ctx.params
@@ -132,34 +122,23 @@ def _read_line(line: str, parser: Command) -> dict[str, Any]:
 
 def _parse_several(line: str, parser: Command) -> click.Context | None:
     """Parse a line with several options, in which every word is an option or its argument; None for other lines."""
+    words = words_of_several(line)
+    if words is None:
+        return None
     try:
-        words = shlex.split(line.removeprefix("#OAR"))
-        if sum(word.startswith("-") for word in words) < 2:
-            return None
         ctx = parser.make_context("oarsub", words)
-    except (BadOption, click.UsageError, BadRequest, ValueError):
+    except (BadOption, click.UsageError, BadRequest):
         return None
     return None if ctx.args or ctx.params.get("words") else ctx
 
 
-def _parse_single(option: str, text: str, parser: Command) -> click.Context:
-    """Parse a line with one option; the text behind it is its value.  Raises BadOption, BadRequest."""
-    value = _unquoted(text.removeprefix("=").strip())
-    arguments = [f"{option}={value}"] if option.startswith("--") else [option, value]
-    ctx = parser.make_context("oarsub", arguments if text.strip() else [option])
+def _parse_single(option: str, value: str | None, parser: Command) -> click.Context:
+    """Parse a line with one option.  Raises BadOption, BadRequest."""
+    arguments = [f"{option}={value}"] if option.startswith("--") else [option, str(value)]
+    ctx = parser.make_context("oarsub", [option] if value is None else arguments)
     if ctx.args or ctx.params.get("words"):
         raise BadRequest("more than an option")
     return ctx
-
-
-def _unquoted(value: str) -> str:
-    """Return a value without the quotes around it, and without the backslashes of a shell."""
-    quote = value[:1]
-    if len(value) > 1 and quote in "\"'" and value.endswith(quote) and not re.search(rf"(?<!\\){quote}", value[1:-1]):
-        value = value[1:-1]
-        if quote == "'":
-            return value
-    return re.sub(_ESCAPED, r"\1", value)
 
 
 def add_script(context: Context, options: OarsubOptions, names: frozenset[str], script: ScriptOptions) -> OarsubOptions:

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobTypeName
 
 
 @contextmanager
@@ -17,13 +15,10 @@ def staged_file(call: OarsubCall, types: Sequence[str]) -> Iterator[int | None]:
     path, md5sum = call.options.stagein, call.options.stagein_md5sum
     if path is None and md5sum is None:
         yield None
-    elif JobTypeName.DESKTOP_COMPUTING not in JobTypes(types):
-        call.context.warn("--stagein is only used by desktop_computing jobs.")
-        yield None
-    else:
-        from oar.lib.submission.staging import Staging
+        return
+    from oar.lib.submission import staging
 
-        context = call.context
-        staging = Staging(context.database, context.runtime.config, context.user.name, call.files)
-        with staging.staged(path, md5sum) as file_id:
-            yield file_id
+    context = call.context
+    place = staging.Staging(context.database, context.runtime.config, context.user.name, call.files)
+    with staging.staged_file(place, staging.StageWish(path, md5sum), types, context.warn) as file_id:
+        yield file_id

@@ -4,6 +4,7 @@ See docs/design/planner.rst, "Types of jobs".
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from oar.kao.facts.snapshot import PlannedJob, WaitingJob
 from oar.lib.facts.errors import BadRequest
@@ -14,6 +15,9 @@ from oar.lib.facts.times import parse_date
 #: TIMESHARING with its tag, or PLACEHOLDER with its name.
 SharingKey = tuple[JobTypeName, str]
 
+#: The types of so many jobs are kept from round to round.
+REMEMBERED = 20_000
+_DATED = (JobTypeName.POSTPONE, JobTypeName.EXPIRE, JobTypeName.DEADLINE)
 _PLUGIN_TYPES = (f"{JobTypeName.FIND}=", f"{JobTypeName.ASSIGN}=")
 
 #: What may stand in ``timesharing=<user>,<name>``; ``job_name`` is the older spelling.
@@ -73,10 +77,17 @@ def parse_types(job: PlannedJob) -> ParsedTypes:
     """Return the parsed types of a job.  Raises BadRequest for a value that cannot be read; not for a date."""
     if not job.types:
         return NO_TYPES
-    types = JobTypes(job.types)
-    container = (types.value(JobTypeName.CONTAINER) or str(job.id)) if JobTypeName.CONTAINER in types else ""
+    # what a date means depends on the time zone, so those are not remembered
+    has_dates = any(name in text for text in job.types for name in _DATED)
+    return (_parsed if has_dates else _remembered)(job.types, job.id, job.user, job.name)
+
+
+def _parsed(texts: tuple[str, ...], job_id: int, user: str, name: str) -> ParsedTypes:
+    """Return the parsed types of a job with this number, of this user and with this name."""
+    types = JobTypes(texts)
+    container = (types.value(JobTypeName.CONTAINER) or str(job_id)) if JobTypeName.CONTAINER in types else ""
     placeholder = types.value(JobTypeName.PLACEHOLDER)
-    timesharing = _timesharing_key(job, types) if not (container or placeholder) else None
+    timesharing = _timesharing_key(types, user, name) if not (container or placeholder) else None
     allowed = types.value(JobTypeName.ALLOWED)
     shared_keys = [timesharing] if timesharing else []
     if allowed:
@@ -108,6 +119,10 @@ def parse_types(job: PlannedJob) -> ParsedTypes:
     )
 
 
+#: The frames of a thousand advance reservations are parsed by the first round that sees them.
+_remembered = lru_cache(maxsize=REMEMBERED)(_parsed)
+
+
 def parse_types_or_none(job: PlannedJob) -> ParsedTypes:
     """Return the parsed types of a job; those of a job without types if one of them cannot be read."""
     try:
@@ -132,7 +147,7 @@ def expiry_date(job: WaitingJob) -> int:
     return min((date + 1 for date in latest_starts if date), default=0)
 
 
-def _timesharing_key(job: PlannedJob, types: JobTypes) -> SharingKey | None:
+def _timesharing_key(types: JobTypes, job_user: str, job_name: str) -> SharingKey | None:
     """Return the key of a timesharing job: its user and its name, or ``*`` where all may share."""
     if JobTypeName.TIMESHARING not in types:
         return None
@@ -141,8 +156,8 @@ def _timesharing_key(job: PlannedJob, types: JobTypes) -> SharingKey | None:
     if len(parts) != 2 or any(part not in _TIMESHARING_PARTS for part in parts):
         raise BadRequest(f"timesharing={value} is not <user or *>,<name or *>")
     restrictions = {_TIMESHARING_PARTS[part] for part in parts}
-    user = job.user if "user" in restrictions else "*"
-    name = job.name if "name" in restrictions and job.name else "*"
+    user = job_user if "user" in restrictions else "*"
+    name = job_name if "name" in restrictions and job_name else "*"
     return JobTypeName.TIMESHARING, f"{user},{name}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oar.kao.facts.request_groups import RequestGroup
-from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState
+from oar.lib.facts.reservation_states import LEAVING, STARTED, ReservationEvent, ReservationState
 from oar.lib.facts.resource_set import ResourceSet
 
 
@@ -41,7 +41,6 @@ class PlannedReservation:
     groups: tuple[RequestGroup, ...] = ()  #: of the granted request; () before it is granted
     missing: tuple[int, ...] = ()  #: ids of the resources that were missing in the last round
     missing_since: Mapping[int, int] = field(default_factory=dict)  #: of these resources, by id
-    used: ResourceSet = 0  #: what live jobs of it hold
     live_jobs: tuple[int, ...] = ()
     last_job_date: int = 0  #: since when no job of it is live; its start if there never was one
     occurrence: int = 0  #: its number in its series; 0 = it is in none
@@ -54,12 +53,31 @@ class PlannedReservation:
         """Whether it is only waiting for its last job."""
         return self.state in LEAVING
 
+    def has_begun(self, now: int) -> bool:
+        """Whether it is granted and its start has come; a clock that is set back makes no start undone."""
+        return self.state in STARTED or (self.state is not ReservationState.ASKED and self.start <= now)
+
+    def held_from(self, now: int) -> int:
+        """Return the date from which on it has its resources, or goes on to have them."""
+        return now if self.has_begun(now) else self.start
+
     def is_due(self, now: int) -> bool:
         """Whether somebody waits for the answer to it, or a date of it has come."""
         if self.is_leaving:
             return not self.live_jobs
         is_to_start = self.state in (ReservationState.WAITING, ReservationState.WARNING) and self.start <= now
-        return self.state is ReservationState.ASKED or is_to_start or self.end <= now
+        return self.state is ReservationState.ASKED or is_to_start or self.end <= now or self.is_idle(now)
+
+    def is_idle(self, now: int) -> bool:
+        """Whether it ends because there was no job in it for as long as its idle limit."""
+        if not self.idle_limit or self.live_jobs or self.start > now:
+            return False
+        return now >= self.idle_date
+
+    @property
+    def idle_date(self) -> int:
+        """When it ends if no job comes; it has an idle limit."""
+        return max(self.last_job_date, self.start) + self.idle_limit
 
     @property
     def latest_job_end(self) -> int:
@@ -115,6 +133,7 @@ class PlannedChange:
     alternatives: tuple[tuple[RequestGroup, ...], ...] = ()  #: of other resources, the best one first; () = as it is
     date: int = 0  #: of the asking; 0 = now
     expires: int = 0  #: nobody waits for the answer after this date; 0 = somebody always does
+    is_readable: bool = True  #: of one that cannot be read nothing is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,12 +207,17 @@ def no_script(name: str) -> Reason:
     return Reason(ReasonCode.TOKEN, f"there is no token {name} (any more)", {"token": name, "has_script": False})
 
 
-def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int) -> Reason:
-    """A rule forbids an earlier start, or any; ``freed``: when it allows one."""
+def quota(rule: QuotaRule, used: tuple[int, int, int], freed: int, overdue: Sequence[int] = ()) -> Reason:
+    """A rule forbids an earlier start, or any; ``freed``: when it allows one.
+
+    ``overdue``: jobs that it counts though their time is over: no date can be told.
+    """
     key = [rule.queue, rule.project, rule.type, rule.user]
     limits: list[Json] = [rule.resources, rule.jobs, -1 if rule.seconds < 0 else rule.seconds / 3600]
     data: dict[str, Json] = {"rule": key, "used": [used[0], used[1], used[2] / 3600], "limits": limits}
-    if freed < FOREVER:
+    if overdue:
+        data |= _held_by(overdue)
+    elif freed < FOREVER:
         data["date"] = freed
     most = f"{rule.resources},{rule.jobs},{'-1' if rule.seconds < 0 else format(rule.seconds / 3600, '.2f')}"
     text = f"quota_exceeded:{','.join(key)}=[{used[0]},{used[1]},{used[2] / 3600:.2f}]>[{most}]"
@@ -225,10 +230,16 @@ def behind_quotas(latest: int) -> Reason:
     return Reason(ReasonCode.QUOTA, text, {"latest": latest})
 
 
-def array_limit(array: int, most: int) -> Reason:
-    """Only so many jobs of the array may run at a time, and they do."""
+def array_limit(array: int, most: int, overdue: Sequence[int] = ()) -> Reason:
+    """Only so many jobs of the array may run at a time, and they do; ``overdue``: though the time of these is over."""
     text = f"waiting for one of the {most} jobs that may run at a time of the array {array}"
-    return Reason(ReasonCode.ARRAY, text, {"array": array, "limit": most})
+    data: dict[str, Json] = {"array": array, "limit": most}
+    return Reason(ReasonCode.ARRAY, text, data | _held_by(overdue) if overdue else data)
+
+
+def _held_by(overdue: Sequence[int]) -> dict[str, Json]:
+    """Return the data of a reason without a date: the time of these jobs is over, and nobody knows when they end."""
+    return {"overdue": True, "jobs": list(overdue[:NAMED]), "count": len(overdue)}
 
 
 def limit(before: int, which: RoundLimit) -> Reason:

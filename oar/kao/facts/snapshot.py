@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
+from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.live_jobs import LiveJob
 from oar.lib.facts.records import Dependency, PropertyValue, Queue
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
@@ -79,6 +80,7 @@ class Settings:
     has_quotas: bool = False  #: QUOTAS: quotas hold in queues whose policy is kamelot or default
     may_wake: bool = False  #: energy saving can wake nodes
     wakeup_time: int = 600  #: nodes are woken so long before a job needs them
+    boot_limit: int = 600  #: a node that was woken and has not come within so many seconds is woken again
     idle_time: int = 0  #: a node idle for so long may be halted; 0 = none is
     sleep_time: int = 0  #: a node is halted only if no job is planned on it for so long; 0 = none is
     fairshare: FairShare = field(default_factory=FairShare)
@@ -164,6 +166,7 @@ class Pool:
     members: ResourceSet
     text: str = ""  #: the filter as the user wrote it
     trouble: str = ""  #: why the filter cannot be evaluated; '' if it can
+    is_put_off: bool = False  #: the trouble is that there was no time for it: it is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +315,7 @@ class Snapshot:
         default_factory=dict
     )  #: free tokens by name; None = unknown; not there = no script
     woken: Mapping[str, int] = field(default_factory=dict)  #: nodes with the date of their last WAKEUP_NODE event
+    kept_awake: tuple[KeptNodes, ...] = ()  #: of these nodes some stay awake although they are idle
     used_lately: ResourceSet = 0  #: a job has ended there less than ``Settings.idle_time`` ago
     quotas: Quotas | None = None
     reservations: tuple[PlannedReservation, ...] = ()  #: the live advance reservations, by id
@@ -319,3 +323,7 @@ class Snapshot:
     maintenance: ResourceSet = 0  #: resources in maintenance; only if there are advance reservations
     settings: Settings = field(default_factory=Settings)
     zone: str = ""  #: time zone of the dates in types; '' = that of the process
+
+    def overdue(self) -> frozenset[int]:
+        """Return the jobs whose time is over: a node that does not answer, or a clean-up, keeps them."""
+        return frozenset(job.id for job in self.running if job.end < self.now)

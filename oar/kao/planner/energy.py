@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import Snapshot
+from oar.lib.facts.energy import may_sleep
 from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, ResourceState
@@ -39,7 +40,7 @@ def nodes_to_wake(
     needed = 0
     for end, held in stays:
         needed |= from_positions(bit for bit in positions(held & asleep) if end <= upto[bit])
-    boot_begin = snapshot.now - settings.wakeup_time
+    boot_begin = snapshot.now - settings.boot_limit
     return tuple(node for node in resources.nodes_of(needed) if snapshot.woken.get(node, -1) < boot_begin)
 
 
@@ -54,8 +55,20 @@ def nodes_to_halt(snapshot: Snapshot, placements: Iterable[Placement]) -> tuple[
     for placement in placements:
         if placement.start < snapshot.now + settings.sleep_time:
             busy |= placement.resources
-    idle = [node for node, bits in _compute_bits(snapshot).items() if _is_idle(snapshot, node, bits, busy)]
-    return tuple(sorted(idle))
+    nodes = _compute_bits(snapshot)
+    unused = sorted(node for node, bits in nodes.items() if _is_idle(snapshot, node, bits, busy))
+    if not snapshot.kept_awake:
+        return tuple(unused)
+    held = 0
+    for job in snapshot.running:
+        held |= job.resources
+    states = snapshot.resources.states
+    idle = {
+        node
+        for node, bits in nodes.items()
+        if all(states[bit] is ResourceState.ALIVE and not held >> bit & 1 for bit in bits)
+    }
+    return tuple(may_sleep(unused, idle, snapshot.kept_awake))
 
 
 def _compute_bits(snapshot: Snapshot) -> dict[str, list[int]]:

@@ -1,10 +1,11 @@
 """The messages of jobs (``jobs.message``): size, walltime and types, with karma and reason as a remark."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.steps import Steps, portions
 from oar.lib.facts.request import format_job_message
 from oar.lib.facts.states import Reservation, job_letter
 
@@ -19,15 +20,16 @@ class JobMessages:
         self._present = context.usable.present
         self._memory = memory
 
-    def of(self, jobs: Mapping[int, WaitingJob]) -> dict[int, str]:
-        """Return the message of each job by its id; none for jobs that are refused or expired."""
+    def of(self, jobs: Iterable[WaitingJob]) -> Steps[dict[int, str]]:
+        """Make the message of each job by its id; none for jobs that are refused or expired."""
         decisions = self._decisions
         answered = {answer.job_id for answer in (*decisions.refused, *decisions.expired)}
-        return {
-            job_id: decisions.messages.get(job_id) or self._last_message(job) or self._message(job)
-            for job_id, job in jobs.items()
-            if job_id not in answered
-        }
+        messages: dict[int, str] = {}
+        for portion in portions(job for job in jobs if job.id not in answered):
+            yield
+            for job in portion:
+                messages[job.id] = decisions.messages.get(job.id) or self._last_message(job) or self._message(job)
+        return messages
 
     def _last_message(self, job: WaitingJob) -> str:
         """Return the message of the last round if nothing in it has changed; else ''."""

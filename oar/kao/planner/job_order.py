@@ -29,6 +29,8 @@ class JobOrder:
         self._usable = context.usable
         self._decisions = context.decisions
         self._plugin = plugin
+        #: of the users and projects at each priority of queues: their share as data, and their karma
+        self._shares: dict[tuple[int, str, str], tuple[dict[str, float], float]] = {}
 
     def sorted(
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
@@ -90,11 +92,15 @@ class JobOrder:
         return sorted(jobs, key=lambda job: (-priorities[job.id], job.id))
 
     def _karma(self, job: WaitingJob, queue_priority: int) -> float:
-        keys = self._settings.fairshare
-        consumption = self._snapshot.consumption.get(queue_priority, ConsumptionSums(0, 0))
-        share = share_of(job.user, job.project, consumption, keys)
-        self._decisions.shares[job.id] = asdict(share)
-        karma = self._decisions.karma[job.id] = share.karma(keys)
+        """Return the karma of a job, which all jobs of its user and project have."""
+        key = queue_priority, job.user, job.project
+        if key not in self._shares:
+            keys = self._settings.fairshare
+            consumption = self._snapshot.consumption.get(queue_priority, ConsumptionSums(0, 0))
+            share = share_of(job.user, job.project, consumption, keys)
+            self._shares[key] = asdict(share), share.karma(keys)
+        self._decisions.shares[job.id], karma = self._shares[key]
+        self._decisions.karma[job.id] = karma
         return karma
 
 

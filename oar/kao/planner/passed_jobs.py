@@ -72,7 +72,7 @@ class Kind:
 
         ``turns``: the jobs that still are passed over.
         """
-        if self._is_closed(date, longest):
+        if self.is_closed(date, longest):
             return
         self._put_in_order(turns)
         for duration, turn in self.members:
@@ -87,10 +87,10 @@ class Kind:
             elif turn.until <= begin or not self.has_room(duration, begin, date - 1):
                 self.closed_from, self.closed_until = duration, date
                 return
-            else:
+            elif len(turn.job.alternatives) == 1:  # by another one it may begin sooner
                 turn.until = date  # others of the kind may begin sooner
 
-    def _is_closed(self, date: int, longest: int) -> bool:
+    def is_closed(self, date: int, longest: int = FOREVER) -> bool:
         """Whether no member is short enough, or there is room for none before a date."""
         return self.shortest > longest or (self.closed_until >= date and self.closed_from <= self.shortest)
 

@@ -14,7 +14,7 @@ See docs/design/planner.rst, "Two depths".
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, SharingKey, has_plugin
+from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.passed_jobs import EVERYTHING, Kind, Place, Turn, connected
@@ -78,6 +78,7 @@ class PassedOver:
         self._arrays: dict[int, ResourceSet] = {}  #: reach of the passed jobs of each array that has a limit
         self._besteffort_until = FOREVER  #: no besteffort job that is passed over begins before this date
         self._count = 0
+        self._last_placed = 0  #: the number of the last turn at which a job got a place
         self._has_quotas = context.bookings.quotas.has_rules
         self._cleared = 0  #: so many places have been cleared for the sake of the present job
 
@@ -114,7 +115,7 @@ class PassedOver:
             return
         task = self._placer.checked(job, types, rules)
         if isinstance(task, PlacementOutcome):
-            place(job, None)
+            self._place(turn)
             return
         turn.task = task
         if not self._is_regular(task) or (is_doubtful and len(job.alternatives) > 1):
@@ -232,8 +233,7 @@ class PassedOver:
         for turn in list(self._turns.values()):
             if self._is_late():
                 raise TimeIsUp
-            del self._turns[turn.job.id]
-            turn.place(turn.job, turn.task)
+            self._place_passed(turn)
         self._kinds.clear()
         self._plain.clear()
         self._names.clear()
@@ -251,16 +251,27 @@ class PassedOver:
                 self._leave(turn, found)
                 return
             if found == cleared:
-                turn.place(turn.job, turn.task)
+                self._place(turn)
                 return
             cleared = found if self._clear(turn, task, found) else None
 
     def _leave(self, turn: Turn, reason: Reason | None) -> None:
         """Leave a job without a place; with its reason, unless that may be another beside the passed jobs."""
-        if self._turns and reason and reason.code in (ReasonCode.QUOTA, ReasonCode.ARRAY):
+        if self._turns and self._depends_on_counts(turn, reason):
             self._without_place.add(turn.job.id)
         else:
             turn.place(turn.job, turn.task)
+
+    def _depends_on_counts(self, turn: Turn, reason: Reason | None) -> bool:
+        """Whether a job that does not begin now may have another reason where more jobs are counted.
+
+        None: for lack of room, which no count brings back; but the limit of the array is asked for first.
+        """
+        job = turn.job
+        if reason is None:
+            return bool(job.array_limit and self._arrays.get(job.array_id))
+        is_refused_by_count = reason.code in (ReasonCode.QUOTA, ReasonCode.ARRAY)
+        return is_refused_by_count or (len(job.alternatives) > 1 and self._is_counted(turn))
 
     def _decide(self, turn: Turn, task: PlacementTask) -> None:
         """Decide on a job for which there is room now."""
@@ -270,15 +281,13 @@ class PassedOver:
             best, _ = self._search.best(task)
             if turn.is_doubtful and best and self._now < best.start <= self._soon:
                 break
-            is_later = best is None or best.start > self._soon
-            if is_later and len(task.job.alternatives) == 1:
-                turn.until = best.start if best else FOREVER
-                self._pass(turn)
-                return
-            if best is None:
-                break
+            if best is None or best.start > self._soon:
+                turn.until = self._first_start(task, best)
+                if best is None or turn.until > self._soon:
+                    self._pass(turn)
+                    return
             if best == cleared:
-                turn.place(turn.job, turn.task)
+                self._place(turn)
                 return
             cleared = best if self._clear(turn, task, best) else None
             if not cleared and not self._may_begin(task, self._soon):
@@ -288,7 +297,30 @@ class PassedOver:
 
     def _place_exactly(self, turn: Turn) -> None:
         self.catch_up()
+        self._place(turn)
+
+    def _place(self, turn: Turn) -> None:
+        """Place a job as a full plan does.
+
+        One that gets no place, behind whose turn others have been placed, may be refused for another reason in its
+        order if it is counted: its reason is left to a full plan.
+        """
         turn.place(turn.job, turn.task)
+        if turn.job.id in self._context.bookings.placements:
+            self._last_placed = max(self._last_placed, turn.number)
+        elif turn.number < self._last_placed and self._is_counted(turn):
+            self._leave_reason(turn.job)
+
+    def _leave_reason(self, job: WaitingJob) -> None:
+        if self._context.decisions.reasons.pop(job.id, None):  # none if it is given up
+            self._without_place.add(job.id)
+
+    def _is_counted(self, turn: Turn) -> bool:
+        """Whether a quota or the limit of its array may refuse a job."""
+        return bool(turn.job.array_limit) or self._has_quotas_for(turn.types, turn.rules)
+
+    def _has_quotas_for(self, types: ParsedTypes, rules: PlacementRules) -> bool:
+        return self._has_quotas and rules.has_quotas and types.counts_in_quotas
 
     def _pass(self, turn: Turn) -> None:
         if turn.rules.is_now_only or turn.rules.depth:  # it gets no place at all
@@ -326,8 +358,8 @@ class PassedOver:
             return False
         if max(task.window.begin, types.postpone) > self._now or task.window.latest < FOREVER:
             return False
-        has_quotas = rules.has_quotas and types.counts_in_quotas and self._context.bookings.quotas.has_rules
-        if has_quotas or self._context.usable.limits or rules.is_now_only or has_plugin(turn.job):
+        has_limits = self._has_quotas_for(types, rules) or bool(self._context.usable.limits)
+        if has_limits or rules.is_now_only or has_plugin(turn.job):
             return False
         queries = ((each, self._search.query(turn.job, each, types, rules)) for each in turn.job.alternatives)
         return any(
@@ -384,7 +416,7 @@ class PassedOver:
             return False
         if task.types.container and self._context.spaces.find(task.types.container):
             return False  # it adds to a space in which jobs have been looked at already
-        is_counted = task.rules.has_quotas and task.types.counts_in_quotas and self._context.bookings.quotas.has_rules
+        is_counted = self._has_quotas_for(task.types, task.rules)
         if is_counted and not self._context.bookings.quotas.counts_all:
             return False
         for alternative in task.job.alternatives:
@@ -397,7 +429,7 @@ class PassedOver:
 
     def _is_certain_besteffort(self, task: PlacementTask) -> bool:
         """Whether the place of a besteffort job depends on nothing behind the gap that it needs."""
-        counts = task.rules.has_quotas and self._context.bookings.quotas.has_rules
+        counts = task.rules.has_quotas and self._has_quotas
         return self._is_regular(task) and not counts and not task.job.array_limit
 
     def _first_start(self, task: PlacementTask, best: Placement | None) -> int:
@@ -463,7 +495,7 @@ class PassedOver:
 
     def _place_passed(self, turn: Turn) -> None:
         del self._turns[turn.job.id]
-        turn.place(turn.job, turn.task)
+        self._place(turn)
 
     # -- the passed jobs in the way of a place -----------------------------------------------------------------------
 
@@ -493,11 +525,11 @@ class PassedOver:
     def _early_touching(self, claim: _Footprint, before: int) -> dict[int, Turn]:
         """Return the turns before one, by number, that may meet a claim."""
         early: dict[int, Turn] = {}
-        longest: dict[tuple[int, frozenset[SharingKey]], int] = {}
+        longest: dict[tuple[int, bool], int] = {}
         for kind in self._kinds.values():
-            if kind.first >= before or not kind.reach & claim.region:
+            if kind.first >= before or not kind.reach & claim.region or kind.is_closed(claim.end):
                 continue
-            key = id(kind.space), kind.query.keys
+            key = id(kind.space), bool(kind.query.keys)
             if key not in longest:
                 longest[key] = self._longest(kind, claim)
             for turn in kind.early(self._turns, self._now, claim.end, longest[key]):
@@ -506,10 +538,14 @@ class PassedOver:
         return early
 
     def _longest(self, kind: Kind, claim: _Footprint) -> int:
-        """Return how long a job of a kind is at most that has some of the resources of a claim before its end."""
-        if claim.region != claim.resources:
+        """Return how long a job of a kind is at most that has some of the resources of a claim before its end.
+
+        What is free for those who share resources is not the same for any two kinds: to ask whether there is room for a
+        job costs less.
+        """
+        if claim.region != claim.resources or kind.query.keys:
             return FOREVER
-        return kind.space.slots.longest_free(claim.resources, self._now, claim.end, kind.query.keys)
+        return kind.space.slots.longest_free(claim.resources, self._now, claim.end)
 
     def _begins_before(self, turn: Turn, date: int) -> bool:
         """Whether a job is still passed over, and there is room for it before a date."""

@@ -6,6 +6,7 @@ plan, so that the error costs that job one round and nobody a resource.
 See docs/design/planner.rst, "Invariants".
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,9 +15,11 @@ from oar.kao.facts.job_types import ParsedTypes, has_plugin, parse_types_or_none
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
+from oar.kao.planner.steps import Steps, portions, result_of
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import Reservation
@@ -52,20 +55,35 @@ def faults_of(
 
     ``checked``: placements of earlier rounds, by job id, whose resources and request need not be checked again.
     """
+    return result_of(looking_for_faults(snapshot, plan, requests, checked))
+
+
+def looking_for_faults(
+    snapshot: Snapshot, plan: Plan, requests: CompiledRequests, checked: Mapping[int, Placement] | None = None
+) -> Steps[dict[int, str]]:
+    """Look for the faults of a plan in steps; the result is that of ``faults_of``."""
     jobs = {job.id: job for job in snapshot.waiting}
     new = [place for place in plan.placements if place.job_id in jobs and jobs[place.job_id].granted is None]
     check = _Check(snapshot, requests)
+    outside = set(plan.outside)
     faults: dict[int, str] = {}
-    for placement in new:
-        if checked is None or checked.get(placement.job_id) is not placement:
-            is_external = placement.job_id in plan.outside
-            fault = check.fault(jobs[placement.job_id], placement, is_external=is_external)
-            if fault:
-                faults[placement.job_id] = fault
-    stays = [stay for stay in check.stays(jobs, new) if stay.job_id not in faults]
+    for portion in portions(new):
+        yield
+        for placement in portion:
+            if checked is None or checked.get(placement.job_id) is not placement:
+                is_external = placement.job_id in outside
+                fault = check.fault(jobs[placement.job_id], placement, is_external=is_external)
+                if fault:
+                    faults[placement.job_id] = fault
+    all_stays = yield from check.stays(jobs, new)
+    yield
+    stays = [stay for stay in all_stays if stay.job_id not in faults]
     spaces = {name: stay.types.container for stay in stays for name in stay.types.container_names(stay.job_id)}
-    for job_id, other in _collisions(stays, spaces):
-        faults.setdefault(job_id, f"it meets job {other} on the same resources")
+    for collision in _collisions(stays, spaces):
+        if collision is None:
+            yield
+        else:
+            faults.setdefault(collision[0], f"it meets job {collision[1]} on the same resources")
     for stay in _outside_container(stays, spaces, _loans(snapshot, stays)):
         faults.setdefault(stay.job_id, f"it leaves its container {stay.types.inner}")
     return faults
@@ -131,8 +149,8 @@ class _Check:
         is_reservation = job.reservation is not Reservation.NONE
         return self._usable.by(parse_types_or_none(job), is_reservation=is_reservation)[1]
 
-    def stays(self, jobs: Mapping[int, WaitingJob], new: Iterable[Placement]) -> list[_Stay]:
-        """Return the stays of all jobs but besteffort ones, which may overlap with others."""
+    def stays(self, jobs: Mapping[int, WaitingJob], new: Iterable[Placement]) -> Steps[list[_Stay]]:
+        """Collect the stays of all jobs but besteffort ones, which may overlap with others."""
         snapshot, not_shared = self._snapshot, ~self._usable.shared
         stays = []
         for job in snapshot.running:
@@ -148,13 +166,17 @@ class _Check:
                 end = self._frames[waiting.id].end if waiting.id in self._frames else accepted.end
                 held, types = accepted.resources & not_shared, parse_types_or_none(waiting)
                 stays.append(_Stay(waiting.id, accepted.start, end, held, types, is_new=False))
-        for placement in new:
-            end, held = self._end(placement), placement.resources & not_shared
-            types = parse_types_or_none(jobs[placement.job_id])
-            frame = self._frames.get(placement.job_id)
-            ignores = frame is not None and frame.ignores_jobs
-            stays.append(_Stay(placement.job_id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores))
+        for portion in portions(new):
+            yield
+            stays += [self._new_stay(jobs[placement.job_id], placement) for placement in portion]
         return [stay for stay in stays if not stay.types.is_besteffort]
+
+    def _new_stay(self, job: WaitingJob, placement: Placement) -> _Stay:
+        held = placement.resources & ~self._usable.shared
+        frame = self._frames.get(job.id)
+        ignores = frame is not None and frame.ignores_jobs
+        types, end = parse_types_or_none(job), self._end(placement)
+        return _Stay(job.id, placement.start, end, held, types, is_new=True, ignores_jobs=ignores)
 
 
 def _is_fit(request: RequestFit, resources: ResourceSet) -> bool:
@@ -189,28 +211,31 @@ def _outside_container(
                 break
 
 
-def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int]]:
-    """Iterate over the pairs of jobs that have a resource at the same time; the first of a pair is to be refused."""
+def _collisions(stays: Sequence[_Stay], spaces: Mapping[str, str]) -> Iterator[tuple[int, int] | None]:
+    """Iterate over the pairs of jobs that have a resource at the same time; the first of a pair is to be refused.
+
+    None between them is the end of a step.
+    """
     events = [(stay.start, 1, index) for index, stay in enumerate(stays)]
     events += [(stay.end, 0, index) for index, stay in enumerate(stays)]
-    present: dict[str, dict[int, _Stay]] = {}  #: by space
-    held: dict[str, ResourceSet] = {}
-    overlapping: set[str] = set()  #: spaces in which several jobs have a resource
-    for _, is_start, index in sorted(events):
-        stay = stays[index]
-        space = spaces.get(stay.types.inner, "")
-        others = present.setdefault(space, {})
-        if not is_start:
-            others.pop(index, None)
-            held[space] = held.get(space, 0) & ~stay.resources
-            if space in overlapping:
-                held[space] = union(other.resources for other in others.values())
-            continue
-        if held.get(space, 0) & stay.resources:
-            overlapping.add(space)
-            yield from _pairs(index, stay, others)
-        others[index] = stay
-        held[space] = held.get(space, 0) | stay.resources
+    yield None
+    events.sort()
+    present: dict[str, dict[int, _Stay]] = defaultdict(dict)  #: by space
+    holders: dict[str, HolderCounts] = defaultdict(HolderCounts)
+    for portion in portions(events):
+        yield None
+        for _, is_start, index in portion:
+            stay = stays[index]
+            space = spaces.get(stay.types.inner, "")
+            others = present[space]
+            if not is_start:
+                if others.pop(index, None):
+                    holders[space].remove(stay.resources)
+                continue
+            if holders[space].held & stay.resources:
+                yield from _pairs(index, stay, others)
+            others[index] = stay
+            holders[space].add(stay.resources)
 
 
 def _pairs(index: int, stay: _Stay, others: Mapping[int, _Stay]) -> Iterator[tuple[int, int]]:

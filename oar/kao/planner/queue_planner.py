@@ -80,8 +80,9 @@ class QueuePlanner:
         deadline: float,
         urgent: "UrgentPass | None" = None,
     ) -> Iterator[None]:
-        """Place jobs in their order until a limit of the round is reached, one, or one wave, with each step.
+        """Place jobs in their order until a limit of the round is reached.
 
+        The first step sorts them, each later one places a job or a wave.
         ``deadline`` in seconds of the round.  ``urgent``: how jobs are passed over, if they are.
         """
         decisions = self._decisions
@@ -92,6 +93,7 @@ class QueuePlanner:
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
         ordered = self._as_far_as_wanted(self._in_order(jobs, queues, policies))
         begin, end = 0, 0
+        yield
         while end < len(ordered):
             begin, end = end, end + 1
             job = ordered[begin]

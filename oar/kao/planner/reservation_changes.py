@@ -23,10 +23,11 @@ from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.reservation_states import GRANTED, STARTED
+from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.facts.resource_set import ResourceSet, positions, union
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.facts.times import format_duration
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"
 
@@ -49,6 +50,8 @@ class ReservationChanges:
             reservation = self._reservations.get(change.reservation_id)
             if reservation is None or reservation.state not in GRANTED:
                 yield ChangeStep(change.id, change.reservation_id, 0, message="the advance reservation has ended")
+            elif not change.is_readable:
+                yield _refusal(change, reservation, "what it asks for cannot be read")
             elif change.expires and change.expires < self._now:
                 yield _refusal(change, reservation, "nobody waits for its answer any more")
             else:
@@ -67,7 +70,7 @@ class ReservationChanges:
     def _decide(self, change: PlannedChange, reservation: PlannedReservation) -> ChangeStep:
         start = reservation.start if change.start is None else self._still_to_come(change, change.start)
         end = reservation.end if change.end is None else self._still_to_come(change, change.end)
-        has_begun = reservation.state in STARTED or reservation.start <= self._now
+        has_begun = reservation.has_begun(self._now)
         if has_begun and start != reservation.start:
             return _refusal(change, reservation, HAS_BEGUN)
         error = self._window_error(reservation, start, end)
@@ -95,26 +98,29 @@ class ReservationChanges:
     # -- running ones ------------------------------------------------------------------------------------------------
 
     def _move_end(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep:
-        """Change the end of a reservation that has begun: its resources stay."""
+        """Change the end of a reservation that has begun: its resources stay, also those that are Dead."""
         if end > reservation.end:
-            free_until = self._latest_end(
-                reservation, self._without(reservation), reservation.end, lambda free: not reservation.resources & ~free
-            )
+            free_until = self._free_until(reservation)
             if free_until < end:
                 holders = self._holders(reservation, reservation.resources, (free_until, end))
-                message = f"its resources are free only until {format_date(free_until)}{holders}"
+                message = f"its resources are free only until {write_date(free_until)}{holders}"
                 proposal = free_until if free_until > reservation.end else 0
                 return _refusal(change, reservation, message, proposal)
         if refusal := self._cut_job(change, reservation, end):
             return refusal
         return self._granted(change, reservation, (reservation.start, end), reservation.resources)
 
+    def _free_until(self, reservation: PlannedReservation) -> int:
+        """Return until when nobody else gets what a reservation has, which is at its end or later."""
+        own = reservation.resources
+        return self._latest_end(reservation, self._without(reservation), reservation.end, lambda free: not own & ~free)
+
     def _cut_job(self, change: PlannedChange, reservation: PlannedReservation, end: int) -> ChangeStep | None:
         """Return the refusal of an end that is too soon for a job that runs; None if there is none, or with force."""
         job = next((job for job in self._bound_jobs(reservation) if job.end > end - reservation.time_offset), None)
         if job is None or change.is_forced or end >= reservation.end:
             return None
-        message = f"job {job.id} runs until {format_date(job.end)}; with -f it ends with the reservation"
+        message = f"job {job.id} runs until {write_date(job.end)}; with -f it ends with the reservation"
         return _refusal(change, reservation, message, job.end + reservation.time_offset)
 
     def _bound_jobs(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
@@ -129,14 +135,18 @@ class ReservationChanges:
     # -- those that are to come --------------------------------------------------------------------------------------
 
     def _move(self, change: PlannedChange, reservation: PlannedReservation, start: int, end: int) -> ChangeStep:
-        """Move a reservation that has not begun: to its own resources, to others if these are not free."""
+        """Move a reservation that has not begun: to its own resources, to others if these are not free.
+
+        It stays on those that are Dead if there is no other place.
+        """
         space, present = self._without(reservation), self._context.usable.present
-        request = self._context.requests.get(reservation.groups)
+        request, own = self._context.requests.get(reservation.groups), reservation.resources
 
         def place(free: ResourceSet) -> ResourceSet:
-            if not reservation.resources & ~(free & present):
-                return reservation.resources
-            return 0 if isinstance(request, Reason) else self._reservable.choose(request, free & present, start)
+            has_its_own = not own & ~free
+            if isinstance(request, Reason) or (has_its_own and not own & ~present):
+                return own if has_its_own else 0
+            return self._reservable.choose(request, free & present, start) or (own if has_its_own else 0)
 
         if found := place(self._free(reservation, space, start, end)):
             return self._granted(change, reservation, (start, end), found)
@@ -155,7 +165,7 @@ class ReservationChanges:
         query = SlotQuery(request, usable, end - start, kind="any change")
         later = earliest(self._without(reservation).slots, query, start + 1)
         holders = self._holders(reservation, request.reach, window)
-        message = f"there is no place for {format_duration(end - start)} from {format_date(start)} on{holders}"
+        message = f"there is no place for {format_duration(end - start)} from {write_date(start)} on{holders}"
         return _refusal(change, reservation, message, later.start if later else 0)
 
     def _too_late(
@@ -165,9 +175,9 @@ class ReservationChanges:
         start, end = window
         holders = self._holders(reservation, self._reach(change, reservation), (max(start, latest), end))
         if end <= reservation.end or latest - start <= reservation.time_offset or latest < self._now:
-            message = f"there is no place for it from {format_date(start)} to {format_date(end)}{holders}"
+            message = f"there is no place for it from {write_date(start)} to {write_date(end)}{holders}"
             return _refusal(change, reservation, message)
-        message = f"there is a place for it only until {format_date(latest)}{holders}"
+        message = f"there is a place for it only until {write_date(latest)}{holders}"
         has_it = latest <= reservation.end and not change.alternatives
         return _refusal(change, reservation, message, 0 if has_it else latest)
 
@@ -184,7 +194,7 @@ class ReservationChanges:
         if has_begun and (refusal := self._cut_job(change, reservation, end)):
             return refusal
         space, begin = self._without(reservation), max(start, self._now)
-        held = 0 if reservation.is_flexible else reservation.used
+        held = self._reservable.bound(reservation)
         fits = self._fits_of(change, reservation, start, is_now=has_begun)
         free = self._free(reservation, space, begin, end)
         found = [fit(free) for fit in fits]
@@ -210,7 +220,7 @@ class ReservationChanges:
         self, change: PlannedChange, reservation: PlannedReservation, start: int, *, is_now: bool
     ) -> list[Callable[[ResourceSet], ResourceSet]]:
         """Return for each alternative that is asked for what finds resources for it among free ones; 0 = none."""
-        usable = self._context.usable.present | reservation.resources
+        usable = self._context.usable.present
 
         def fit(free: ResourceSet, request: RequestFit | Reason) -> ResourceSet:
             if isinstance(request, Reason):
@@ -225,9 +235,10 @@ class ReservationChanges:
         others = free & ~reservation.resources
         if is_now:
             others &= self._context.usable.ordinary
-        kept = free & reservation.resources & ~reservation.used
+        held = free & self._reservable.bound(reservation)
+        kept = free & reservation.resources & ~held
         ranks = self._reservable.ranks
-        return [*positions(free & reservation.used), *ranks(kept, start), *ranks(others, start)]
+        return [*positions(held), *ranks(kept, start), *ranks(others, start)]
 
     def _reach(self, change: PlannedChange, reservation: PlannedReservation) -> ResourceSet:
         """Return the resources that a change could take."""
@@ -242,10 +253,19 @@ class ReservationChanges:
         return self._obstacles.named(self._without(reservation), present, start, end, asleep)
 
     def _free(self, reservation: PlannedReservation, space: Space, start: int, end: int) -> ResourceSet:
-        """Return what a reservation may have in a window; of what suspended jobs hold what it has then already."""
+        """Return what a reservation may have in a window; of what suspended jobs hold what it has then already.
+
+        No slot has resources that are Dead: those that it has are free unless somebody else has them then.
+        """
         has_it = reservation.start <= start and end <= reservation.end
         taken = self._reservable.asleep(reservation) & ~(reservation.resources if has_it else 0)
-        return space.slots.free_between(start, end) & ~taken
+        dead = reservation.resources & ~self._context.usable.present
+        others = union(each.resources for each in self._holding(space, dead) if each.start < end and start < each.end)
+        return (space.slots.free_between(start, end) | dead & ~others) & ~taken
+
+    def _holding(self, space: Space, resources: ResourceSet) -> list[Occupation]:
+        """Return who holds some of these resources in a space."""
+        return [each for each, _ in space.entered if each.resources & resources] if resources else []
 
     def _latest_end(
         self,
@@ -255,7 +275,9 @@ class ReservationChanges:
         place: Callable[[ResourceSet], ResourceSet | bool],
     ) -> int:
         """Return until when a place is free from ``start`` on without a break; ``start`` = never."""
-        dates = [date for date in sorted({*space.slots.starts(), reservation.end, FOREVER}) if date > start]
+        dead = reservation.resources & ~self._context.usable.present
+        starts = (*space.slots.starts(), *(each.start for each in self._holding(space, dead)))
+        dates = [date for date in sorted({*starts, reservation.end, FOREVER}) if date > start]
         count = bisect_left(dates, True, key=lambda end: not place(self._free(reservation, space, start, end)))
         return dates[count - 1] if count else start
 

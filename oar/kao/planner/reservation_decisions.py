@@ -122,15 +122,17 @@ class ReservationDecisions:
         message = "\n".join(health.reasons)
         if notes or missing != reservation.missing or message != reservation.message:
             self.steps.append(self._step(reservation, notes=notes, missing=missing, message=message))
-        if reservation.state not in STARTED:
-            self._clear_way(reservation, health)
+        self._clear_way(reservation, health)
 
     def _replace(self, reservation: PlannedReservation, health: Health) -> bool:
-        """Replace lost resources, if it is time and others are free; the next round judges the health anew."""
-        if reservation.end <= self._now:
+        """Replace lost resources, if it is time and others are free; the next round judges the health anew.
+
+        It waits for that round if a date of the reservation has come.
+        """
+        if not self._replacement.is_due(reservation, health):
             return False
-        date = self._replacement.due_date(reservation, health)
-        if date is None or date > self._now:
+        if reservation.is_due(self._now):
+            self._later.append(self._now + 1)
             return False
         try:
             with self._clock.searching("replacements"):
@@ -153,8 +155,9 @@ class ReservationDecisions:
                 resources=tuple(sorted(ids_of(found))),
             )
         )
+        self._later.append(self._now + 1)
         new = found & ~reservation.resources
-        widened = Occupation(reservation.frame_id, self._now, reservation.end, new)
+        widened = Occupation(reservation.frame_id, reservation.held_from(self._now), reservation.end, new)
         self._bookings.spaces.widen_frame(widened, self._context.types[reservation.frame_id])
         return True
 
@@ -178,7 +181,7 @@ class ReservationDecisions:
         if reservation.end <= self._now:
             yield ReservationNote(ReservationEvent.ENDED, S.EXITED, self._lateness(reservation.end))
             return
-        if self._is_idle(reservation):
+        if reservation.is_idle(self._now):
             yield ReservationNote(ReservationEvent.IDLE, S.EXITED, f"no job for {reservation.idle_limit} s")
             return
         yield from self._health_notes(reservation, health, state)
@@ -198,11 +201,6 @@ class ReservationDecisions:
             is_better = state is now_state and set(missing) < set(reservation.missing)
             yield ReservationNote(ReservationEvent.UNSATISFIED, now_state, message, host, is_better)
 
-    def _is_idle(self, reservation: PlannedReservation) -> bool:
-        if not reservation.idle_limit or reservation.live_jobs or reservation.start > self._now:
-            return False
-        return self._now >= max(reservation.last_job_date, reservation.start) + reservation.idle_limit
-
     def _lateness(self, date: int) -> str:
         late = self._now - date
         return f"{late} s late" if late > PUNCTUAL else ""
@@ -219,15 +217,13 @@ class ReservationDecisions:
 
         Note the dates at which there is more to be done for it.
         """
-        frame = self._frames.get(reservation.frame_id)
-        if frame is None:
-            return
         margin = max(self._settings.besteffort_kill_before, reservation.time_offset, self._settings.security_time)
-        present = reservation.resources & ~health.missing
-        placement = Placement(frame.id, 0, reservation.start, reservation.end - reservation.start, present)
-        self._starts.clear_in_time(frame, placement, margin)
-        self._later += self._starts.leave_dates(frame, placement, margin)
-        if present & self._context.usable.wakeable:
+        date = reservation.start - margin
+        leaving = self._health.leaving(reservation)
+        self._starts.clear_in_time(leaving, reservation.frame_id, date)
+        for job in leaving:
+            self._later += (date - job.checkpoint, date)
+        if reservation.resources & ~health.missing & self._context.usable.wakeable:
             self._later.append(reservation.start - self._settings.wakeup_time)
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -348,8 +344,8 @@ class ReservationDecisions:
                 continue
             yield from (reservation.start, reservation.end)
             if reservation.idle_limit and not reservation.live_jobs:
-                yield max(reservation.last_job_date, reservation.start) + reservation.idle_limit
-            replacement = self._replacement.due_date(reservation, self._health.of(reservation))
+                yield reservation.idle_date
+            replacement = self._replacement.next_date(reservation, self._health.of(reservation))
             if replacement is not None:
                 yield replacement
 

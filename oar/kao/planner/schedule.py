@@ -40,6 +40,7 @@ from oar.kao.planner.site.choice_check import ChoiceCheck
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.kao.planner.starts import Starts
+from oar.kao.planner.steps import Steps, result_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState
@@ -132,7 +133,7 @@ class Round:
         return self.finish()
 
     def steps(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Iterator[None]:
-        """Plan all active queues, one job with each step; ``finish`` gives the plan."""
+        """Plan all active queues, one job, or one wave, with each step; ``finishing`` gives the plan."""
         self._reservation_decisions.decide()
         for queues in self._groups():
             announce([queue.name for queue in queues])
@@ -248,6 +249,7 @@ class Round:
         names = {queue.name for queue in queues}
         waiting = [job for job in self._jobs.values() if job.queue in names and job.id not in self._left_behind]
         self._call_plugin(queues)
+        yield
         ordinary = [
             job for job in waiting if job.reservation is Reservation.NONE and not self._types[job.id].is_besteffort
         ]
@@ -300,23 +302,31 @@ class Round:
 
     def finish(self) -> Plan:
         """Return the plan of all decisions."""
+        return result_of(self.finishing())
+
+    def finishing(self) -> Steps[Plan]:
+        """Make the plan of all decisions in steps."""
         decisions, snapshot = self._decisions, self._snapshot
         undecided = self._undecided()
         self._keep_other_reservations()
         self._explain_other_jobs(undecided)
         self._explain_errors()
+        yield
         resumed = self._starts.resume()
         shared = self._usable.shared & self._usable.alive
         placements = decisions.placements.values()
         comparable_memory = self._memory if self._reuse.is_comparable else None
-        messages = JobMessages(self._context, comparable_memory)
+        messages = yield from JobMessages(self._context, comparable_memory).of(
+            job for job in self._jobs.values() if job.id not in undecided
+        )
+        yield
         return Plan(
             now=snapshot.now,
             placements=tuple(_with_shared(placement, shared) for placement in placements),
             reasons={
                 job_id: self._with_share(job_id, decisions.reasons[job_id]) for job_id in sorted(decisions.reasons)
             },
-            messages=messages.of({job_id: job for job_id, job in self._jobs.items() if job_id not in undecided}),
+            messages=messages,
             karma=dict(sorted(decisions.karma.items())),
             started=tuple(
                 replace(start, placement=_with_shared(start.placement, shared)) for start in decisions.started

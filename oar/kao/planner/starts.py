@@ -3,14 +3,14 @@
 See docs/design/planner.rst, "Starts".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes
-from oar.kao.facts.plan import JobStart, Placement, Reason
+from oar.kao.facts.plan import JobStart, Kill, Placement, Reason
 from oar.kao.facts.snapshot import RunningJob, WaitingJob
 from oar.kao.planner import suspension
-from oar.kao.planner.besteffort import order_to_leave
+from oar.kao.planner.besteffort import order_to_be_gone, order_to_leave
 from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.resource_holders import ResourceHolders
@@ -65,27 +65,10 @@ class Starts:
         for besteffort_job in self._besteffort_jobs(job, placement):
             self._order_to_leave(besteffort_job, job.id)
 
-    def clear_in_time(self, job: WaitingJob, placement: Placement, margin: int) -> None:
-        """Order the besteffort jobs on a placement to leave ``margin`` seconds before it begins.
-
-        Those that write a checkpoint hear of it so much earlier; those that may be beside the job stay.
-        """
-        for besteffort_job in self._in_the_way(job, placement):
-            if placement.start - margin - besteffort_job.checkpoint <= self._now:
-                self._order_to_leave(besteffort_job, job.id)
-
-    def leave_dates(self, job: WaitingJob, placement: Placement, margin: int) -> Iterator[int]:
-        """Iterate over the dates at which ``clear_in_time`` has an order to give."""
-        for besteffort_job in self._in_the_way(job, placement):
-            yield placement.start - margin - besteffort_job.checkpoint
-            if besteffort_job.checkpoint_asked:
-                yield besteffort_job.checkpoint_asked + besteffort_job.checkpoint + 1
-
-    def _in_the_way(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
-        """Return the besteffort jobs on a placement that may not be beside the job."""
-        types = self._types[job.id]
-        besteffort_jobs = self._besteffort_jobs(job, placement)
-        return [each for each in besteffort_jobs if not types.may_share_with(self._types[each.id])]
+    def clear_in_time(self, besteffort_jobs: Iterable[RunningJob], for_job: int, date: int) -> None:
+        """Order besteffort jobs to be gone at a date; those that write a checkpoint hear of it so much earlier."""
+        for besteffort_job in besteffort_jobs:
+            self._give(order_to_be_gone(besteffort_job, for_job, self._now, date))
 
     def resume(self) -> tuple[int, ...]:
         """Return the jobs in Resuming that go on now, in order; the besteffort jobs in the way of others must leave.
@@ -156,13 +139,15 @@ class Starts:
     def _besteffort_jobs(self, job: WaitingJob, placement: Placement) -> list[RunningJob]:
         """Return the besteffort jobs that hold resources of a placement; none for the placement of another such job."""
         types = self._types[job.id]
-        if types.is_besteffort:
+        if types.is_besteffort or not self._holders.has_besteffort:
             return []
         return [holder.job for holder in self._holders.of(placement.resources, types) if holder.types.is_besteffort]
 
     def _order_to_leave(self, besteffort_job: RunningJob, for_job: int) -> None:
-        """Order a besteffort job to leave, once in a round."""
-        kills = self._decisions.kills
-        kill = None if besteffort_job.id in kills else order_to_leave(besteffort_job, for_job, self._now)
+        """Order a besteffort job to leave as soon as it can."""
+        self._give(order_to_leave(besteffort_job, for_job, self._now))
+
+    def _give(self, kill: Kill | None) -> None:
+        """Give an order, the first one of each job in a round."""
         if kill:
-            kills[besteffort_job.id] = kill
+            self._decisions.kills.setdefault(kill.job_id, kill)

@@ -48,7 +48,7 @@ class InteractivePredictions:
 
 def prediction_text(plan: Plan, job_id: int, start: int | None) -> str:
     """Return when an interactive job is expected to start, and its message; else why that is not known."""
-    if start is None:
-        reason = plan.reasons.get(job_id)
+    reason = plan.reasons.get(job_id)
+    if start is None or (reason and reason.data.get("overdue")):
         return f"undefined ({reason.text if reason else ''})"
     return f"{format_date(start)} ({plan.messages[job_id]})"

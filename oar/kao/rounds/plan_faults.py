@@ -8,8 +8,9 @@ from pathlib import Path
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.kao.planner.plan_check import faults_of, without
+from oar.kao.planner.plan_check import looking_for_faults, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
+from oar.kao.planner.steps import Steps, result_of
 from oar.kao.rounds.snapshot_files import save_latest
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,12 @@ class PlanGuard:
         Placements of earlier rounds need no check as long as ``requests`` is the same object: then resources and pools
         are the same as well.
         """
+        return result_of(self.leaving_out_faults(snapshot, plan, requests))
+
+    def leaving_out_faults(self, snapshot: Snapshot, plan: Plan, requests: CompiledRequests) -> Steps[Plan]:
+        """Do in steps what ``without_faults`` does."""
         checked = self._checked if requests is self._requests else None
-        faults = faults_of(snapshot, plan, requests, checked)
+        faults = yield from looking_for_faults(snapshot, plan, requests, checked)
         self._requests = requests
         self._checked = {place.job_id: place for place in plan.placements if place.job_id not in faults}
         if faults and faults != self._faults:

@@ -10,9 +10,7 @@ See docs/design/planner.rst, "Two depths".
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
@@ -31,16 +29,6 @@ LONGEST_PAUSE = 15.0
 MakeRound = Callable[[Callable[[], float]], Round]
 
 
-@dataclass(slots=True)
-class _Run:
-    """A full plan in the making."""
-
-    snapshot: Snapshot
-    planning: Round
-    steps: Iterator[None]
-    unchecked: Plan | None = None  #: the plan when all jobs are planned
-
-
 class PlanTail:
     """Makes full plans in slices."""
 
@@ -48,7 +36,7 @@ class PlanTail:
         self._guard = guard
         self._clock = clock
         self._wanted: tuple[Snapshot, MakeRound] | None = None
-        self._run: _Run | None = None
+        self._run: Iterator[None] | None = None  #: the steps of the full plan in the making
         self._seconds = 0.0  #: that the present plan took in former slices
         self._since = 0.0  #: the begin of the present slice
         self._not_before = 0.0
@@ -78,42 +66,40 @@ class PlanTail:
     def go_on(self) -> bool:
         """Make a slice; return whether that has completed a plan."""
         self._since = self._clock()
+        run = self._run or self._begin()
+        if run is None:
+            return False
         with resting():
-            run = self._run or self._begin()
-            if run is None:
-                return False
-            self._work(run)
-        self._seconds += self._clock() - self._since
-        return self._run is None
+            for _ in run:
+                if self._clock() - self._since >= SLICE:
+                    self._seconds += self._clock() - self._since
+                    return False
+        self._run = None
+        return True
 
-    def _work(self, run: _Run) -> None:
-        for _ in run.steps:
-            if self._clock() - self._since >= SLICE:
-                return
-        self._finish(run)
-
-    def _begin(self) -> _Run | None:
+    def _begin(self) -> Iterator[None] | None:
         if self._wanted is None or self._since < self._not_before:
             return None
         (snapshot, make), self._wanted = self._wanted, None
         self._seconds = 0.0
-        planning = make(self._elapsed)
-        self._run = _Run(snapshot, planning, planning.steps())
+        self._run = self._steps(snapshot, make)
         return self._run
 
     def _elapsed(self) -> float:
         return self._seconds + self._clock() - self._since
 
-    def _finish(self, run: _Run) -> None:
-        """Take the steps from the last job to the full plan; the check of the plan is a slice of its own."""
-        if run.unchecked is None:
-            run.unchecked = run.planning.finish()
-            return
-        plan = self._guard.without_faults(run.snapshot, run.unchecked, run.planning.requests)
-        self._guard.log_troubles(run.snapshot, plan)
-        self.last = FullPlan(run.snapshot, plan)
-        self.memory = run.planning.memory(plan) if plan is run.unchecked else None
-        self._run = None
+    def _steps(self, snapshot: Snapshot, make: MakeRound) -> Iterator[None]:
+        """Make a full plan, check it and keep it."""
+        planning = make(self._elapsed)
+        yield
+        yield from planning.steps()
+        unchecked = yield from planning.finishing()
+        yield
+        plan = yield from self._guard.leaving_out_faults(snapshot, unchecked, planning.requests)
+        self._guard.log_troubles(snapshot, plan)
+        yield
+        self.last = FullPlan(snapshot, plan)
+        self.memory = planning.memory(plan) if plan is unchecked else None
         seconds = self._elapsed()
         self._not_before = self._clock() + min(seconds, LONGEST_PAUSE)
-        log.debug("a full plan of %d jobs took %.1f s", len(run.snapshot.waiting), seconds)
+        log.debug("a full plan of %d jobs took %.1f s", len(snapshot.waiting), seconds)

@@ -28,7 +28,7 @@ def user_named(name: str, config: "Config", *, administers: bool) -> User:
     """Return a user; ``administers``: he has shown enough to be an administrator, if he is one.  Raises NotAllowed."""
     try:
         account = pwd.getpwnam(name)
-    except KeyError:
+    except (KeyError, ValueError):  # no name at all: with NUL, or half a character
         raise NotAllowed(f"there is no user {name!r} on this machine") from None
     return User(name, account.pw_uid, administers and is_administrator(account, config))
 

@@ -6,16 +6,18 @@ import secrets
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from oar.lib.access.accounts import PRIVILEGED, user_named
 from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
+    from oar.lib.config.files import Config
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.transaction import Transaction
 
-#: Days of validity: if none are asked, and at most.
-DEFAULT_DAYS, MOST_DAYS = 90, 365
+#: Days for which a token is valid if none are asked.
+DEFAULT_DAYS = 90
 #: Tokens that a user may have at the same time.
 MOST_TOKENS = 100
 LONGEST_COMMENT = 200
@@ -35,15 +37,35 @@ def create(
 ) -> tuple[int, str]:
     """Make a token of a user; return its id and the token, which nobody sees again.  Raises BadRequest, NotAllowed."""
     _check_scope(scope, user)
-    if not 1 <= days <= MOST_DAYS:
-        raise BadRequest(f"a token is valid for 1 to {MOST_DAYS} days, not for {days}")
     if len(comment) > LONGEST_COMMENT or not comment.isprintable():
         raise BadRequest(f"a comment has at most {LONGEST_COMMENT} characters, all of them printable")
     if sum(SESSION not in Scopes.parse(token.scope).words for token in tx.api_tokens.of(user.name)) >= MOST_TOKENS:
-        raise BadRequest(f"you have {MOST_TOKENS} tokens: revoke one first")
+        raise BadRequest(f"{user.name} has {MOST_TOKENS} tokens: revoke one first")
     token, digest = _new()
     expires = tx.now + days * _DAY
     return tx.api_tokens.insert(user.name, digest, scope=scope, comment=comment, expires=expires), token
+
+
+def days_of(asked: int | None, config: "Config") -> int:
+    """Return for how many days a token is valid that is asked for.  Raises BadRequest."""
+    most: int = config.api_token_days
+    if asked is None:
+        return min(DEFAULT_DAYS, most)
+    if not 1 <= asked <= most:
+        raise BadRequest(f"a token is valid for 1 to {most} days, not for {asked} (API_TOKEN_DAYS)")
+    return asked
+
+
+def owner_of(maker: User, name: str | None, config: "Config") -> User:
+    """Return the user of a token that somebody makes, himself if none is named.  Raises NotAllowed.
+
+    Only oar and root make tokens of others: with one its bearer is that user, and they can be everybody anyway.
+    """
+    if name is None or name == maker.name:
+        return maker
+    if not (maker.is_admin and maker.name in PRIVILEGED):
+        raise NotAllowed("only oar and root make tokens of other users")
+    return user_named(name, config, administers=True)
 
 
 def begin_session(

@@ -1,8 +1,11 @@
 """The keys of oar.conf that decide about jobs: without them no plan of the past can be explained."""
 
-#: What rounds read and does not change what they decide.
+#: What rounds read and does not change what they decide.  Of commands for nodes they read only whether there is one:
+#: their words may be passwords, which no history should keep.
 NOT_DECIDING = frozenset(
     {
+        *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
+        *("scheduler_node_manager_sleep_cmd", "scheduler_node_manager_wake_up_cmd"),
         *("estimate_timeout", "oar_run_dir", "log_scheduler_priority_changes", "scheduler_log_decisions"),
         *("scheduler_log_job_scheduling_time", "scheduler_job_scheduling_time_yaml", "scheduler_rounds_kept"),
         *("reservation_answer_timeout", "scheduler_launcher_optimization", "schedulers_path"),
@@ -13,6 +16,8 @@ NOT_DECIDING = frozenset(
 DECIDING = frozenset(
     {
         *("custom_job_sorting", "custom_job_sorting_config", "custom_job_sorting_config_file", "dependency_condition"),
+        *("energy_saving_internal", "energy_saving_mode", "energy_saving_node_manager_wakeup_timeout"),
+        *("energy_saving_nodes_keepalive",),
         *("external_scheduler_max_failures", "extra_metasched", "extra_metasched_config", "fairsharing_enabled"),
         *("job_priority", "max_job_per_queues_group_scheduling_round", "metascheduler_mode", "priority_conf_file"),
         *("quotas", "quotas_all_nb_resources_mode", "quotas_conf_file", "quotas_window_time_limit"),

@@ -85,13 +85,20 @@ def parse(text: str, origin: str = "oar.conf") -> Parsed:
             errors.append(ConfigProblem(origin, item.line, item.key, str(error)))
             continue
         if option.fixed and values[option.name] != option.default:
-            warnings.append(ConfigProblem(origin, item.line, item.key, "has no effect"))
+            warnings.append(ConfigProblem(origin, item.line, item.key, f"has no effect: {_clause(option.doc)}"))
         if option.same_as and item.text == "":
             del values[option.name]
     config = Config(**values)
     config = _agree(config, origin, places, errors, warnings)
     origins = {key: f"{origin}:{line}" for key, line in places.items()}
     return Parsed(config, tuple(errors), tuple(warnings), origins, tuple(unread))
+
+
+def _clause(sentence: str) -> str:
+    """A sentence as the end of another one: only names in capitals keep their first letter."""
+    first = sentence.split(maxsplit=1)[0]
+    is_name = sum(letter.isupper() for letter in first) > 1
+    return (sentence if is_name else sentence[0].lower() + sentence[1:]).rstrip(".")
 
 
 def option_of(key: str) -> "Key[Any] | None":
@@ -194,6 +201,11 @@ def _agree(
                 "ENERGY_SAVING_WINDOW_TIMEOUT", "ENERGY_SAVING_WINDOW_TIME", "must be above ENERGY_SAVING_WINDOW_TIME"
             )
         )
+    if config.energy_saving_internal and not (config.sleep_command or config.wake_command):
+        keys = "ENERGY_SAVING_NODE_MANAGER_SLEEP_CMD", "ENERGY_SAVING_NODE_MANAGER_WAKE_UP_CMD"
+        warnings.append(problem("ENERGY_SAVING_INTERNAL", "", f"no effect without {keys[0]} or {keys[1]}"))
+    if config.greta_port and not config.energy_saving_internal:
+        warnings.append(problem("GRETA_PORT", "", "no effect without ENERGY_SAVING_INTERNAL"))
     return config
 
 

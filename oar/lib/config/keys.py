@@ -9,6 +9,7 @@ from types import MappingProxyType
 from oar.lib.config.kinds import (
     ANY_INTEGER,
     BOOLEAN,
+    BOOT_LIMITS,
     COMMAND,
     COMMANDS,
     DATABASE_HOST,
@@ -17,6 +18,7 @@ from oar.lib.config.kinds import (
     HOST,
     INTEGER,
     ITEMS,
+    KEPT_GROUPS,
     LOG_FILE,
     LOG_FORMAT,
     NETWORKS,
@@ -93,11 +95,6 @@ class Config(Values):
         30,
         "Commands give up reaching the database, or waiting for a free connection, after this time.",
     )
-    sqlalchemy_pool_size = unset(POSITIVE, "Connections kept by the API; the library's default if not set.")
-    sqlalchemy_max_overflow = unset(INTEGER, "Connections beyond these; the library's default if not set.")
-    sqlalchemy_pool_timeout = unset(SOME_SECONDS, "Wait for a free connection; the library's default if not set.")
-    sqlalchemy_pool_recycle = unset(at_least(-1, "seconds"), "Age at which a connection is renewed; library's default.")
-    sqlalchemy_echo = unset(BOOLEAN, "Log the statements of the API; the library's default if not set.")
 
     # server and bus
     server_hostname = Key(HOST, "localhost", "Name of the server: commands and nodes connect to it.")
@@ -176,19 +173,6 @@ class Config(Values):
     signal = Key(at_least(1, "number of a signal"), 12, "Signal that asks a job to write a checkpoint.")
     users_allowed_hold_resume = Key(BOOLEAN, False, "Users may suspend and resume their own running jobs.")
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
-    oarstat_default_field = Key(
-        ITEMS,
-        (
-            "job_id:Job id",
-            "job_name:Job name",
-            "Duration",
-            "state:State",
-            "job_user:User",
-            "message:System message",
-            "queue_name:Queue",
-        ),
-        "Columns of oarstat's table in layout 2.",
-    )
     oarstat_show_other_users_initial_request = Key(BOOLEAN, False, "Show the request of other users' jobs.")
     advance_reservation_validation_hook_exec_file = unset(
         PATH, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
@@ -332,7 +316,6 @@ class Config(Values):
         0.3,
         "Seconds of CPU after which a round starts what can start, and lets its plan follow; 0 = it plans all jobs.",
     )
-    scheduler_nb_processes = Key(POSITIVE, 1, "Processes of one round.")
     scheduler_launcher_optimization = Key(BOOLEAN, True, "Start jobs of external schedulers during the round.")
     scheduler_job_security_time = Key(SOME_SECONDS, 1, "Gap between two jobs on a resource.")
     scheduler_besteffort_duration = Key(SECONDS, 300, "Gap that a besteffort job needs; 0 = its whole walltime.")
@@ -371,10 +354,7 @@ class Config(Values):
         SECONDS, 300, "A reservation waits so long for missing nodes before it begins with fewer."
     )
     kill_inner_jobs_with_container = Key(BOOLEAN, True, "Killing a container kills its inner jobs.")
-    inserts_from_file = unset(TEXT, "Accepted, not used.")
-    storable_recursion_limit = unset(TEXT, "Accepted, not used.")
     metascheduler_mode = Key(one_of("internal", "external"), "internal", "Where waiting jobs are planned.")
-    metascheduler_oar3_with_oar2 = Key(BOOLEAN, False, "Write lines to SERVER_PORT instead of the jobs' port.")
     schedulers_path = Key(TEXT, "schedulers", "Directory of external schedulers, relative to OARDIR.")
     hierarchy_labels = Key(
         WORDS,
@@ -382,7 +362,6 @@ class Config(Values):
         "Properties that are levels of requests.",
         shipped="resource_id,network_address,cpu,core",
     )
-    kamelot_get_resources_hierarchy_mode = Key(TEXT, "default", "Accepted, not used.")
     max_job_per_queues_group_scheduling_round = Key(
         POSITIVE, 1000, "Waiting jobs planned per round and group of queues.", aliases="MAX_JOB_PER_SCHEDULING_ROUND"
     )
@@ -420,7 +399,6 @@ class Config(Values):
     scheduler_token_scripts = unset(COMMANDS, "Commands that print how many tokens are free, by name of the token.")
     quotas = Key(BOOLEAN, False, "Apply quotas.")
     quotas_conf_file = Key(PATH, "/etc/oar/quotas_conf.json", "File of the quotas.")
-    quotas_period = Key(SOME_SECONDS, 1296000, "Period of quotas that a calendar gives.")
     quotas_all_nb_resources_mode = Key(
         one_of("default_not_dead", "all"), "default_not_dead", "Which resources ALL means in quotas."
     )
@@ -460,22 +438,22 @@ class Config(Values):
     scheduler_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given as arguments and on stdin.")
     scheduler_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given as arguments and on stdin.")
     energy_saving_internal = Key(BOOLEAN, False, "Let Greta halt and wake nodes; the two commands above are ignored.")
-    energy_saving_mode = unset(TEXT, "metascheduler_decision_making; it is so if energy saving is configured.")
+    energy_saving_mode = Key(TEXT, "metascheduler_decision_making", "Rounds choose nodes; else a program of the site.")
     energy_saving_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given on stdin.")
     energy_saving_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given on stdin.")
     energy_saving_node_manager_wakeup_timeout = Key(
-        TEXT, "900", "A woken node must be there by then; or pairs number:seconds by nodes that boot."
+        BOOT_LIMITS, ((1, 900),), "A woken node must be there by then; by the number of nodes that boot."
     )
-    energy_saving_nodes_keepalive = Key(TEXT, "type='default':0", "SQL:number, joined by &: nodes kept awake.")
-    energy_saving_window_size = Key(POSITIVE, 25, "Commands at a time.", aliases="ENERGY_SAVING_WINDOW_FORKER_SIZE")
+    energy_saving_nodes_keepalive = Key(
+        KEPT_GROUPS, (("type='default'", 0),), "So many idle nodes of each kind are kept awake."
+    )
+    energy_saving_window_size = Key(POSITIVE, 25, "Commands in a window.", aliases="ENERGY_SAVING_WINDOW_FORKER_SIZE")
     energy_saving_window_time = Key(SECONDS, 60, "Distance of two windows of commands.")
     energy_saving_window_timeout = Key(SOME_SECONDS, 120, "Time limit of a command; more than the distance.")
     energy_saving_window_forker_bypass = Key(BOOLEAN, False, "Give all nodes to one command.")
-    energy_max_cycles_until_refresh = Key(POSITIVE, 5000, "Greta is renewed after so many orders.")
 
     # API, web pages, proxy
     api_root_path = Key(TEXT, "", "Path under which the API is mounted.")
-    api_url = Key(TEXT, "", "Address that the pages speak to; empty = their own.")
     api_absolute_uris = Key(BOOLEAN, True, "Links in answers are absolute.")
     api_default_data_structure = Key(TEXT, "simple", "Structure of answers: simple or oar.")
     api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")
@@ -494,10 +472,14 @@ class Config(Values):
     api_max_streams = Key(POSITIVE, 500, "Clients that follow what happens, at most.")
     api_rate_read = Key(INTEGER, 50, "Reads a second of one client, four times as many at once; 0 = no limit.")
     api_rate_change = Key(INTEGER, 10, "Changes a second of one client, ten times as many at once; 0 = no limit.")
+    api_rate_estimate = Key(INTEGER, 1, "Estimates a second of one client, ten times as many at once; 0 = no limit.")
     api_timeout = Key(at_least(1, "seconds"), 60, "A request that takes longer is given up.")
+    api_statement_timeout = Key(POSITIVE, 10, "Seconds given to one statement of a request in the database.")
     api_session_hours = Key(POSITIVE, 12, "Hours for which who has logged in stays so; longer while he works.")
+    api_token_days = Key(POSITIVE, 365, "Days for which a token is valid, at most.")
     api_submission_workers = Key(POSITIVE, 2, "Processes that run submissions.")
     api_output = Key(BOOLEAN, True, "Serve the output of jobs to their owners.")
+    api_max_follows = Key(POSITIVE, 50, "Outputs of jobs that are followed as they are written, at most.")
     api_idempotency_hours = Key(POSITIVE, 48, "Hours for which a request with a key may be repeated.")
     api_cors_origins = Key(WORDS, (), "Other origins whose pages may use the API.")
     api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
@@ -520,11 +502,6 @@ class Config(Values):
     api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
     api_stress_factor_script = Key(PATH, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
-    api_resources_list_generation_cmd = unset(TEXT, "Accepted, not used.")
-    api_html_header = unset(TEXT, "Accepted, not used.")
-    api_html_form = unset(TEXT, "Accepted, not used.")
-    api_colmet_extract_path = unset(TEXT, "Accepted, not used.")
-    api_colmet_hdf5_path_prefix = unset(TEXT, "Accepted, not used.")
     proxy = Key(one_of("no", "traefik"), "no", "Proxy to services of jobs.")
     proxy_traefik_entrypoint = Key(TEXT, "http://localhost:5000", "Entry point of the proxy.")
     proxy_traefik_rules_file = Key(PATH, "/etc/oar/rules_oar_traefik_proxy.toml", "Its rules.")
@@ -546,7 +523,10 @@ class Config(Values):
     # advance reservations
     max_advance_reservations = Key(INTEGER, 0, "Advance reservations that are not over, at most; 0 = no limit.")
     reservation_duration_offset = Key(
-        INTEGER, 6, "Seconds before the end of an advance reservation at which its jobs have to be over."
+        at_least(-1, "seconds"),
+        -1,
+        "So long before the end of an advance reservation its jobs have to be over; -1: JOB_KILL_GRACE and"
+        " SCHEDULER_JOB_SECURITY_TIME, so that a job that is killed then is gone at the end.",
     )
     reservation_open = Key(BOOLEAN, False, "Everybody may create advance reservations, not only the userset arusers.")
     reservation_precedence = Key(
@@ -590,15 +570,55 @@ class Config(Values):
         "Days after which oar-database --purge removes ended advance reservations; 0 = never.",
         aliases="RETENTION_RESERVATION_LOGS RETENTION_RESERVATION_USAGE",
     )
-    db_archive_hostname = unset(DATABASE_HOST, "Host of the archive database.")
-    db_archive_base_name = unset(TEXT, "Name of the archive database.")
-    db_archive_base_login = unset(TEXT, "Its account.")
-    db_archive_base_passwd = unset(TEXT, "Its password.", secret=True)
-    archive_log_file = unset(PATH, "Log of the archive.")
-    archive_log_level = unset(TEXT, "Its level.")
-    hash_tables_to_archive = unset(TEXT, "Tables to archive.")
+    db_archive_hostname = unset(DATABASE_HOST, "Host of the archive; that of the database if not set.")
+    db_archive_base_name = unset(
+        TEXT, "Database to which ended jobs are copied before they are purged; not set = none."
+    )
+    db_archive_base_login = unset(TEXT, "Its account; that of the database if not set.")
+    db_archive_base_passwd = unset(TEXT, "Its password; that of the database if not set.", secret=True)
 
     # constants
+    sqlalchemy_pool_size = unset(POSITIVE, "API_THREADS says how many requests are answered at a time.", fixed=True)
+    sqlalchemy_max_overflow = unset(INTEGER, "API_THREADS says how many requests are answered at a time.", fixed=True)
+    sqlalchemy_pool_timeout = unset(
+        SOME_SECONDS, "MAX_DB_CONNECTION_TIMEOUT says how long a connection is waited for.", fixed=True
+    )
+    sqlalchemy_pool_recycle = unset(at_least(-1, "seconds"), "Connections that are broken are renewed.", fixed=True)
+    sqlalchemy_echo = unset(BOOLEAN, "PostgreSQL's log_statement logs statements.", fixed=True)
+    scheduler_nb_processes = Key(POSITIVE, 1, "A round is one process.", fixed=True)
+    api_url = Key(TEXT, "", "The pages speak to the address that they come from.", fixed=True)
+    oarstat_default_field = Key(
+        ITEMS,
+        (
+            "job_id:Job id",
+            "job_name:Job name",
+            "Duration",
+            "state:State",
+            "job_user:User",
+            "message:System message",
+            "queue_name:Queue",
+        ),
+        "Each layout of oarstat has its columns; --json has all fields.",
+        fixed=True,
+    )
+    inserts_from_file = unset(TEXT, "Rows are always written in batches.", fixed=True)
+    storable_recursion_limit = unset(TEXT, "Nothing is stored by Perl.", fixed=True)
+    metascheduler_oar3_with_oar2 = Key(
+        BOOLEAN, False, "Orders of external meta-schedulers come by BIPBIP_COMMANDER_PORT.", fixed=True
+    )
+    kamelot_get_resources_hierarchy_mode = Key(TEXT, "default", "There is one way to build the hierarchy.", fixed=True)
+    quotas_period = Key(
+        SOME_SECONDS, 1296000, "Quotas of calendars are looked at as far as QUOTAS_WINDOW_TIME_LIMIT says.", fixed=True
+    )
+    energy_max_cycles_until_refresh = Key(POSITIVE, 5000, "Nothing is kept in memory that grows.", fixed=True)
+    api_resources_list_generation_cmd = unset(TEXT, "Resources are made by oar_resources_add.", fixed=True)
+    api_html_header = unset(TEXT, "The pages have templates of their own.", fixed=True)
+    api_html_form = unset(TEXT, "The pages have templates of their own.", fixed=True)
+    api_colmet_extract_path = unset(TEXT, "What jobs used is in the database: oarstat --usage.", fixed=True)
+    api_colmet_hdf5_path_prefix = unset(TEXT, "What jobs used is in the database: oarstat --usage.", fixed=True)
+    archive_log_file = unset(PATH, "oar-database prints what it did.", fixed=True)
+    archive_log_level = unset(TEXT, "oar-database prints what it did.", fixed=True)
+    hash_tables_to_archive = unset(TEXT, "The archive has all tables of jobs.", fixed=True)
     oarmonitor_sensor_file = unset(TEXT, "oarmonitor is gone.", aliases="MONITOR_FILE_SENSOR", fixed=True)
     oarexec_pid_file_name = Key(TEXT, "pid_of_oarexec_for_jobId_", "A constant.", fixed=True)
     oarsub_file_name_prefix = Key(TEXT, "oarsub_connections_", "A constant.", fixed=True)
@@ -616,39 +636,41 @@ class Config(Values):
 
     @property
     def may_wake(self) -> bool:
-        """Whether there is a way to wake nodes."""
-        return self.scheduler_node_manager_wake_up_cmd is not None
+        """Whether there is a way to wake nodes, and rounds choose them."""
+        return self._rounds_decide and self.wake_command is not None
 
     @property
     def may_halt(self) -> bool:
-        """Whether there is a way to halt nodes, and it is said when."""
+        """Whether there is a way to halt nodes, rounds choose them, and it is said when."""
         is_timed = bool(self.scheduler_node_manager_idle_time and self.scheduler_node_manager_sleep_time)
-        return is_timed and self.scheduler_node_manager_sleep_cmd is not None
+        return is_timed and self._rounds_decide and self.sleep_command is not None
+
+    @property
+    def sleep_command(self) -> str | None:
+        """The command that halts nodes, of Greta or of the Runner."""
+        if self.energy_saving_internal:
+            return self.energy_saving_node_manager_sleep_cmd
+        return self.scheduler_node_manager_sleep_cmd
+
+    @property
+    def wake_command(self) -> str | None:
+        """The command that wakes nodes, of Greta or of the Runner."""
+        if self.energy_saving_internal:
+            return self.energy_saving_node_manager_wake_up_cmd
+        return self.scheduler_node_manager_wake_up_cmd
+
+    @property
+    def _rounds_decide(self) -> bool:
+        return self.energy_saving_mode.lower() == "metascheduler_decision_making"
 
 
-#: The options that no program of this version reads.  A test finds them out.
+#: The options that no program of this version reads, and a later one will.  A test finds them out.
 UNREAD: frozenset[str] = frozenset(
     {
-        *("sqlalchemy_pool_size", "sqlalchemy_max_overflow", "sqlalchemy_pool_timeout", "sqlalchemy_pool_recycle"),
-        *("sqlalchemy_echo", "oarstat_default_field", "desktop_computing_allow_create_node"),
-        *("desktop_computing_expiry", "stageout_dir", "scheduler_nb_processes", "inserts_from_file"),
-        *("storable_recursion_limit", "metascheduler_oar3_with_oar2"),
-        *("kamelot_get_resources_hierarchy_mode", "quotas_period", "energy_saving_internal", "energy_saving_mode"),
-        *("energy_saving_node_manager_sleep_cmd", "energy_saving_node_manager_wake_up_cmd"),
-        *("energy_saving_node_manager_wakeup_timeout", "energy_saving_nodes_keepalive"),
-        *("energy_saving_window_size", "energy_saving_window_time", "energy_saving_window_timeout"),
-        *("energy_saving_window_forker_bypass", "energy_max_cycles_until_refresh", "api_url"),
-        *("api_absolute_uris", "api_default_data_structure"),
-        *("api_jobs_uri_default_params", "api_cors_origins"),
-        "api_select_all",
-        *("api_media", "api_media_roots"),
-        *("api_resources_list_generation_cmd", "api_html_header", "api_html_form", "api_colmet_extract_path"),
-        *("api_colmet_hdf5_path_prefix", "proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file"),
-        *("oar_proxy_base_url", "phoenix_status_file", "phoenix_logdir", "phoenix_soft_rebootcmd"),
-        *("phoenix_hard_rebootcmd", "phoenix_soft_timeout", "phoenix_hard_timeout", "phoenix_cmd_timeout"),
-        *("phoenix_max_reboots", "phoenix_broken_nodes"),
-        *("db_archive_hostname", "db_archive_base_name", "db_archive_base_login", "db_archive_base_passwd"),
-        *("archive_log_file", "archive_log_level", "hash_tables_to_archive"),
+        *("desktop_computing_allow_create_node", "desktop_computing_expiry", "stageout_dir"),
+        *("api_absolute_uris", "api_default_data_structure", "api_jobs_uri_default_params"),
+        *("api_select_all", "api_media", "api_media_roots"),
+        *("proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file", "oar_proxy_base_url"),
     }
 )
 
@@ -672,5 +694,5 @@ GROUPS: Mapping[str, str] = {
     "phoenix_status_file": "oar_phoenix",
     "max_advance_reservations": "Advance reservations",
     "retention_jobs": "Retention and archive",
-    "oarmonitor_sensor_file": "Read and without effect: constants",
+    "sqlalchemy_pool_size": "Read and without effect",
 }

@@ -15,6 +15,9 @@ Word = TypeVar("Word", bound=str)
 
 Words = tuple[str, ...]
 
+#: Where the log goes if not to a file or a standard stream: the journal of systemd.
+JOURNAL = ":journal:"
+
 _TRUE = frozenset({"yes", "1", "true"})
 _FALSE = frozenset({"no", "0", "false"})
 _PAIR = r"""(?x)\s*(?:"(?P<dkey>[^"]*)"|'(?P<skey>[^']*)'|(?P<key>[^\s"'=:,{}]+))
@@ -217,7 +220,7 @@ def _read_path(text: str) -> str:
 
 
 def _read_log_file(text: str) -> str:
-    return text if text in (":stdout:", ":stderr:") else _read_path(text)
+    return text if text in (":stdout:", ":stderr:", JOURNAL) else _read_path(text)
 
 
 def _read_log_format(text: str) -> str:
@@ -236,6 +239,39 @@ def _read_command(text: str) -> str:
     if not arguments:
         raise ValueError("write a command line")
     return text
+
+
+def _read_kept(text: str) -> tuple[tuple[str, int], ...]:
+    group = re.compile(r"\s*(.+?)\s*:\s*([0-9]{1,9})\s*(?:[&,]|\Z)", re.DOTALL)
+    groups: list[tuple[str, int]] = []
+    position = 0
+    while text[position:].strip():
+        match = group.match(text, position)
+        if match is None:
+            raise ValueError("write SQL:number, joined by &")
+        groups.append((match[1], int(match[2])))
+        position = match.end()
+    return tuple(groups)
+
+
+def _write_kept(groups: tuple[tuple[str, int], ...]) -> str:
+    return " & ".join(f"{condition}:{number}" for condition, number in groups)
+
+
+def _read_boot_limits(text: str) -> tuple[tuple[int, int], ...]:
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text, re.ASCII):
+        text = f"1:{text.strip()}"
+    pairs = [re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", word, re.ASCII) for word in text.split()]
+    limits = sorted((int(pair[1]), int(pair[2])) for pair in pairs if pair)
+    if not limits or None in pairs or not all(seconds for _, seconds in limits):
+        raise ValueError("write seconds, or pairs such as 1:500 11:1000: number of nodes, seconds")
+    return tuple(limits)
+
+
+def _write_boot_limits(limits: tuple[tuple[int, int], ...]) -> str:
+    if len(limits) == 1:
+        return str(limits[0][1])
+    return " ".join(f"{number}:{seconds}" for number, seconds in limits)
 
 
 def _read_networks(text: str) -> Words:
@@ -364,7 +400,7 @@ FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{valu
 HOST: ValueKind[str] = ValueKind("host", _read_host)
 DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
 PATH: ValueKind[str] = ValueKind("path", _read_path)
-LOG_FILE: ValueKind[str] = ValueKind("path, :stdout: or :stderr:", _read_log_file)
+LOG_FILE: ValueKind[str] = ValueKind("path, :journal:, :stdout: or :stderr:", _read_log_file)
 LOG_FORMAT: ValueKind[str] = ValueKind("json, or a text with six %s", _read_log_format)
 COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
 WORDS: ValueKind[Words] = ValueKind("list", _read_words, " ".join)
@@ -372,5 +408,9 @@ ITEMS: ValueKind[Words] = ValueKind("list, separated by commas", _read_items, ",
 NETWORKS: ValueKind[Words] = ValueKind("networks", _read_networks, " ".join)
 PROXIES: ValueKind[Words] = ValueKind("networks, or unix:LOGIN", _read_proxies, " ".join)
 PATTERNS: ValueKind[Words] = ValueKind("regular expressions, separated by blanks", _read_patterns, " ".join)
+KEPT_GROUPS: ValueKind[tuple[tuple[str, int], ...]] = ValueKind("SQL:number & ...", _read_kept, _write_kept)
+BOOT_LIMITS: ValueKind[tuple[tuple[int, int], ...]] = ValueKind(
+    "seconds, or number:seconds ...", _read_boot_limits, _write_boot_limits
+)
 NUMBERS: ValueKind[Mapping[str, float]] = table(FLOAT)
 COMMANDS: ValueKind[Mapping[str, str]] = table(COMMAND)

@@ -28,6 +28,10 @@ class AdmissionRules(Table):
         row = self._tx.row("SELECT id, priority, enabled, rule FROM admission_rules WHERE id = %s", (rule_id,))
         return _rule(row) if row else None
 
+    def hold(self, rule_id: int) -> None:
+        """Let a rule stay as it is until the end of the transaction."""
+        self._tx.execute("SELECT 1 FROM admission_rules WHERE id = %s FOR UPDATE", (rule_id,))
+
     def insert(self, text: str, *, priority: int, enabled: bool, author: str) -> int:
         """Add a rule; return its id."""
         rule_id: int = self._tx.value(

@@ -6,7 +6,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from oar.lib.db.statements import Prepared, Row, Table, psycopg2
+from oar.lib.db.statements import About, Prepared, Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
@@ -20,6 +20,7 @@ from oar.lib.facts.advance_reservations import (
     ReservationUsage,
     ResourceInterval,
 )
+from oar.lib.facts.errors import BrokenRow
 from oar.lib.facts.reservation_states import COUNTED, GRANTED, ChangeAnswer, IntervalKind, ReservationState
 from oar.lib.facts.topics import Topic
 
@@ -36,8 +37,8 @@ _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
 _PLANNED = _LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,")
 _REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_id = ANY(%s)"
-#: All that were ever granted.
-_EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id"
+#: All that were ever granted, without their requests.
+_EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id".replace(" request,", " '[]',")
 _BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
 _OF_FRAMES = "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
 #: For each number the live reservation that has it, else the newest one.
@@ -69,6 +70,9 @@ _INSERT = """
 _MOVE = """
     UPDATE reservations SET state = %s, state_date = %s WHERE reservation_id = %s AND ended = 0 AND state = ANY(%s)"""
 _CLOSE = "UPDATE reservations SET ended = %s WHERE reservation_id = ANY(%s) AND ended = 0 RETURNING reservation_id"
+_COUNTS = """
+    SELECT state, count(*), sum(cardinality(missing)) FROM reservations
+    WHERE ended = 0 AND state <> '' GROUP BY state ORDER BY state"""
 _COUNT = "SELECT count(*) FROM reservations WHERE ended = 0 AND state = ANY(%s)"
 
 _ADD_ACCESS = """
@@ -89,9 +93,9 @@ _ADD_JOBS = """
 _JOBS = Prepared("SELECT job_id, reservation_id FROM reservation_jobs WHERE job_id = ANY(%s)")
 #: The numbers of the reservations that jobs are in, or are the frames of.
 _NUMBERS = """
-    SELECT i.job_id, v.ar_id FROM reservation_jobs i JOIN reservations v USING (reservation_id)
-    WHERE i.job_id = ANY(%(ids)s)
-    UNION ALL SELECT frame_id, ar_id FROM reservations WHERE frame_id = ANY(%(ids)s) AND frame_id <> 0"""
+    WITH asked AS (SELECT unnest(%s::bigint[]) AS job_id)
+    SELECT job_id, ar_id FROM asked JOIN reservation_jobs USING (job_id) JOIN reservations USING (reservation_id)
+    UNION ALL SELECT job_id, ar_id FROM asked JOIN reservations ON frame_id = job_id AND frame_id <> 0"""
 _LIVE_JOBS = """
     SELECT i.reservation_id, j.job_id, j.state IN ('Waiting', 'Hold', 'toAckReservation', 'toError')
     FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
@@ -126,6 +130,11 @@ _NEW_LINES = """
     SELECT l.reservation_log_id, v.frame_id, v.reservation_id, v.ar_id, l.event, l.state
     FROM reservations v JOIN reservation_logs l ON l.reservation_id = v.reservation_id
     WHERE v.frame_id = ANY(%s) AND v.frame_id <> 0 AND l.reservation_log_id > %s ORDER BY l.reservation_log_id"""
+#: The lines of requests that were not granted have a state of their own: whether a line is shown never changes.
+_SHOWN_LINES = """
+    SELECT reservation_log_id, reservation_id, date, event, state, hostname, message, author FROM reservation_logs
+    WHERE reservation_log_id > %s AND reservation_log_id <= %s AND state <> '' AND state <> 'n'
+    ORDER BY reservation_log_id LIMIT %s"""
 _LOGS = """
     SELECT reservation_id, date, event, state, hostname, message, author FROM reservation_logs
     WHERE reservation_id = ANY(%s) ORDER BY reservation_id, reservation_log_id"""
@@ -133,7 +142,11 @@ _LOGS = """
 _ADD_REVISION = """
     INSERT INTO reservation_revisions (reservation_id, revision, date, author, ar_name, account, start_time, end_time,
         granted_pe, granted_resources)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    ON CONFLICT (reservation_id, revision) DO UPDATE SET date = EXCLUDED.date, author = EXCLUDED.author,
+        ar_name = EXCLUDED.ar_name, account = EXCLUDED.account, start_time = EXCLUDED.start_time,
+        end_time = EXCLUDED.end_time, granted_pe = EXCLUDED.granted_pe,
+        granted_resources = EXCLUDED.granted_resources"""
 _REVISIONS = """
     SELECT reservation_id, revision, date, author, ar_name, account, start_time, end_time, granted_pe,
         granted_resources
@@ -155,12 +168,6 @@ _INTERVALS = """
 _MISSING_SINCE = """
     SELECT reservation_id, resource_id, date_start FROM reservation_intervals
     WHERE reservation_id = ANY(%s) AND kind = 'missing' AND date_stop = 0"""
-#: What the live jobs of reservations hold.
-_USED = """
-    SELECT i.reservation_id, a.resource_id
-    FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
-    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
-    WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'"""
 #: When the jobs of reservations had which resources.
 _JOB_INTERVALS = """
     SELECT i.reservation_id, a.resource_id, j.start_time, j.stop_time
@@ -197,12 +204,16 @@ MAX_NUMBERS_SKIPPED = 1000
 class AdvanceReservations(Table):
     """Rows of ``reservations`` and of the tables beside it."""
 
+    #: A question that views of jobs ask with others.
+    NUMBERS = About(_NUMBERS, dict)
+
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def insert(self, new: NewReservation) -> tuple[int, int]:
         """Insert a request in the state ASKED; return its id and its number.
 
-        A number that belongs to a live reservation is skipped.  Raises RuntimeError if a thousand in a row do.
+        A number that belongs to a live reservation is skipped.  Raises RuntimeError if a thousand in a row do, and
+        BrokenRow, which leaves the transaction as it was, if a value is none that its column holds.
         """
         values = {name: _flag(value) if isinstance(value, bool) else value for name, value in new._asdict().items()}
         for _ in range(MAX_NUMBERS_SKIPPED):
@@ -212,6 +223,9 @@ class AdvanceReservations(Table):
             except psycopg2.errors.UniqueViolation:
                 self._tx.execute("ROLLBACK TO SAVEPOINT number")
                 continue
+            except (psycopg2.DataError, ValueError) as error:
+                self._tx.execute("ROLLBACK TO SAVEPOINT number; RELEASE SAVEPOINT number")
+                raise BrokenRow(f"an advance reservation cannot be stored: {str(error).splitlines()[0]}") from None
             self._tx.execute("RELEASE SAVEPOINT number")
             self._tx.topics.add(Topic.RESERVATIONS)
             assert row is not None
@@ -231,7 +245,7 @@ class AdvanceReservations(Table):
         return dict(self._tx.rows(_REQUESTS, (list(ids),))) if ids else {}
 
     def ever_granted(self) -> list[AdvanceReservation]:
-        """Return all that were granted, ended ones too, by id."""
+        """Return all that were granted, ended ones too, by id; without their requests, which may be long."""
         return [_reservation(row) for row in self._tx.rows(_EVER_GRANTED)]
 
     def select(self, ids: Collection[int]) -> list[AdvanceReservation]:
@@ -264,17 +278,20 @@ class AdvanceReservations(Table):
         return [_reservation(row) for row in self._tx.rows(_LOCK, (list(ids),))] if ids else []
 
     def lock_free(self, ids: Collection[int], patience: int) -> list[AdvanceReservation]:
-        """Lock reservations as ``lock`` does, without those that others still hold after ``patience`` milliseconds."""
+        """Lock reservations as ``lock`` does, without those that others still hold after ``patience`` milliseconds.
+
+        Nor those of which somebody else waits for one while he holds another (a deadlock).
+        """
         if not ids:
             return []
         self._tx.execute(f"SAVEPOINT free; SET LOCAL lock_timeout TO {patience}")
         try:
-            return self.lock(ids)
-        except psycopg2.errors.LockNotAvailable:
+            locked = self.lock(ids)
+        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected):
             self._tx.execute("ROLLBACK TO SAVEPOINT free")
-            return [_reservation(row) for row in self._tx.rows(_LOCK_FREE, (list(ids),))]
-        finally:
-            self._tx.execute("SET LOCAL lock_timeout TO 0; RELEASE SAVEPOINT free")
+            locked = [_reservation(row) for row in self._tx.rows(_LOCK_FREE, (list(ids),))]
+        self._tx.execute("SET LOCAL lock_timeout TO 0; RELEASE SAVEPOINT free")
+        return locked
 
     def share(self, reservation_id: int) -> AdvanceReservation | None:
         """Return a reservation that is not changed until the end of the transaction, for a job that enters it."""
@@ -285,6 +302,10 @@ class AdvanceReservations(Table):
         """Return for those of some jobs that are frames the id and the number of their reservation."""
         rows = self._tx.rows(_OF_FRAMES, (list(job_ids),)) if job_ids else []
         return {frame: (reservation_id, number) for frame, reservation_id, number in rows}
+
+    def counts(self) -> list[tuple[str, int, int]]:
+        """Return the live granted reservations by state: their number, and that of their missing resources."""
+        return [(state, number, missing) for state, number, missing in self._tx.rows(_COUNTS)]
 
     def count(self) -> int:
         """Return how many reservations count in MAX_ADVANCE_RESERVATIONS."""
@@ -351,7 +372,7 @@ class AdvanceReservations(Table):
 
     def numbers_of(self, job_ids: Collection[int]) -> dict[int, int]:
         """Return for those of some jobs that are in a reservation, or are its frame, the number of the reservation."""
-        return dict(self._tx.rows(_NUMBERS, {"ids": list(job_ids)})) if job_ids else {}
+        return dict(self._tx.rows(_NUMBERS, (list(job_ids),))) if job_ids else {}
 
     def bounds(self, job_id: int, resources: Collection[int]) -> list[JobBound]:
         """Return the reservations before whose start or end a job on some resources has to be over."""
@@ -394,10 +415,14 @@ class AdvanceReservations(Table):
     def logs(self, ids: Collection[int]) -> list[ReservationLog]:
         """Return what happened to reservations, each in order of time."""
         rows = self._tx.rows(_LOGS, (list(ids),)) if ids else []
-        return [ReservationLog(*row)._replace(state=ReservationState(row[3])) for row in rows]
+        return [_log_row(row) for row in rows]
+
+    def shown_lines(self, after: int, until: int, limit: int) -> list[tuple[int, ReservationLog]]:
+        """Return the lines about what was granted behind a line, up to and including another one, with their ids."""
+        return [(row[0], _log_row(row[1:])) for row in self._tx.rows(_SHOWN_LINES, (after, until, limit))]
 
     def add_revision(self, revision: ReservationRevision) -> None:
-        """Write what a reservation is from now on."""
+        """Write what a reservation is from now on, in the place of what another program wrote of the same revision."""
         self._tx.topics.add(Topic.RESERVATIONS)
         self._tx.execute(_ADD_REVISION, revision)
 
@@ -431,13 +456,6 @@ class AdvanceReservations(Table):
         for reservation_id, resource_id, date in self._tx.rows(_MISSING_SINCE, (list(ids),)) if ids else ():
             since[reservation_id][resource_id] = date
         return since
-
-    def used(self, ids: Collection[int]) -> dict[int, set[int]]:
-        """Return the resources that live jobs of reservations hold, by reservation."""
-        used: defaultdict[int, set[int]] = defaultdict(set)
-        for reservation_id, resource_id in self._tx.rows(_USED, (list(ids),)) if ids else ():
-            used[reservation_id].add(resource_id)
-        return used
 
     def job_intervals(self, ids: Collection[int]) -> dict[int, list[ResourceInterval]]:
         """Return when the jobs of reservations had which resources."""
@@ -503,6 +521,10 @@ def _reservation(row: Row) -> AdvanceReservation:
     return record._replace(
         state=ReservationState(record.state), resources=tuple(record.resources), missing=tuple(record.missing)
     )
+
+
+def _log_row(row: Row) -> ReservationLog:
+    return ReservationLog(*row)._replace(state=ReservationState(row[3]))
 
 
 def _change(row: Row) -> ReservationChange:

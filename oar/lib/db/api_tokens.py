@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from oar.lib.db.statements import Table
+from oar.lib.db.statements import CLOCK, Prepared, Table
 from oar.lib.facts.topics import Topic
 
 
@@ -23,9 +23,9 @@ class ApiToken(NamedTuple):
 
 
 _COLUMNS = "token_id, token_user, scope, comment, created, expires, last_used, revoked, proved, parent"
-_FIND = f"""
+_FIND = Prepared(f"""
     SELECT {_COLUMNS} FROM api_tokens
-    WHERE token_hash = %s AND revoked = 0 AND (expires = 0 OR expires > %s)"""
+    WHERE token_hash = %s AND revoked = 0 AND (expires = 0 OR expires > {CLOCK})""")
 _OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE revoked = 0 AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
 _INSERT = """
     INSERT INTO api_tokens (token_user, token_hash, scope, comment, created, expires, proved, parent)
@@ -43,7 +43,7 @@ class ApiTokens(Table):
 
     def find(self, digest: str) -> ApiToken | None:
         """Return the token with a SHA-256 sum, None if there is none that is valid now."""
-        row = self._tx.row(_FIND, (digest, self._tx.now))
+        row = self._tx.row(_FIND, (digest,))
         return ApiToken(*row) if row else None
 
     def insert(

@@ -5,6 +5,7 @@ See docs/design/locks.rst, "Notifications".
 
 import os
 import select
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -33,13 +34,19 @@ class ChannelListener:
         self._channel = channel
         self._connection: Connection | None = None
         self._next_try = 0.0
-        self._interruption = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._interruption: int | None = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._interrupting = threading.Lock()
         self.is_interrupted = False  #: whether nobody is to wait any more
 
     def interrupt(self) -> None:
-        """End each wait from now on: at once if it listens, else after its pause.  Another thread may call it."""
+        """End each wait from now on: at once if it listens, else after its pause.
+
+        Another thread may call it, also when nobody listens any more.
+        """
         self.is_interrupted = True
-        os.eventfd_write(self._interruption, 1)
+        with self._interrupting:  # the number of a closed file may be another file's already
+            if self._interruption is not None:
+                os.eventfd_write(self._interruption, 1)
 
     def listen(self) -> bool:
         """Listen from now on, if possible; whether it is.  To be called before each look at the database."""
@@ -58,7 +65,7 @@ class ChannelListener:
 
     def wait_until(self, is_enough: Callable[[str], bool], seconds: float) -> None:
         """Wait so many seconds, less if one of the payloads that come is enough."""
-        if self._connection is None:
+        if self._connection is None or self._interruption is None:
             time.sleep(seconds)
             return
         limit = time.monotonic() + seconds
@@ -93,7 +100,10 @@ class ChannelListener:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        os.close(self._interruption)
+        with self._interrupting:
+            if self._interruption is not None:
+                os.close(self._interruption)
+            self._interruption = None
 
     def _may_try(self) -> bool:
         now = time.monotonic()

@@ -54,6 +54,7 @@ class DatabaseSettings(NamedTuple):
     ro_password: str = ""
     user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
     patience: float = 30  #: seconds after which connecting is given up, also if all are taken; 0 = one try
+    statement_timeout: int = 0  #: seconds given to one of our own statements; 0 = as long as it takes
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
 
     def __repr__(self) -> str:
@@ -75,7 +76,8 @@ class ConnectionPool:
     def __init__(self, settings: DatabaseSettings, application: str) -> None:
         self._settings = settings
         self._application = application
-        self._writer = _Login(settings.user, settings.password, _SESSION)
+        limit = f"; SET statement_timeout TO '{settings.statement_timeout}s'"
+        self._writer = _Login(settings.user, settings.password, _SESSION + limit * bool(settings.statement_timeout))
         self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
         self._idle_writers: list[PreparingConnection] = []
         self._idle_readers: list[PreparingConnection] = []

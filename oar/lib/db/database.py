@@ -6,31 +6,35 @@ are the notifications to those who listen to the database.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, unavailable
-from oar.lib.db.statements import PreparingConnection, psycopg2
+from oar.lib.db.statements import CLOCK, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseUnavailable, StatementTooLong
 
 if TYPE_CHECKING:
+    from oar.lib.db.gathered_topics import GatheredTopics, Later
     from oar.lib.db.locks import Lock, Locks
     from oar.lib.facts.messages import Effect
+    from oar.lib.facts.topics import Topic
 
 T = TypeVar("T")
 
 #: Errors after which the same unit of work may be tried again: serialization failure, deadlock.
 RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
+#: SQLSTATE of a statement that took longer than its time limit.
+_CANCELED = "57014"
+_TOO_LONG = "the database has worked on this for {} s and was stopped\nask for less at a time"
 
 _BEGIN = {
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
     "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
-#: Whole seconds that have passed, as the clocks of commands and nodes count them: a cast alone would round up.
-_CLOCK = "SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()))::bigint"
+_COMMIT_AT_ONCE = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
 class Database:
@@ -51,6 +55,7 @@ class Database:
         self.deliver = deliver
         self.around_writing: Callable[[], AbstractContextManager[None]] = nullcontext  #: what changes rows is within
         self._pool = ConnectionPool(settings, application)
+        self._gathered: GatheredTopics | None = None
 
     @contextmanager
     def begin(self) -> Iterator[Transaction]:
@@ -68,6 +73,18 @@ class Database:
         """Open a read-only transaction that sees one instant of the database."""
         with self._transaction("snapshot") as tx:
             yield tx
+
+    def look(self, work: Callable[[Transaction], T]) -> T:
+        """Return what ``work`` reads, without BEGIN and COMMIT: each of its statements sees an instant of its own.
+
+        For what one statement answers, or several about what does not change any more.  Raises DatabaseUnavailable.
+        """
+        while idle := self._pool.idle_writer():
+            try:
+                return self._looked(idle, work)
+            except DatabaseUnavailable:  # it was dead, as others may be since the same outage
+                continue
+        return self._looked(self.connection(), work)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction; again after a deadlock, a serialization failure or a lost connection.
@@ -130,7 +147,22 @@ class Database:
 
     def close(self) -> None:
         """Close the idle connections."""
+        self.tell_gathered()
         self._pool.close()
+
+    def gather_topics(self, later: "Later | None" = None) -> None:
+        """Let listeners be told of a burst of transactions together, in a process that makes many.
+
+        ``later`` replaces the timer (tests).
+        """
+        from oar.lib.db.gathered_topics import GatheredTopics, by_timer
+
+        self._gathered = GatheredTopics(self._tell, later or by_timer)
+
+    def tell_gathered(self) -> None:
+        """Tell listeners now what they are to be told soon."""
+        if self._gathered:
+            self._gathered.settle()
 
     def locks(self) -> "Locks":
         """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
@@ -162,7 +194,7 @@ class Database:
         with self._guard(connection), around:
             try:
                 yield tx
-                connection.cursor().execute("COMMIT")
+                connection.cursor().execute(_COMMIT_AT_ONCE if tx.is_asynchronous else "COMMIT")
             except BaseException:
                 self._roll_back(connection)
                 raise
@@ -171,9 +203,19 @@ class Database:
         if self._notify(connection, tx):
             self._pool.keep_writer(connection)
 
+    def _looked(self, connection: PreparingConnection, work: Callable[[Transaction], T]) -> T:
+        tx = Transaction(connection, self._clock() if self._clock else None)
+        try:
+            with self._guard(connection):
+                return work(tx)
+        finally:
+            tx.end()
+            if not connection.closed:
+                self._pool.keep_writer(connection)
+
     def _started(self, kind: str) -> tuple[PreparingConnection, int]:
         """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
-        sql = f"{_BEGIN[kind]}; {_CLOCK}"
+        sql = f"{_BEGIN[kind]}; SELECT {CLOCK}"
         while True:
             idle = self._pool.idle_writer()
             connection = idle or self.connection()
@@ -194,10 +236,24 @@ class Database:
         """
         if not (self.settings.notify and (tx.topics or tx.ended)):
             return True
+        if self._gathered and not tx.ended and self._gathered.take(tx.topics):
+            return True
+        return self._told(connection, tx.topics, tx.ended)
+
+    def _tell(self, topics: "Collection[Topic]") -> None:
+        """Tell listeners of topics, on any connection; without one that is lost."""
+        try:
+            connection = self._pool.idle_writer() or self.connection_at_once()
+        except DatabaseUnavailable:
+            return
+        if self._told(connection, topics, ()):
+            self._pool.keep_writer(connection)
+
+    def _told(self, connection: PreparingConnection, topics: "Collection[Topic]", ended: Collection[int]) -> bool:
         from oar.lib.db.notifications import notification
 
         try:
-            connection.cursor().execute(notification(tx.topics, tx.ended))
+            connection.cursor().execute(notification(topics, ended))
         except psycopg2.Error as error:
             import logging
 
@@ -208,11 +264,13 @@ class Database:
 
     @contextmanager
     def _guard(self, connection: PreparingConnection) -> Iterator[None]:
-        """Turn the loss of the connection into DatabaseUnavailable."""
+        """Turn the loss of the connection into DatabaseUnavailable, the end of a statement into StatementTooLong."""
         try:
             yield
         except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
             if isinstance(error, psycopg2.OperationalError) and error.pgcode and not connection.closed:
+                if error.pgcode == _CANCELED and self.settings.statement_timeout:
+                    raise StatementTooLong(_TOO_LONG.format(self.settings.statement_timeout)) from error
                 raise
             connection.close()
             raise unavailable(error) from error

@@ -1,10 +1,10 @@
 """The event log (``tx.events``): what happened to jobs and nodes.  NodeChangeState has to act on some of it."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.facts.records import Event
 from oar.lib.facts.topics import Topic
 
@@ -26,8 +26,11 @@ _CLAIM_TYPE = Prepared("""
 _DONE = Prepared("UPDATE event_logs SET to_check = 'NO' WHERE event_id = ANY(%s)")
 #: Which jobs have events of which types.
 _HAVING = Prepared("SELECT DISTINCT job_id, type FROM event_logs WHERE job_id = ANY(%s) AND type = ANY(%s)")
-#: Events of jobs.
-_OF_JOBS = f"SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = ANY(%s) ORDER BY e.event_id"
+#: Events of jobs, with their hosts.
+_OF_JOBS = f"""
+    SELECT {_COLUMNS}, ARRAY(
+        SELECT h.hostname FROM event_log_hostnames h WHERE h.event_id = e.event_id ORDER BY h.hostname)
+    FROM event_logs e WHERE e.job_id = ANY(%s) ORDER BY e.event_id"""
 #: Events of some types of one job since a date.
 _OF_TYPES = f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
@@ -70,8 +73,22 @@ _INSERT_HOSTS = Prepared(
 )
 
 
+def _event(row: Sequence[Any], hosts: Collection[str] = ()) -> Event:
+    return Event(row[0], row[1], row[2], row[3], row[4], row[5] == "YES", tuple(hosts))
+
+
+def _by_job(rows: Iterable[Row]) -> dict[int, list[Event]]:
+    events: dict[int, list[Event]] = defaultdict(list)
+    for row in rows:
+        events[row[2]].append(_event(row, row[6]))
+    return events
+
+
 class Events(Table):
     """Rows of ``event_logs`` and ``event_log_hostnames``."""
+
+    #: A question that views ask with others.
+    OF_JOBS = About(_OF_JOBS, _by_job)
 
     def add(
         self, type_: str, job_id: int, description: str, *, to_check: bool = False, hosts: Collection[str] = ()
@@ -140,10 +157,7 @@ class Events(Table):
 
     def of_jobs(self, ids: Collection[int]) -> dict[int, list[Event]]:
         """Return the events of jobs, oldest first."""
-        events: dict[int, list[Event]] = defaultdict(list)
-        for event in self._with_hosts(self._tx.rows(_OF_JOBS, (list(ids),))):
-            events[event.job_id].append(event)
-        return events
+        return _by_job(self._tx.rows(_OF_JOBS, (list(ids),)))
 
     def between(self, after: int, until: int, limit: int) -> list[Event]:
         """Return the events behind an id, up to and including another one, oldest first."""
@@ -189,7 +203,3 @@ class Events(Table):
         for event_id, host in self._tx.rows(_HOSTS, ([row[0] for row in rows],)) if rows else ():
             hosts[event_id].append(host)
         return [_event(row, hosts.get(row[0], ())) for row in rows]
-
-
-def _event(row: Sequence[Any], hosts: Collection[str] = ()) -> Event:
-    return Event(row[0], row[1], row[2], row[3], row[4], row[5] == "YES", tuple(hosts))

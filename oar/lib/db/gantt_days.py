@@ -49,6 +49,19 @@ _PLANNED = f"""
     JOIN jobs j ON j.job_id = m.moldable_job_id
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND {NO_FRAME}
     ORDER BY j.job_id"""
+#: The first of either that are there between two dates.
+_FIRST_RUNNING = _RUNNING.replace(
+    "ORDER BY j.job_id",
+    """AND j.start_time < %(stop)s AND NOT EXISTS (
+        SELECT 1 FROM moldable_job_descriptions m WHERE m.moldable_id = j.assigned_moldable_job
+          AND m.moldable_walltime > 0 AND j.start_time + m.moldable_walltime <= %(start)s)
+    ORDER BY j.start_time, j.job_id LIMIT %(most)s""",
+)
+_FIRST_PLANNED = _PLANNED.replace(
+    "ORDER BY j.job_id",
+    """AND p.start_time < %(stop)s AND (m.moldable_walltime = 0 OR p.start_time + m.moldable_walltime > %(start)s)
+    ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
+)
 _CLOSED = """
     SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
     WHERE attribute = 'state' AND date_stop >= %(start)s AND date_stop < %(stop)s
@@ -131,6 +144,13 @@ class GanttDays(Table):
     def planned(self) -> list[DrawnJob]:
         """Return the jobs whose start is planned, by id."""
         return [DrawnJob(*row) for row in self._tx.rows(_PLANNED)]
+
+    def first_live(self, start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that are on resources between two dates, or are planned to be: those that start first."""
+        period = {"start": start, "stop": stop, "most": most}
+        running = self._tx.rows(_FIRST_RUNNING, period)
+        planned = self._tx.rows(_FIRST_PLANNED, {**period, "most": most - len(running)})
+        return [DrawnJob(*row) for row in (*running, *planned)]
 
     def closed_states(self, start: int, stop: int) -> list[DrawnState]:
         """Return when resources could not be used, up to a date between two others."""

@@ -15,9 +15,10 @@ class Log(StrEnum):
 
     STATES = "job_state_logs"
     EVENTS = "event_logs"
+    RESERVATIONS = "reservation_logs"
 
 
-_KEYS = {Log.STATES: "job_state_log_id", Log.EVENTS: "event_id"}
+_KEYS = {Log.STATES: "job_state_log_id", Log.EVENTS: "event_id", Log.RESERVATIONS: "reservation_log_id"}
 _NEWEST = """
     SELECT coalesce((SELECT max(job_state_log_id) FROM job_state_logs), 0),
            coalesce((SELECT max(event_id) FROM event_logs), 0)"""

@@ -2,9 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import EndCode, Phase, signal_event
 from oar.lib.facts.topics import Topic
@@ -13,8 +13,10 @@ from oar.lib.rules.end_causes import LAST_SIGNAL, EndEvent, EndFacts
 
 #: The facts of an end, a row for each job: the walltime is that of the alternative that ran.
 _FACTS = Prepared("""
-    SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0), j.start_time, j.stop_time,
-        j.checkpoint_signal,
+    SELECT j.job_id, j.exit_code, j.message, COALESCE(m.moldable_walltime, 0),
+        COALESCE(m.default_walltime > m.moldable_walltime, false)
+            AND EXISTS (SELECT FROM reservation_jobs i WHERE i.job_id = j.job_id),
+        j.start_time, j.stop_time, j.checkpoint_signal,
         f.frag_id_job, f.frag_cause, f.frag_data, r.oarexec_code, r.phase, r.head_host, r.detail, r.reason
     FROM jobs j
     LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
@@ -52,8 +54,32 @@ _SIGNALS = {signal_event(number): number for number in range(1, LAST_SIGNAL + 1)
 _EVENT_TYPES = [*(str(type_) for type_ in end_causes.EVENTS), *_SIGNALS]
 
 
+def read_cause(code: str, data: str) -> Cause:
+    """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
+    try:
+        details = json.loads(data)
+        return Cause(EndCode(code), details if isinstance(details, dict) else {})
+    except ValueError:
+        return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
+
+
+def _causes(rows: Iterable[Row]) -> dict[int, Cause]:
+    return {row[0]: read_cause(row[1], row[2]) for row in rows}
+
+
+def _usage(rows: Iterable[Row]) -> dict[int, list[NodeUsage]]:
+    usages: dict[int, list[NodeUsage]] = defaultdict(list)
+    for job_id, *figures in rows:
+        usages[job_id].append(NodeUsage(*figures))
+    return usages
+
+
 class JobEnds(Table):
     """Rows of ``job_ends`` and ``job_usage``."""
+
+    #: Questions that views ask together.
+    CAUSES = About(_CAUSES, _causes)
+    USAGE = About(_USAGE, _usage)
 
     def facts(self, ids: Collection[int]) -> list[EndFacts]:
         """Return the facts that the causes of ends are found from, for jobs that are about to get their final state."""
@@ -86,7 +112,7 @@ class JobEnds(Table):
 
     def causes(self, ids: Collection[int]) -> dict[int, Cause]:
         """Return the stored causes of the ends of jobs."""
-        return {row[0]: read_cause(row[1], row[2]) for row in self._tx.rows(_CAUSES, (list(ids),))}
+        return _causes(self._tx.rows(_CAUSES, (list(ids),)))
 
     def add_usage(self, usages: Sequence[tuple[int, NodeUsage]]) -> None:
         """Store what jobs used on nodes: ``(job id, usage)`` each."""
@@ -97,29 +123,18 @@ class JobEnds(Table):
 
     def usage(self, ids: Collection[int]) -> dict[int, list[NodeUsage]]:
         """Return what jobs used, a list of nodes for each job, sorted by name."""
-        usages: dict[int, list[NodeUsage]] = defaultdict(list)
-        for job_id, *figures in self._tx.rows(_USAGE, (list(ids),)):
-            usages[job_id].append(NodeUsage(*figures))
-        return usages
-
-
-def read_cause(code: str, data: str) -> Cause:
-    """Return a stored cause; one of another version is UNKNOWN, with its code as the text."""
-    try:
-        details = json.loads(data)
-        return Cause(EndCode(code), details if isinstance(details, dict) else {})
-    except ValueError:
-        return Cause(EndCode.UNKNOWN, {"text": code} if code else {})
+        return _usage(self._tx.rows(_USAGE, (list(ids),)))
 
 
 def _facts(row: Row) -> EndFacts:
-    job_id, exit_code, message, walltime, start, stop, checkpoint_signal, *others = row
+    job_id, exit_code, message, walltime, is_rest, start, stop, checkpoint_signal, *others = row
     *request, oarexec, phase, head, detail, fault = others
     return EndFacts(
         job_id=job_id,
         exit_code=exit_code,
         message=message,
         walltime=walltime,
+        is_rest=is_rest,
         ran=max(0, stop - start) if start else 0,
         kill=_requested_cause(*request),
         oarexec_code=oarexec,

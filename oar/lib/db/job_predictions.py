@@ -23,6 +23,8 @@ _TELL_NEAR = Prepared("""
 _NOTE_STARTS = Prepared("""
     UPDATE job_predictions p SET real_start = n.start
     FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id""")
+_TOLD = """
+    SELECT first_date, first_start, near_date, near_start, real_start FROM job_predictions WHERE job_id = %s"""
 _FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
 #: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
 _ERRORS = """
@@ -44,6 +46,16 @@ class ToldStart(NamedTuple):
     job_id: int
     queue: str
     start: int
+
+
+class ToldStarts(NamedTuple):
+    """What a job was told of its start: dates, 0 = not yet."""
+
+    first_date: int
+    first_start: int
+    near_date: int
+    near_start: int
+    real_start: int
 
 
 class Errors(NamedTuple):
@@ -87,6 +99,11 @@ class JobPredictions(Table):
         """Remove the rows of jobs that started before a date, or at it."""
         if self._tx.execute(_FORGET, (date,)):
             self._changed(Topic.GANTT)
+
+    def told(self, job_id: int) -> ToldStarts | None:
+        """Return what a job was told of its start; None if it was told nothing."""
+        row = self._tx.row(_TOLD, (job_id,))
+        return ToldStarts(*row) if row else None
 
     def errors(self, since: int, *, is_near: bool = False) -> list[Errors]:
         """Return how far the starts since a date were from what was told first, or when near.

@@ -35,17 +35,18 @@ _NOTE_STARTED = Prepared("""
 #: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
 _REPORT = Prepared("""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
-    SELECT j.job_id, 1, 'REPORTED', n.code, n.status, %(now)s, %(now)s
-    FROM unnest(%(ids)s::bigint[], %(codes)s::integer[], %(statuses)s::integer[]) AS n (id, code, status)
+    SELECT j.job_id, 1, 'REPORTED', n.code, n.status, GREATEST(n.date, 1), %(now)s
+    FROM unnest(%(ids)s::bigint[], %(codes)s::integer[], %(statuses)s::integer[], %(dates)s::bigint[])
+        AS n (id, code, status, date)
     JOIN jobs j ON j.job_id = n.id
     WHERE j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id FOR NO KEY UPDATE OF j
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
-        script_status = EXCLUDED.script_status, report_date = %(now)s, updated = %(now)s
+        script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
     WHERE job_runs.report_date = 0 RETURNING job_id""")
 
 #: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
 #: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
-_IN_HAND = Prepared(f"""
+_IN_HAND = f"""
     SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
             SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
             WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
@@ -55,11 +56,14 @@ _IN_HAND = Prepared(f"""
     WHERE j.state <> 'Terminated' AND j.state <> 'Error'
       AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
         OR (j.state IN ('Running', 'Suspended', 'Resuming')
-          AND (r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %(probe_before)s
-            OR %(ids)s::bigint[] IS NOT NULL)))
-      AND (%(ids)s::bigint[] IS NULL OR j.job_id = ANY(%(ids)s::bigint[]))
-      AND {NO_FRAME}
-    ORDER BY j.job_id""")
+          AND ({{}})))
+      AND {NO_FRAME} AND {{}}
+    ORDER BY j.job_id"""
+_ALL_IN_HAND = Prepared(
+    _IN_HAND.format("r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %s", "true")
+)
+#: A statement of its own: it must find some jobs by their ids, however many others wait.
+_THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
 #: Requests of signals that are young enough and have no result yet.
 _SIGNALS = Prepared("""
     SELECT e.event_id, e.job_id, e.type FROM event_logs e
@@ -125,6 +129,14 @@ class SignalEvent(NamedTuple):
     type: str
 
 
+class ReportedEnd(NamedTuple):
+    """The end of a job, as its node tells it: code of oarexec, wait status of the command, date."""
+
+    code: int
+    status: int | None
+    date: int
+
+
 class AwaitedReport(NamedTuple):
     """What the end report of a job is compared with."""
 
@@ -155,10 +167,10 @@ class JobRuns(Table):
         A running job is one of them only if its end was reported, if its last news is older than ``probe_before``, or
         if it is in ``ids``.
         """
-        parameters = {"ids": None if ids is None else list(ids), "probe_before": probe_before}
+        question, parameter = (_ALL_IN_HAND, probe_before) if ids is None else (_THESE_IN_HAND, list(ids))
         return [
             InHand(row[0], JobState(row[1]), Phase(row[2]) if row[2] else None, *row[3:])
-            for row in self._tx.rows(_IN_HAND, parameters)
+            for row in self._tx.rows(question, (parameter,))
         ]
 
     def live(self) -> list[int]:
@@ -244,17 +256,17 @@ class JobRuns(Table):
         """Return the jobs in hand whose head a host is, by id."""
         return self._tx.column("SELECT job_id FROM job_runs WHERE head_host = %s ORDER BY job_id", (host,))
 
-    def report(self, job_id: int, code: int, status: int | None) -> bool:
+    def report(self, job_id: int, code: int, status: int | None, ago: int = 0) -> bool:
         """Note the end of a job that oarexec reports; False if it was noted before or the job has ended.
 
-        ``code``: that of oarexec; ``status``: the wait status of the command.
+        ``code``: that of oarexec; ``status``: the wait status of the command; ``ago``: seconds since the end.
         """
-        return bool(self.report_all({job_id: (code, status)}))
+        return bool(self.report_all({job_id: ReportedEnd(code, status, self._tx.now - ago)}))
 
-    def report_all(self, ends: Mapping[int, tuple[int, int | None]]) -> set[int]:
-        """Note the ends of jobs as ``report`` does, each with code and status; return the jobs of which it was new."""
-        codes, statuses = ([end[place] for end in ends.values()] for place in (0, 1))
-        parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "now": self._tx.now}
+    def report_all(self, ends: Mapping[int, ReportedEnd]) -> set[int]:
+        """Note the ends of jobs as ``report`` does; return the jobs of which it was new."""
+        codes, statuses, dates = ([end[place] for end in ends.values()] for place in range(3))
+        parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "dates": dates, "now": self._tx.now}
         return set(self._tx.column(_REPORT, parameters))
 
     def note_fault(self, job_id: int, fault: NodeFault) -> None:

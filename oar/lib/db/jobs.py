@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE
-from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.db.statements import About, Prepared, Row, Table
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Dependency, Group, Job, Level, Moldable, StateChange
 from oar.lib.facts.states import (
@@ -64,16 +64,18 @@ _LOG_MOVE = Prepared("""
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
     SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id""")
 
-_NOTE_EXIT_CODES = Prepared("""
-    UPDATE jobs j SET exit_code = n.status FROM unnest(%s::bigint[], %s::integer[]) AS n (id, status)
-    WHERE j.job_id = n.id""")
+#: A node may tell an end of long ago, but none before the start.
+_NOTE_ENDS = Prepared("""
+    UPDATE jobs j SET exit_code = n.status, stop_time = GREATEST(LEAST(j.stop_time, n.date), j.start_time)
+    FROM unnest(%s::bigint[], %s::integer[], %s::bigint[]) AS n (id, status, date) WHERE j.job_id = n.id""")
 _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
       AND a.assigned_resource_index = 'CURRENT'"""
 _TAKE = """
     INSERT INTO assigned_resources (moldable_job_id, resource_id)
-    SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s"""
+    SELECT j.assigned_moldable_job, id FROM jobs j, unnest(%s::integer[]) AS id WHERE j.job_id = %s
+    ON CONFLICT (moldable_job_id, resource_id) DO UPDATE SET assigned_resource_index = 'CURRENT'"""
 #: Everything that ends with a job: what describes it becomes history, its resources are given back, nothing of it is
 #: left in hand (docs/design/locks.rst, "State changes").
 _CLOSE = Prepared("""
@@ -199,8 +201,68 @@ class ArraySummary(NamedTuple):
     errors: int  #: number of jobs in Error
 
 
+#: The members of enumerations by the words of rows: a call of the class takes eight times as long.
+_STATE_OF = {str(state): state for state in JobState}
+_TYPE_OF = {str(kind): kind for kind in JobType}
+_RESERVATION_OF = {str(reservation): reservation for reservation in Reservation}
+_ACCOUNTED_OF = {str(accounted): accounted for accounted in Accounted}
+
+
+def _job(row: Row) -> Job:
+    values = list(row)
+    values[8] = _STATE_OF[row[8]]
+    values[9] = _TYPE_OF[row[9]]
+    values[10] = _RESERVATION_OF[row[10]]
+    values[23] = row[23] or 0
+    values[31] = row[31] == "YES"
+    values[33] = _ACCOUNTED_OF[row[33]]
+    return Job._make(values)
+
+
+def _jobs(rows: Iterable[Row]) -> list[Job]:
+    return [_job(row) for row in rows]
+
+
+def _types(rows: Iterable[Row]) -> dict[int, tuple[str, ...]]:
+    types: dict[int, list[str]] = defaultdict(list)
+    for job_id, text in rows:
+        types[job_id].append(text)
+    return {job_id: tuple(texts) for job_id, texts in types.items()}
+
+
+def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
+    dependencies: dict[int, list[Dependency]] = defaultdict(list)
+    for row in rows:
+        dependencies[row[0]].append(Dependency(*row))
+    return dependencies
+
+
+def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
+    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
+    alternatives: dict[int, tuple[int, int, int]] = {}
+    groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
+    for moldable_id, job_id, walltime, default, group_id, text, name, value in rows:
+        alternatives[moldable_id] = (job_id, walltime, default)
+        if group_id is None:
+            continue
+        _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
+        if name is not None:
+            levels.append(Level(name, value))
+    moldables: dict[int, list[Moldable]] = defaultdict(list)
+    for moldable_id, (job_id, walltime, default) in alternatives.items():
+        request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
+        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
+    return moldables
+
+
 class Jobs(Table):
     """Rows of ``jobs`` and of the tables that describe jobs."""
+
+    #: Questions that views ask together.
+    ROWS = About(_SELECT, _jobs)
+    TYPES = About(_TYPES, _types)
+    MOLDABLES = About(_MOLDABLES, _moldables)
+    DEPENDENCIES = About(_DEPENDENCIES, _dependencies)
 
     def get(self, job_id: int) -> Job:
         """Return one job.  Raises NoSuchJob."""
@@ -229,7 +291,7 @@ class Jobs(Table):
 
     def select(self, ids: Collection[int]) -> list[Job]:
         """Return the jobs that exist among ``ids``, by id."""
-        return [_job(row) for row in self._tx.rows(_SELECT, (list(ids),))]
+        return _jobs(self._tx.rows(_SELECT, (list(ids),)))
 
     def live(self, user: str | None = None) -> list[Job]:
         """Return the jobs that have not ended, of a user or of all, by id."""
@@ -258,10 +320,7 @@ class Jobs(Table):
 
     def types(self, ids: Collection[int], *, current: bool = False) -> dict[int, tuple[str, ...]]:
         """Return the types of jobs; with ``current`` only those that are valid: an ended job has none."""
-        types: dict[int, list[str]] = defaultdict(list)
-        for job_id, text in self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)):
-            types[job_id].append(text)
-        return {job_id: tuple(texts) for job_id, texts in types.items()}
+        return _types(self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)))
 
     def moldables(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
         """Return the alternatives of jobs with their requests, in the order of the submission."""
@@ -269,10 +328,7 @@ class Jobs(Table):
 
     def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
         """Return the dependencies of jobs."""
-        dependencies: dict[int, list[Dependency]] = defaultdict(list)
-        for row in self._tx.rows(_DEPENDENCIES, (list(ids),)):
-            dependencies[row[0]].append(Dependency(*row))
-        return dependencies
+        return _dependencies(self._tx.rows(_DEPENDENCIES, (list(ids),)))
 
     def assigned(self, ids: Collection[int], *, current: bool = False) -> dict[int, list[AssignedResource]]:
         """Return the resources of jobs, sorted by id; with ``current`` only those that jobs have now."""
@@ -350,9 +406,9 @@ class Jobs(Table):
         self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
         self._changed(Topic.JOBS)
 
-    def note_exit_codes(self, statuses: Mapping[int, int | None]) -> None:
-        """Store the wait statuses of the commands of jobs, None where there is none."""
-        self._tx.execute(_NOTE_EXIT_CODES, (list(statuses), list(statuses.values())))
+    def note_ends(self, statuses: Mapping[int, int | None], dates: Mapping[int, int]) -> None:
+        """Store the wait statuses of the commands of jobs, None where there is none, and when the jobs ended."""
+        self._tx.execute(_NOTE_ENDS, (list(statuses), list(statuses.values()), [dates[each] for each in statuses]))
         self._changed(Topic.JOBS)
 
     def set_message(self, ids: Collection[int], message: str) -> None:
@@ -399,7 +455,7 @@ class Jobs(Table):
         )
 
     def exchange_resources(self, job_id: int, given_up: Collection[int], taken: Collection[int]) -> None:
-        """Take resources from a job that runs, and give it others."""
+        """Take resources from a job that runs, and give it others, perhaps some that were taken from it before."""
         self._tx.execute(_GIVE_UP, (job_id, list(given_up)))
         self._tx.execute(_TAKE, (list(taken), job_id))
         self._changed(Topic.JOBS)
@@ -415,38 +471,9 @@ class Jobs(Table):
         )
 
 
-def _job(row: Row) -> Job:
-    values = list(row)
-    values[8] = JobState(row[8])
-    values[9] = JobType(row[9])
-    values[10] = Reservation(row[10])
-    values[23] = row[23] or 0
-    values[31] = row[31] == "YES"
-    values[33] = Accounted(row[33])
-    return Job(*values)
-
-
 def _moved(row: Row) -> MovedJob:
     job_id, array_id, name, user, notify, info_type, exit_code, suspended = row
     return MovedJob(job_id, array_id, name, user, notify, info_type, exit_code, suspended == "YES")
-
-
-def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
-    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
-    alternatives: dict[int, tuple[int, int, int]] = {}
-    groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
-    for moldable_id, job_id, walltime, default, group_id, text, name, value in rows:
-        alternatives[moldable_id] = (job_id, walltime, default)
-        if group_id is None:
-            continue
-        _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
-        if name is not None:
-            levels.append(Level(name, value))
-    moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, (job_id, walltime, default) in alternatives.items():
-        request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
-        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
-    return moldables
 
 
 def _texts(states: Iterable[JobState]) -> list[str]:

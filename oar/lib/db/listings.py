@@ -1,11 +1,11 @@
 """What users are shown of many jobs or resources at once (``tx.listings``)."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import NO_FRAME
-from oar.lib.db.statements import Parameters, Table
+from oar.lib.db.statements import About, Parameters, Row, Table
 from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import ALWAYS_AVAILABLE, JobState, ResourceState
 
@@ -50,6 +50,14 @@ _UNAVAILABLE = """
     WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
       AND (date_stop = 0 OR date_stop >= %(start)s) AND date_start <= %(stop)s
     ORDER BY resource_id, date_start"""
+#: What was set of resources of a node between two dates, and for how long.
+_NODE_HISTORY = """
+    SELECT l.attribute, l.value, l.date_start, l.date_stop, array_agg(l.resource_id ORDER BY l.resource_id)
+    FROM resources r JOIN resource_logs l USING (resource_id)
+    WHERE r.network_address = %(node)s AND l.attribute IN ('state', 'drain', 'maintenance')
+      AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start <= %(stop)s
+    GROUP BY l.attribute, l.value, l.date_start, l.date_stop
+    ORDER BY l.date_start, l.attribute, l.value, l.date_stop"""
 #: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
 _HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
@@ -105,6 +113,16 @@ class Assigned(NamedTuple):
     nodes: tuple[str, ...]
 
 
+class NodeInterval(NamedTuple):
+    """A time for which resources of a node had a state, were drained, or in maintenance, or not."""
+
+    attribute: str  #: ``state``, ``drain``, ``maintenance``
+    value: str
+    start: int
+    stop: int  #: 0 while it lasts
+    resources: tuple[int, ...]
+
+
 class Prediction(NamedTuple):
     """When the scheduler plans to start a job, and with which alternative."""
 
@@ -137,18 +155,29 @@ class AlikeResources(NamedTuple):
     number: int
 
 
+def _assigned(rows: Iterable[Row]) -> dict[int, Assigned]:
+    return {row[0]: Assigned(tuple(row[1]), tuple(sorted(row[2] or ()))) for row in rows}
+
+
+def _predictions(rows: Iterable[Row]) -> dict[int, Prediction]:
+    return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
+
+
 class Listings(Table):
     """Each method is one query, whatever the number of jobs or resources."""
 
+    #: Questions that views ask together.
+    ASSIGNED = About(_ASSIGNED, _assigned)
+    PREDICTIONS = About(_PREDICTIONS, _predictions)
+    COPIES = About(_COPIES, dict)
+
     def assigned(self, ids: Collection[int]) -> dict[int, Assigned]:
         """Return the resources and the nodes of jobs, ended ones too."""
-        rows = self._tx.rows(_ASSIGNED, (list(ids),)) if ids else []
-        return {row[0]: Assigned(tuple(row[1]), tuple(sorted(row[2] or ()))) for row in rows}
+        return _assigned(self._tx.rows(_ASSIGNED, (list(ids),))) if ids else {}
 
     def predictions(self, ids: Collection[int]) -> dict[int, Prediction]:
         """Return the earliest predicted start of each job that has one."""
-        rows = self._tx.rows(_PREDICTIONS, (list(ids),)) if ids else []
-        return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
+        return _predictions(self._tx.rows(_PREDICTIONS, (list(ids),))) if ids else {}
 
     def walltimes(self, ids: Collection[int]) -> dict[int, int]:
         """Return how long jobs run, ran or will run at most."""
@@ -178,7 +207,7 @@ class Listings(Table):
 
     def copies(self, ids: Collection[int]) -> dict[int, int]:
         """Return the last copy of each job that was submitted again, by the system or by oarsub --resubmit."""
-        return {row[0]: row[1] for row in self._tx.rows(_COPIES, (list(ids),))} if ids else {}
+        return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
 
     def ended_since(self, date: int, user: str | None) -> list[int]:
         """Return the jobs that ended since a date: those of a user, or all with None."""
@@ -194,6 +223,11 @@ class Listings(Table):
         for resource, begin, end, state in self._tx.rows(_UNAVAILABLE, {"start": start, "stop": stop}):
             intervals[resource].append((begin, end, state))
         return intervals
+
+    def node_history(self, node: str, start: int, stop: int) -> list[NodeInterval]:
+        """Return what the resources of a node were between two dates, the oldest first."""
+        rows = self._tx.rows(_NODE_HISTORY, {"node": node, "start": start, "stop": stop})
+        return [NodeInterval(what, value, begin, end, tuple(ids)) for what, value, begin, end, ids in rows]
 
     def resources(
         self,

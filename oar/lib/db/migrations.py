@@ -8,6 +8,7 @@ See docs/design/schema.rst, "Migrations".
 
 import io
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.statements import Connection
+from oar.lib.db.upgrade_work import TableWork, report, tables_of
 from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
 from oar.lib.facts.version import VERSION
 
@@ -38,6 +40,7 @@ _DANGEROUS_FUNCTIONS = """
 _HAS_LOGIN = "SELECT FROM pg_roles WHERE rolname = %s"
 _HAS_DATABASE = "SELECT FROM pg_database WHERE datname = %s"
 _HAS_ALEMBIC = "SELECT to_regclass('public.alembic_version') IS NOT NULL"
+_HAS_TABLE = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = %s"
 _SQL_NAME = re.compile(r':"(\w+)"')
 _RULE_FILE = re.compile(r"(OFF_)?(\d+)_.*")
 
@@ -196,6 +199,7 @@ class ShippedRule:
     priority: int
     enabled: bool
     text: str
+    name: str = ""  #: of its file, with the priority before it
 
 
 def read_rules(directory: Path) -> list[ShippedRule]:
@@ -204,7 +208,11 @@ def read_rules(directory: Path) -> list[ShippedRule]:
     for path in directory.iterdir() if directory.is_dir() else ():
         match = _RULE_FILE.fullmatch(path.name)
         if match and path.is_file():
-            rules.append(ShippedRule(int(match[2]), not match[1], path.read_text(encoding="utf-8")))
+            rules.append(
+                ShippedRule(
+                    int(match[2]), not match[1], path.read_text(encoding="utf-8"), path.stem.removeprefix("OFF_")
+                )
+            )
     return sorted(rules, key=lambda rule: rule.priority)
 
 
@@ -264,7 +272,7 @@ class Migrator:
         self.database = Database(settings, application="oar:database")
         self._directory = directory
         self._connect_admin = connect_admin
-        self._rules = read_rules(directory / "admission_rules") if with_rules else []
+        self.rules = read_rules(directory / "admission_rules") if with_rules else []
         self._say = say
         self._show = show
         self._dry = dry
@@ -296,8 +304,11 @@ class Migrator:
 
     def setup(self) -> None:
         """Bring the database to the version of this program, whatever it is now."""
-        if self._connect_admin and not self._database_exists():
-            return self.create()
+        if self._connect_admin:
+            if not self._database_exists():
+                return self.create()
+            with self._admin("postgres") as admin:  # of a server that was installed anew, with other passwords
+                create_logins(admin, self.settings)
         version = self.version()
         if version is None:
             self._say("No schema version found. Initialising the database.")
@@ -311,9 +322,9 @@ class Migrator:
 
     def reset(self) -> None:
         """Drop every table of ours and create them anew."""
-        with self._alone(), self._owner() as owner, owner.transaction():
+        with self.alone(), self._owner() as owner, owner.transaction():
             remove_tables(owner)
-            install(owner, self._directory, self.settings.ro_user, self._rules)
+            install(owner, self._directory, self.settings.ro_user, self.rules)
         self._say(f"The database {self.settings.name} is empty again (version {VERSION}).")
 
     def drop(self) -> None:
@@ -358,7 +369,7 @@ class Migrator:
 
     def _install(self, session: MigrationConnection) -> None:
         with session.transaction():
-            install(session, self._directory, self.settings.ro_user, self._rules)
+            install(session, self._directory, self.settings.ro_user, self.rules)
         if not self._dry:
             self._say(f"The database {self.settings.name} is ready (version {VERSION}).")
 
@@ -397,27 +408,56 @@ class Migrator:
     def _upgrade(self, version: str) -> None:
         with self._owner() as owner:
             is_ours = owner.ask(_HAS_ALEMBIC)[0][0]
+            foreseen = list(self._foresee(owner, version)) if is_ours else []
         if not is_ours:
             raise SchemaError(
-                f"The schema version {version} is that of an earlier generation of OAR, which this program cannot take"
-                f" over. Create a new database (--create with another --db-name)."
+                f"The schema version {version} is that of an earlier generation of OAR: create a new database"
+                f" (--create with another --db-name), and take this one over (--adopt --from)."
             )
         self._say(f"The current schema version is {version}. Upgrading to {VERSION}.")
+        for line in foreseen:
+            self._say(line)
         self._say("There is no way back but your backup of the database.")
-        with self._alone():
+        began = time.monotonic()
+        with self.alone():
             self._migrate(version)
         self._regrant()
+        if not self._dry:
+            self._say(f"The database is up to date (version {VERSION}), after {time.monotonic() - began:.0f} s.")
+
+    def _foresee(self, owner: MigrationConnection, version: str) -> Iterator[str]:
+        """Give the lines that tell what the migrations from ``version`` on will do."""
+        from alembic.script import ScriptDirectory
+
+        scripts = ScriptDirectory.from_config(self._alembic())
+        steps = [step for step in scripts.iterate_revisions("head", version) if step.revision != version]
+        tables = tables_of(self._statements(version))
+        work = [
+            TableWork(
+                table, kind, owner.ask(f"SELECT count(*) FROM public.{quote_ident(table, owner.connection)}")[0][0]
+            )
+            for table, kind in tables.items()
+            if owner.has(_HAS_TABLE, table)
+        ]
+        return report({step.revision: step.doc for step in reversed(steps)}, work)
+
+    def _statements(self, version: str) -> str:
+        """Return the SQL of the migrations from ``version`` on."""
+        from alembic import command
+
+        configuration = self._alembic()
+        configuration.output_buffer = io.StringIO()
+        command.upgrade(configuration, f"{version}:head", sql=True)
+        return str(configuration.output_buffer.getvalue())
 
     def _migrate(self, version: str) -> None:
         """Run the migrations from ``version`` on, each in a transaction of its own."""
         from alembic import command
         from sqlalchemy import exc
 
-        configuration = self._alembic()
         if self._dry:
-            configuration.output_buffer = io.StringIO()
-            command.upgrade(configuration, f"{version}:head", sql=True)
-            return self._say(configuration.output_buffer.getvalue())
+            return self._say(self._statements(version))
+        configuration = self._alembic()
         for attempt in range(1, _LOCK_ATTEMPTS + 1):
             try:
                 with self._sqlalchemy() as connection:
@@ -457,7 +497,7 @@ class Migrator:
         return connection
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """Hold the locks that keep the server and other changes of the schema away."""
         with ExitStack() as stack:
             if stack.enter_context(self.database.hold_lock(SERVER_LOCK)) is None:

@@ -12,16 +12,16 @@ _NOT_ACCOUNTED = "SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND accounted =
 
 #: Tables that are walked by the date of a round alone.
 _FORMER_PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
-_ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
-_GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})"
+ALTERNATIVES = "SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = ANY(%(ids)s)"
+_GROUPS = f"SELECT res_group_id FROM job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})"
 _EVENTS = "SELECT event_id FROM event_logs WHERE job_id = ANY(%(ids)s)"
 
-#: Rows that are removed, in an order in which each condition still finds its rows.
-_DELETES = (
+#: The rows of jobs, which are removed in an order in which each condition still finds its rows.
+ROWS_OF_JOBS = (
     f"job_resource_descriptions WHERE res_job_group_id IN ({_GROUPS})",
-    f"job_resource_groups WHERE res_group_moldable_id IN ({_ALTERNATIVES})",
+    f"job_resource_groups WHERE res_group_moldable_id IN ({ALTERNATIVES})",
     *(
-        f"{table} WHERE moldable_job_id IN ({_ALTERNATIVES})"
+        f"{table} WHERE moldable_job_id IN ({ALTERNATIVES})"
         for table in (
             "assigned_resources",
             "gantt_jobs_predictions",
@@ -98,13 +98,13 @@ class Purge(Table):
 
     def remove(self, ids: Collection[int]) -> None:
         """Remove jobs that have ended from all tables."""
-        for rows in _DELETES:
+        for rows in ROWS_OF_JOBS:
             self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)
 
     def remove_ended(self, ids: Collection[int]) -> None:
         """Remove jobs that have ended from all tables but those of former plans, which have no index by job."""
-        for rows in _DELETES:
+        for rows in ROWS_OF_JOBS:
             if not rows.startswith(_FORMER_PLANS):
                 self._tx.execute(f"DELETE FROM {rows}", {"ids": list(ids)})
         self._changed(Topic.JOBS, Topic.GANTT, Topic.EVENTS)

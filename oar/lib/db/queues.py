@@ -31,6 +31,12 @@ class Queues(Table):
         """Whether there is a queue of that name."""
         return self._tx.row("SELECT 1 FROM queues WHERE queue_name = %s", (name,)) is not None
 
+    def hold(self, name: str) -> Queue | None:
+        """Return a queue, which stays as it is until the end of the transaction; None if there is none."""
+        sql = "SELECT queue_name, priority, scheduler_policy, state FROM queues WHERE queue_name = %s FOR UPDATE"
+        row = self._tx.row(sql, (name,))
+        return Queue(row[0], row[1], row[2], QueueState(row[3])) if row else None
+
     def is_orphaned(self, name: str) -> bool:
         """Whether a queue was removed, and stays only for its advance reservations."""
         sql = "SELECT 1 FROM queues WHERE queue_name = %s AND state = %s"

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from oar.lib.db.reservation_predicates import (
     FAULTS,
     NO_FRAME,
+    NO_REVISION,
     NOT_RUNNING,
     NOT_WAITING,
     OTHER_WINDOW,
@@ -25,7 +26,7 @@ _MISLEADING = f"""
     SELECT EXISTS (
         SELECT FROM reservations v WHERE v.ended = 0 AND (
             {_LEFT}
-            OR ({NO_FRAME}) OR ({NOT_RUNNING}) OR ({NOT_WAITING}) OR ({OTHER_WINDOW})))"""
+            OR ({NO_FRAME}) OR ({NOT_RUNNING}) OR ({NOT_WAITING}) OR ({OTHER_WINDOW}) OR ({NO_REVISION})))"""
 _TOO_OLD = f"SELECT v.reservation_id FROM reservations v WHERE v.ended = 0 AND {_LEFT} ORDER BY v.reservation_id"
 _LEAVING = "SELECT reservation_id FROM reservations WHERE ended = 0 AND state IN ('x', 'd') ORDER BY reservation_id"
 _FORGET_REVISIONS = "DELETE FROM reservation_revisions WHERE reservation_id = %s AND revision >= %s"

@@ -71,6 +71,10 @@ _OTHER_PLAN = f"""
         WHERE m.moldable_job_id = j.job_id AND s.resources @> {_PRESENT} AND s.resources <@ v.resources))"""
 #: The type by which a job is in a reservation.
 _ENTRY = "CASE v.flex WHEN 'YES' THEN 'allowed=ar' || v.reservation_id ELSE 'inner=' || v.frame_id END"
+NO_REVISION = (
+    f"{_GRANTED} AND v.revision IS DISTINCT FROM ("
+    "SELECT max(t.revision) FROM reservation_revisions t WHERE t.reservation_id = v.reservation_id)"
+)
 _OVERLAP = f"""
     {_GRANTED} AND EXISTS (
         SELECT FROM reservations o WHERE o.reservation_id < v.reservation_id AND o.ended = 0
@@ -119,10 +123,7 @@ FAULTS: Mapping[ReservationFault, tuple[str, str]] = {
     ReservationFault.NOT_GRANTED: _reservations("v.ended = 0 AND NOT v.missing <@ v.resources"),
     ReservationFault.OVERLAP: _reservations(_OVERLAP),
     ReservationFault.NO_GRANT: _reservations(f"{_GRANTED} AND NOT {_logged(ReservationEvent.CREATED)}"),
-    ReservationFault.NO_REVISION: _reservations(
-        f"{_GRANTED} AND v.revision IS DISTINCT FROM ("
-        "SELECT max(t.revision) FROM reservation_revisions t WHERE t.reservation_id = v.reservation_id)"
-    ),
+    ReservationFault.NO_REVISION: _reservations(NO_REVISION),
     ReservationFault.NO_END: _reservations(f"{_ENDED} AND NOT {_logged(ReservationEvent.TERMINATED)}"),
     ReservationFault.NO_BILL: _reservations(
         f"{_ENDED} AND EXISTS (SELECT FROM reservation_intervals t"

@@ -17,10 +17,11 @@ _ATTRIBUTES = """
         v.granted_resources
     FROM reservation_revisions v JOIN reservations r USING (reservation_id)
     WHERE v.date >= %(since)s ORDER BY v.date, v.revision_id"""
+#: Of those that were granted: an occurrence of a series that was skipped, and what was refused or withdrawn, are not.
 _LOGS = """
     SELECT l.date, l.date, r.submission_time, r.ar_id, l.state, l.event, l.message
     FROM reservation_logs l JOIN reservations r USING (reservation_id)
-    WHERE l.event NOT IN ('REFUSED', 'WITHDRAWN') AND l.date >= %(since)s ORDER BY l.date, l.reservation_log_id"""
+    WHERE r.state NOT IN ('', 'n') AND l.date >= %(since)s ORDER BY l.date, l.reservation_log_id"""
 _BILLS = """
     SELECT u.termination_time, u.termination_time, r.submission_time, r.ar_id, u.queue_name, u.network_address, u.slots
     FROM reservation_usage u JOIN reservations r USING (reservation_id)
@@ -41,7 +42,8 @@ _JOBS = """
         SELECT min(u.network_address) AS hostname, sum(u.cpu_seconds) AS cpu, sum(u.memory_peak)::bigint AS memory,
             sum(COALESCE(u.read_bytes, 0) + COALESCE(u.write_bytes, 0))::bigint AS io
         FROM job_usage u WHERE u.job_id = j.job_id) usage ON true
-    WHERE j.state IN ('Terminated', 'Error') AND j.start_time > 0 AND j.stop_time >= %(since)s
+    WHERE j.state IN ('Terminated', 'Error') AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+      AND j.stop_time >= %(since)s
       AND NOT EXISTS (SELECT 1 FROM reservations f WHERE f.frame_id = j.job_id AND f.frame_id <> 0)
     ORDER BY j.stop_time, j.job_id"""
 _TOTALS = """

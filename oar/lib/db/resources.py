@@ -20,6 +20,7 @@ _PENDING = Prepared("""
     SELECT resource_id, network_address, type = 'default' AND desktop_computing = 'NO', state, finaud_decision,
         next_state, next_finaud_decision
     FROM resources WHERE next_state <> 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE""")
+_IS_CHANGE_ASKED = Prepared("SELECT EXISTS (SELECT FROM resources WHERE next_state <> 'UnChanged')")
 #: The nodes that have to be cleaned before they come back.
 _TO_SWEEP = Prepared("""
     SELECT DISTINCT network_address FROM resources
@@ -78,6 +79,8 @@ _RECOUNT_SUSPENDED = """
       AND (r.suspended_jobs = 'YES') <> (h.resource_id IS NOT NULL)"""
 _IDS_OF_NODES = """
     SELECT resource_id, network_address FROM resources WHERE network_address = ANY(%s) ORDER BY resource_id"""
+_NODES_OF = """
+    SELECT DISTINCT network_address FROM resources WHERE resource_id = ANY(%s) AND network_address <> ''"""
 #: Tables of planned resources.
 _PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resources_log")
 
@@ -167,6 +170,10 @@ class Resources(Table):
             f" AND {quoted(name, has_parameters=True)}::text <> '' ORDER BY 1",
             (list(nodes),),
         )
+
+    def is_change_asked(self) -> bool:
+        """Whether the change of state of a resource is asked."""
+        return bool(self._tx.value(_IS_CHANGE_ASKED))
 
     def pending(self) -> list[PendingChange]:
         """Return the resources whose change of state is asked, by id; they are locked."""
@@ -278,6 +285,10 @@ class Resources(Table):
     def nodes(self) -> list[str]:
         """Return the names of all nodes, sorted by code points."""
         return sorted(self._tx.column("SELECT DISTINCT network_address FROM resources WHERE network_address <> ''"))
+
+    def nodes_of(self, ids: Collection[int]) -> set[str]:
+        """Return the names of the nodes of some resources."""
+        return set(self._tx.column(_NODES_OF, (list(ids),)))
 
     def existing(self, ids: Collection[int]) -> list[int]:
         """Return the ids of those of some resources that exist, ascending."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from oar.lib.db.statements import Prepared, Table
+from oar.lib.db.statements import About, Prepared, Table
 from oar.lib.facts.topics import Topic
 
 _NOTE = "INSERT INTO auto_resubmissions (job_id, new_job_id) VALUES (%s, %s) ON CONFLICT DO NOTHING"
@@ -29,6 +29,9 @@ class ResubmissionFacts(NamedTuple):
 
 class Resubmissions(Table):
     """Rows of ``auto_resubmissions``: a job and its copy."""
+
+    #: A question that views ask with others.
+    COPIES = About(_COPIES, dict)
 
     def note(self, job_id: int, copy: int) -> bool:
         """Note that a job was submitted again as ``copy``; False if it has a copy already."""

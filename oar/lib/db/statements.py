@@ -3,11 +3,12 @@
 This file knows no table.  The tables know this file, and ``transaction.py`` knows the tables.
 """
 
+import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 # The C module of psycopg2 imports ssl only for call-backs of old OpenSSL versions; a command starts 8 ms sooner
 # without it.  What is loaded before the first transaction takes psycopg2 from here.
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from oar.lib.facts.topics import Topic
 
 __all__ = [
+    "CLOCK",
+    "About",
     "Connection",
     "Parameters",
     "Prepared",
@@ -36,11 +39,29 @@ __all__ = [
     "quoted",
 ]
 
+_DECODER = json.JSONDecoder(object_pairs_hook=lambda pairs: tuple([value for _, value in pairs]))
+#: A list of so many elements goes to the database as one literal.
+LONG_LIST = 100
 _PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
+
+#: Whole seconds that have passed, as the clocks of commands and nodes count them: a cast alone would round up.
+CLOCK = "FLOOR(EXTRACT(EPOCH FROM clock_timestamp()))::bigint"
+#: More ids than this are asked about with one statement for each question: an answer of PostgreSQL is one text then.
+_TOGETHER = 1000
 
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | dict[str, Any]
 Connection = psycopg2.extensions.connection
+
+
+class About(NamedTuple):
+    """A question about things of one kind, whose only parameter is their ids.
+
+    Its columns are what JSON can hold.
+    """
+
+    sql: str
+    read: Callable[[Sequence[Row]], Any]  #: makes the answer of the rows
 
 
 class Prepared(str):
@@ -98,13 +119,21 @@ class PreparingConnection(psycopg2.extensions.connection):
 class Statements:
     """Runs statements inside a transaction that somebody else begins and ends."""
 
-    def __init__(self, connection: PreparingConnection, now: int) -> None:
+    def __init__(self, connection: PreparingConnection, now: int | None) -> None:
+        """``now``: None if it has to be asked for where it is needed."""
         self._cursor = connection.cursor()
         self._preparations = connection.preparations
-        self.now = now  #: clock of the database at the start of the transaction, epoch seconds
+        if now is not None:
+            self.now = now
         self.outbox: list[Effect] = []  #: what is sent after the commit
         self.topics: set[Topic] = set()  #: what listeners are told after the commit
         self.ended: set[int] = set()  #: the jobs of whose end they are told
+        self.is_asynchronous = False  #: the commit does not wait for the disk
+
+    @cached_property
+    def now(self) -> int:
+        """The clock of the database at the start of the transaction, epoch seconds."""
+        return int(self.value(f"SELECT {CLOCK}"))
 
     def end(self) -> None:
         """Let go of the connection: statements after the end of the transaction would be transactions of their own."""
@@ -118,7 +147,7 @@ class Statements:
     def _run(self, sql: str, parameters: Parameters) -> None:
         if isinstance(sql, Prepared):
             sql = self._preparations.call(sql, self._cursor.execute)
-        self._cursor.execute(sql, parameters or None)
+        self._cursor.execute(sql, _with_literals(parameters) or None)
 
     def execute(self, sql: str, parameters: Parameters = ()) -> int:
         """Run a statement; return the number of rows that it touched."""
@@ -143,6 +172,14 @@ class Statements:
     def column(self, sql: str, parameters: Parameters = ()) -> list[Any]:
         """Run a query; return the first column of all rows."""
         return [row[0] for row in self.rows(sql, parameters)]
+
+    def about(self, ids: Collection[int], *questions: About) -> list[Any]:
+        """Return the answers to several questions about some ids; for a page of them that is one statement."""
+        wanted = list(ids)
+        if len(wanted) > _TOGETHER:
+            return [question.read(self.rows(question.sql, (wanted,))) for question in questions]
+        texts = self.row(_together(tuple(question.sql for question in questions)), {"ids": wanted}) or ()
+        return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
 
     def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
         """Run a query; return all rows and the names of its columns."""
@@ -174,7 +211,7 @@ class Statements:
 
         A crash of PostgreSQL in the next moment may undo it: only for changes that are made again if they are lost.
         """
-        self._cursor.execute("SET LOCAL synchronous_commit TO off")
+        self.is_asynchronous = True
 
     def limit_lock_waits(self, seconds: float) -> None:
         """Let a statement fail that waits for a lock for so long, until the end of the transaction."""
@@ -190,6 +227,49 @@ class Table:
     def _changed(self, *topics: "Topic") -> None:
         """Let listeners be told, after the commit, that something of these topics has changed."""
         self._tx.topics.update(topics)
+
+
+@lru_cache(maxsize=32)
+def _together(questions: tuple[str, ...]) -> Prepared:
+    """Return a statement with a column for each question: its rows as JSON, null for none."""
+    columns = (f"(SELECT json_agg(q) FROM ({sql.replace('%s', '%(ids)s')}) q)::text" for sql in questions)
+    return Prepared(f"SELECT {', '.join(columns)}")
+
+
+def _rows_of(text: str | None) -> list[Row]:
+    """Return rows that came as JSON: the values of each, whatever their names."""
+    if text is None:
+        return []
+    rows: list[Row] = _DECODER.decode(text)
+    return rows
+
+
+def _with_literals(parameters: Parameters) -> Parameters:
+    """Return the parameters of a statement with each long list as one literal of an array.
+
+    psycopg2 would write an expression for each element, which it and PostgreSQL take ten times as long to go through.
+    """
+    if isinstance(parameters, dict):
+        return {name: _literal(value) for name, value in parameters.items()}
+    return [_literal(value) for value in parameters]
+
+
+def _literal(value: Any) -> Any:
+    if not isinstance(value, list) or len(value) < LONG_LIST:
+        return value
+    kinds = set(map(type, value))
+    if kinds == {int}:
+        return f"{{{','.join(map(str, value))}}}"
+    if kinds <= {str, type(None)}:
+        return f"{{{','.join(map(_quoted_element, value))}}}"
+    return value
+
+
+def _quoted_element(text: str | None) -> str:
+    if text is None:
+        return "NULL"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _part(text: str) -> tuple[str, str]:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from oar.lib.db.advance_reservations import AdvanceReservations
     from oar.lib.db.advisory_locks import AdvisoryLocks
     from oar.lib.db.api_tokens import ApiTokens
+    from oar.lib.db.arrays import Arrays
     from oar.lib.db.challenges import Challenges
+    from oar.lib.db.database_figures import DatabaseFigures
     from oar.lib.db.deadlines import Deadlines
     from oar.lib.db.ended_jobs import EndedJobs
     from oar.lib.db.events import Events
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history_positions import HistoryPositions
     from oar.lib.db.id_sequences import IdSequences
     from oar.lib.db.invariants import Invariants
+    from oar.lib.db.job_dependencies import JobDependencies
     from oar.lib.db.job_details import JobDetails
     from oar.lib.db.job_ends import JobEnds
     from oar.lib.db.job_pages import JobPages
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from oar.lib.db.kill_requests import KillRequests
     from oar.lib.db.listings import Listings
     from oar.lib.db.new_jobs import NewJobs
+    from oar.lib.db.node_energy import NodeEnergy
     from oar.lib.db.policy_log import PolicyLog
     from oar.lib.db.property_columns import PropertyColumns
     from oar.lib.db.purge import Purge
@@ -81,6 +85,8 @@ class Transaction(Statements):
     advance_reservations: "Lazy[AdvanceReservations]" = Lazy()
     advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
     api_tokens: "Lazy[ApiTokens]" = Lazy()
+    arrays: "Lazy[Arrays]" = Lazy()
+    database_figures: "Lazy[DatabaseFigures]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
     ended_jobs: "Lazy[EndedJobs]" = Lazy()
     events: "Lazy[Events]" = Lazy()
@@ -93,6 +99,7 @@ class Transaction(Statements):
     job_details: "Lazy[JobDetails]" = Lazy()
     job_ends: "Lazy[JobEnds]" = Lazy()
     job_pages: "Lazy[JobPages]" = Lazy()
+    job_dependencies: "Lazy[JobDependencies]" = Lazy()
     job_predictions: "Lazy[JobPredictions]" = Lazy()
     job_runs: "Lazy[JobRuns]" = Lazy()
     job_waits: "Lazy[JobWaits]" = Lazy()
@@ -100,6 +107,7 @@ class Transaction(Statements):
     kill_requests: "Lazy[KillRequests]" = Lazy()
     listings: "Lazy[Listings]" = Lazy()
     new_jobs: "Lazy[NewJobs]" = Lazy()
+    node_energy: "Lazy[NodeEnergy]" = Lazy()
     policy_log: "Lazy[PolicyLog]" = Lazy()
     property_columns: "Lazy[PropertyColumns]" = Lazy()
     purge: "Lazy[Purge]" = Lazy()

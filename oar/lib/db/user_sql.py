@@ -117,6 +117,7 @@ class Conditions:
         self._subject = subject
         self._asker = asker
         self._limit = limit
+        self._has_savepoint = False  #: one is enough for all statements: they only read
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -164,13 +165,15 @@ class Conditions:
 
     def limit(self, seconds: float) -> None:
         """Give each of the following statements so many seconds."""
-        self._limit = seconds
+        self._limit, self._has_savepoint = seconds, False  # going back to the former one would undo it
         self._tx.execute("SET LOCAL statement_timeout TO %s", (max(1, round(seconds * 1000)),))
 
     @contextmanager
     def guarded(self) -> Iterator[Transaction]:
         """Run a statement that holds conditions; a failure leaves the session usable.  Raises BadCondition."""
-        self._tx.execute("SAVEPOINT condition")
+        if not self._has_savepoint:
+            self._tx.execute("SAVEPOINT condition")
+            self._has_savepoint = True
         try:
             yield self._tx
         except psycopg2.DatabaseError as error:

@@ -8,6 +8,7 @@ from oar.lib.facts.topics import Topic
 _ENTRIES = """
     SELECT s.userset_name, e.entry FROM usersets s LEFT JOIN userset_entries e ON e.userset_name = s.userset_name
     WHERE s.userset_name = ANY(%s) ORDER BY s.userset_name, e.entry"""
+_KEEP = "SELECT userset_name FROM usersets WHERE userset_name = ANY(%s) ORDER BY userset_name FOR SHARE"
 _ADD = """
     INSERT INTO userset_entries (userset_name, entry) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING
     RETURNING entry"""
@@ -27,6 +28,14 @@ class Usersets(Table):
         for name, entry in self._tx.rows(_ENTRIES, (list(names),)) if names else ():
             found[name] = (*found.get(name, ()), *([entry] if entry is not None else []))
         return found
+
+    def keep(self, names: Collection[str]) -> set[str]:
+        """Let nobody change some usersets until the end of the transaction; return those that exist."""
+        return set(self._tx.column(_KEEP, (list(names),))) if names else set()
+
+    def lock(self, name: str) -> None:
+        """Let nobody else change or name a userset until the end of the transaction."""
+        self._tx.execute("SELECT 1 FROM usersets WHERE userset_name = %s FOR UPDATE", (name,))
 
     def create(self, name: str) -> bool:
         """Create an empty userset; False if it exists."""

@@ -18,11 +18,26 @@ SOON = 60
 CREATORS, OPERATORS = "arusers", "aroperators"
 
 
+def is_number(word: str) -> bool:
+    """Whether a word is the number of a reservation or a series, and no name."""
+    return word.isascii() and word.isdigit() and len(word) <= len(str(LARGEST_NUMBER))
+
+
+#: Characters of an entry of an access list.
+_LONGEST_ENTRY = 255
+
+
 class AccessEntry(NamedTuple):
     """One entry of an access list, as it was given: a user, a pattern, ``@name``, ``%project``, or NONE."""
 
     text: str
     denied: bool = False  #: it was given with ``!`` before it
+
+    @property
+    def is_storable(self) -> bool:
+        """Whether it fits into its row; one that another program has written may be anything."""
+        is_text = type(self.text) is str and type(self.denied) is bool
+        return is_text and len(self.text) <= _LONGEST_ENTRY and "\0" not in self.text
 
 
 class AdvanceReservation(NamedTuple):

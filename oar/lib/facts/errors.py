@@ -10,6 +10,7 @@
     │   └── WordedRefusal      the message is all that is printed: the words of a documented interface
     ├── ConfigError        a file of the administrator: file, line, key
     ├── SchemaError        the database is not as this version needs it: oar-database
+    ├── BrokenRow          a text in the database that cannot be read: another program has written it
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
     │   │   ├── DatabaseFull       it has no connection left
@@ -102,6 +103,12 @@ class SchemaError(OarError):
     exit_code = 1
 
 
+class BrokenRow(OarError):
+    """A text in the database cannot be read: another program, or a later version, has written it."""
+
+    exit_code = 1
+
+
 class Unavailable(OarError):
     """Something outside does not answer; trying again may help."""
 
@@ -110,6 +117,10 @@ class Unavailable(OarError):
 
 class DatabaseUnavailable(Unavailable):
     """PostgreSQL cannot be reached."""
+
+
+class StatementTooLong(Unavailable):
+    """PostgreSQL has ended a statement that took longer than the process gives it."""
 
 
 class DatabaseFull(DatabaseUnavailable):

@@ -10,6 +10,7 @@ See docs/design/formats.rst, "Machine formats".
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import groupby, islice
 from json.encoder import encode_basestring as quoted_json
 from typing import Any
 
@@ -65,18 +66,23 @@ def _items(value: object) -> Sequence[object]:
 
 
 _ROWS = (list, tuple)
+_ROW_KINDS = frozenset(_ROWS)
+_PAGE = 500  #: so many records are held at a time
+_FEWEST = 4  #: fewer are not worth a table
+_JSON_NULL = {None: "null"}
+_JSON_BOOL = {True: "true", False: "false"}
 
 
 class _JsonWriter:
     """Writes three blanks of indentation.
 
-    The writer of a value is found by its type, once for each type; the text round the values of a mapping is made once
-    for all mappings with the same keys, such as the records of ten thousand jobs.
+    The writer of a value is found by its type, once for each type.  Mappings with the same keys that follow one
+    another, such as the records of ten thousand jobs, are written as a table: what they have in common only once.
     """
 
     def __init__(self) -> None:
         self._scalars: dict[type, Callable[[Any], str]] = {str: quoted_json, int: repr, float: _json_float}
-        self._scalars |= {bool: _json_bool, type(None): _json_null}
+        self._scalars |= {bool: _JSON_BOOL.__getitem__, type(None): _JSON_NULL.__getitem__}
         self._layouts: dict[tuple[str | int, ...], list[str]] = {}
 
     def document(self, value: object) -> str:
@@ -96,8 +102,51 @@ class _JsonWriter:
         return [write(value)] if write else self._parts(list(_items(value)), newline)
 
     def _texts(self, values: Iterable[object], newline: str) -> list[str]:
-        write, parts = self._scalars, self._parts
-        return [write[type(item)](item) if type(item) in write else "".join(parts(item, newline)) for item in values]
+        texts: list[str] = []
+        rest = iter(values)
+        while page := list(islice(rest, _PAGE)):
+            for keys, run in groupby(page, _keys):
+                rows = list(run)
+                texts += (self._table if keys and len(rows) >= _FEWEST else self._each)(rows, newline)
+        return texts
+
+    def _each(self, values: Iterable[object], newline: str) -> list[str]:
+        writer_of, nested = self._scalars.get, self._nested
+        return [write(item) if (write := writer_of(type(item))) else nested(item, newline) for item in values]
+
+    def _table(self, rows: Sequence[Any], newline: str) -> list[str]:
+        """Return the texts of mappings with the same keys, column by column."""
+        inner = newline + "   "
+        layout = [part.replace("%", "%%") for part in self._layout(rows[0], newline)]
+        different = []
+        for place, column in enumerate(zip(*[row.values() for row in rows], strict=True)):
+            common = self._common(column)
+            if common is None:
+                different.append(self._column(column, inner))
+            layout[2 * place + 1] = "%s" if common is None else common.replace("%", "%%")
+        pattern = "".join(layout)
+        return list(map(pattern.__mod__, zip(*different, strict=True))) if different else [pattern % ()] * len(rows)
+
+    def _common(self, column: Sequence[object]) -> str | None:
+        """Return the text that all values of a column have; None if they differ, or it is not plain that they do not.
+
+        What is equal may have different texts: 1 and True, 0.0 and -0.0.
+        """
+        kinds = set(map(type, column))
+        if kinds <= _ROW_KINDS:
+            return None if any(column) else "[]"
+        if len(kinds) > 1 or isinstance(column[0], float) or column.count(column[0]) < len(column):
+            return None
+        write = self._scalars.get(type(column[0])) or self._scalar(column[0])
+        return write(column[0]) if write else None
+
+    def _column(self, column: Sequence[object], newline: str) -> list[str]:
+        kinds = set(map(type, column))
+        write = self._scalars.get(kinds.pop()) if len(kinds) == 1 else None
+        return list(map(write, column)) if write else self._each(column, newline)
+
+    def _nested(self, value: object, newline: str) -> str:
+        return "".join(self._parts(value, newline)) if value or not isinstance(value, _ROWS) else "[]"
 
     def _layout(self, keys: Iterable[str | int], newline: str) -> list[str]:
         """Return the texts before, between and behind the values of a mapping, with '' for each value."""
@@ -119,12 +168,9 @@ class _JsonWriter:
         return self._scalars.get(type(value))
 
 
-def _json_null(value: None) -> str:
-    return "null"
-
-
-def _json_bool(value: bool) -> str:
-    return "true" if value else "false"
+def _keys(value: object) -> tuple[object, ...]:
+    """Return the keys of a mapping, in their order; none of what cannot be a row of a table."""
+    return tuple(value) if type(value) is dict else ()
 
 
 def _json_int(value: int) -> str:

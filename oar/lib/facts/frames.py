@@ -37,6 +37,7 @@ _LONGEST_FRAME = 1 << 20
 _UNDERSCORED = re.compile(
     r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
     r"|OAREXEC_(?P<exec>[0-9]{1,18})_(?P<code>[0-9]{1,3})_(?P<status>[0-9]{1,5}|N)_(?P<challenge>[0-9]{1,255})"
+    r"(?:_(?P<ago>[0-9]{1,9}))?"
     r"|LEONEXTERMINATE_(?P<exterminate>[0-9]{1,18}))\Z",
     re.ASCII,
 )
@@ -124,6 +125,7 @@ class EndReport:
     code: int
     status: str  #: raw wait status, or "N"
     challenge: str
+    ago: int = 0  #: seconds since the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +342,8 @@ def decode_tag(text: str) -> Wake | Ask | EndReport:
         return Ask(JobAction.RUN, int(match["run"]))
     if match["exterminate"]:
         return Ask(JobAction.EXTERMINATE, int(match["exterminate"]))
-    return EndReport(-1, int(match["exec"]), int(match["code"]), match["status"], match["challenge"])
+    job_id, code, ago = int(match["exec"]), int(match["code"]), int(match["ago"] or 0)
+    return EndReport(-1, job_id, code, match["status"], match["challenge"], ago)
 
 
 def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:

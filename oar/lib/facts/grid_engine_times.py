@@ -5,6 +5,7 @@ Local time of this machine.  A number is seconds here, and never hours as in OAR
 
 import re
 import time
+from datetime import datetime
 
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import parse_date
@@ -18,6 +19,7 @@ FIRST_YEAR = 69
 _GRID_ENGINE = re.compile(r"(?:(?P<century>\d\d)?(?P<year>\d\d))?(?P<rest>\d{8})(?:\.(?P<second>\d\d))?", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,10}", re.ASCII)
+_EPOCH = re.compile(r"@(\d{1,12})", re.ASCII)
 _UNITS = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
 _UNIT_SECONDS = (86400, 3600, 60, 1)
 
@@ -31,12 +33,14 @@ class NoSuchDay(BadRequest):
 
 
 def read_date(text: str, now: int) -> int:
-    """Return the epoch of ``[[CC]YY]MMDDhhmm[.SS]``, ``YYYY-MM-DD hh:mm[:ss]``, ``now`` or ``+<duration>``.
+    """Return the epoch of ``[[CC]YY]MMDDhhmm[.SS]``, ``YYYY-MM-DD hh:mm[:ss]``, ``now``, ``+<duration>``, ``@<epoch>``.
 
-    Raises BadRequest.
+    A time that clocks show twice is the first of both.  Raises BadRequest.
     """
     if text == "now":
         return now
+    if match := _EPOCH.fullmatch(text):
+        return int(match[1])
     if text.startswith("+"):
         return now + read_duration(text[1:])
     if "-" in text:
@@ -65,10 +69,10 @@ def _epoch(text: str, *fields: int) -> int:
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23 and minute <= 59 and second <= 59):
         raise NoSuchDay(year, text)
     try:
-        date = int(time.mktime((year, month, day, hour, minute, second, 0, 0, -1)))
-    except (OverflowError, ValueError):
+        date = int(datetime(year, month, day, hour, minute, second).timestamp())
+    except (OverflowError, ValueError):  # 31 April
         raise NoSuchDay(year, text) from None
-    if time.localtime(date).tm_mday != day:  # 31 April
+    if time.localtime(date).tm_mday != day:
         raise NoSuchDay(year, text)
     return date
 
@@ -92,8 +96,12 @@ def write_date(date: int) -> str:
 
 
 def write_option_date(date: int) -> str:
-    """Return a date as the option ``-a`` reads it: ``200612141447.23``."""
-    return time.strftime("%Y%m%d%H%M.%S", time.localtime(date))
+    """Return a date as the option ``-a`` reads it: ``200612141447.23``, or ``@<epoch>`` if that means another one.
+
+    It does in the second of the hours that clocks show twice.
+    """
+    text = time.strftime("%Y%m%d%H%M.%S", time.localtime(date))
+    return text if read_date(text, date) == date else f"@{date}"
 
 
 def write_long_date(date: int) -> str:

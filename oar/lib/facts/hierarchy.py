@@ -26,7 +26,7 @@ from operator import and_, lt, or_
 
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST_HALF
-from oar.lib.facts.resource_set import ResourceSet, from_positions, lowest, positions
+from oar.lib.facts.resource_set import ResourceSet, from_positions, lowest, positions, without
 
 #: Values of one property, by bit.
 Column = Sequence[PropertyValue]
@@ -167,7 +167,7 @@ class BitRuns:
 
     def complete(self, members: ResourceSet, whole: ResourceSet) -> ResourceSet:
         """Mark the blocks of which every member of ``whole`` is in ``members`` (blocks without any are not marked)."""
-        return self.touched(whole) & ~self.touched(whole & ~members)
+        return without(self.touched(whole), self.touched(without(whole, members)))
 
     def smallest(self, members: ResourceSet) -> int:
         """Return how many members a block holds at least; blocks without any do not count."""
@@ -276,7 +276,10 @@ class Layout:
             return (1 << self.size) - 1
         if name not in self._having:
             column = self._columns[name]
-            self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
+            if None not in column and "" not in column:  # the usual case, asked without a loop
+                self._having[name] = (1 << self.size) - 1
+            else:
+                self._having[name] = from_positions(bit for bit in range(self.size) if not is_missing(column[bit]))
         return self._having[name]
 
     def partition(self, names: tuple[str, ...], inside: ResourceSet = EVERYWHERE) -> _Partition:
@@ -292,7 +295,8 @@ class Layout:
         blocks: dict[object, list[int]] = defaultdict(list)
         columns = [self._columns[name] for name in names]
         values: Sequence[object] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        for bit in positions(reduce(and_, map(self.having, names), inside)):
+        members = reduce(and_, map(self.having, names), inside)
+        for bit in range(self.size) if members == (1 << self.size) - 1 else positions(members):
             blocks[values[bit]].append(bit)
         if all(len(bits) == 1 for bits in blocks.values()):
             return _Partition((), None, is_units=True)
@@ -316,6 +320,7 @@ class _Units:
         self._pool = pool
         self._quantity = quantity
         self._order = order
+        self._size = pool.bit_count()
         self.least = max(1, quantity)
 
     @property
@@ -325,8 +330,7 @@ class _Units:
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
-        free &= self._pool
-        return _choose(free, self._quantity, self._order, self._pool.bit_count())
+        return _choose(free & self._pool, self._quantity, self._order, self._size)
 
     def is_satisfied(self, free: ResourceSet) -> bool:
         """Whether ``fit`` would take anything, which is cheaper to say."""
@@ -373,6 +377,7 @@ class _NestedGroup:
         self._orders = orders
         self._is_whole = len(runs) == len(quantities)
         self._present = [run.touched(pool) for run in runs] + ([] if self._is_whole else [pool])
+        self._blocks = self._present[0].bit_count()
         self.least = _product(quantities) * smallest
 
     @property
@@ -384,29 +389,26 @@ class _NestedGroup:
 
     def fit(self, free: ResourceSet) -> ResourceSet:
         """Return the resources taken; 0 if it cannot be satisfied."""
-        free &= self._pool
-        if free.bit_count() < self.least:
-            return 0
-        marks = self._marks(free)
+        marks = self._marks(free & self._pool)
         if not marks:
             return 0
-        return self._take(
-            0, _choose(marks[0], self._quantities[0], self._orders[0], self._present[0].bit_count()), marks
-        )
+        return self._take(0, _choose(marks[0], self._quantities[0], self._orders[0], self._blocks), marks)
 
     def is_satisfied(self, free: ResourceSet) -> bool:
         """Whether ``fit`` would take anything, which is cheaper to say."""
-        free &= self._pool
-        if free.bit_count() < self.least:
-            return False
-        marks = self._marks(free)
+        marks = self._marks(free & self._pool)
         return bool(marks) and _are_enough(marks[0], self._quantities[0], self._present[0])
 
     def _marks(self, free: ResourceSet) -> list[ResourceSet]:
-        """Return the blocks that count, for each level; nothing as soon as no block of a level counts."""
-        lowest_marks = self._present[-1] & ~self._runs[-1].touched(self._pool & ~free) if self._is_whole else free
-        marks = [lowest_marks]
-        for depth in range(len(self._quantities) - 2, -1, -1):
+        """Return the blocks that count, for each level; nothing as soon as no block of a level counts.
+
+        ``free``: of the pool.
+        """
+        depths = len(self._quantities)
+        if free.bit_count() < self.least:  # the cheapest question; two of five end here
+            return []
+        marks = [without(self._present[-1], self._runs[-1].touched(self._pool ^ free)) if self._is_whole else free]
+        for depth in range(depths - 2, -1, -1):
             if not marks[-1]:
                 return []
             marks.append(self._counting(depth, marks[-1]))

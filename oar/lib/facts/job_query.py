@@ -20,6 +20,7 @@ class JobQuery(NamedTuple):
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  #: network addresses of nodes, of which a job has or had one
+    reservations: frozenset[int] | None = None  #: ids of advance reservations, of which a job is in one
     text: str | None = None  #: an id, or a part of a name or a user
     between: tuple[int, int] | None = None  #: the life of the job, from its submission to its end, meets this period
     ended_since: int | None = None  #: jobs that ended earlier are left out

@@ -33,6 +33,12 @@ class LeonCode(IntEnum):
     SCHEDULE = 1  #: a job has left the queue
 
 
+class GretaCode(IntEnum):
+    """Exit codes of Greta."""
+
+    DONE = 0
+
+
 class FinaudCode(IntEnum):
     """Exit codes of Finaud."""
 

@@ -108,13 +108,18 @@ class Job(NamedTuple):
     @property
     def started(self) -> int:
         """Date of its start, 0 if it never started: ``start_time`` of a reservation is the date that it asked for."""
-        never = self.state in NOT_STARTED or (self.stop_time and self.start_time > self.stop_time)
-        return 0 if never or not self.assigned_moldable else self.start_time
+        return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
 
     @property
     def submission_host(self) -> str:
         """Host on which the job was submitted."""
         return (self.info_type or "").partition(":")[0]
+
+
+def date_of_start(state: str, start: int, stop: int, moldable: int | None) -> int:
+    """Return when a job started, of what its row holds; 0 if it never did."""
+    never = state in NOT_STARTED or (stop and start > stop)
+    return 0 if never or not moldable else start
 
 
 class JobSpec(NamedTuple):

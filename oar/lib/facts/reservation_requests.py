@@ -4,10 +4,17 @@ A condition that many alternatives have is stored once: on a large cluster one m
 """
 
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+from oar.lib.facts.errors import BrokenRow
 from oar.lib.facts.records import Group, Level
+
+#: No number in a request is larger: there are not so many resources, and no column for them.
+MOST = 2**31 - 1
+
+#: What a stored value has to be.
+Stored = TypeVar("Stored")
 
 
 class ReservationAlternative(NamedTuple):
@@ -31,17 +38,46 @@ def encode(alternatives: Sequence[ReservationAlternative]) -> str:
 
 
 def decode(text: str) -> tuple[ReservationAlternative, ...]:
-    """Return the alternatives in a stored JSON text; none if nothing was stored."""
-    stored = json.loads(text) or {"filters": [], "alternatives": []}
-    filters = stored["filters"]
+    """Return the alternatives in a stored JSON text; none if nothing was stored.  Raises BrokenRow."""
+    try:
+        return _alternatives(json.loads(text) or {"filters": [], "alternatives": []})
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise BrokenRow(f"what an advance reservation asks for cannot be read: {text[:60]}") from None
+
+
+def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:
+    """Return what ``decode`` returns, nothing if the text cannot be read; for those who look at many reservations."""
+    try:
+        return decode(text)
+    except BrokenRow:
+        return ()
+
+
+def _alternatives(stored: Mapping[str, Any]) -> tuple[ReservationAlternative, ...]:
+    """Return stored alternatives; anything else than their form raises a ValueError, LookupError or TypeError."""
+    filters = [_of_type(str, each) for each in stored["filters"]]
     return tuple(
         ReservationAlternative(
             tuple(
-                Group(filters[number], tuple(Level(name, quantity) for name, quantity in levels))
+                Group(filters[number], tuple(Level(_of_type(str, name), _number(n)) for name, n in levels))
                 for number, levels in each["groups"]
             ),
-            each.get("pe", ""),
-            each.get("slots", 0),
+            _of_type(str, each.get("pe", "")),
+            _number(each.get("slots", 0)),
         )
         for each in stored["alternatives"]
     )
+
+
+def _number(value: object) -> int:
+    if abs(number := _of_type(int, value)) > MOST:
+        raise ValueError(f"{number} is too large")
+    return number
+
+
+def _of_type(type_: type[Stored], value: object) -> Stored:
+    if not isinstance(value, type_) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {type_.__name__}")
+    if "\0" in str(value):
+        raise ValueError("no column holds a NUL")
+    return value

@@ -7,6 +7,8 @@ import json
 from typing import NamedTuple
 
 from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
+from oar.lib.facts.errors import BrokenRow
+from oar.lib.facts.reservation_requests import decode
 
 #: A series has so many occurrences at most.
 MAX_OCCURRENCES = 1000
@@ -58,7 +60,17 @@ class Series(NamedTuple):
 
     @property
     def read_template(self) -> SeriesTemplate:
-        """What is asked for with each occurrence."""
-        stored = json.loads(self.template)
-        access = tuple(AccessEntry(text, denied) for text, denied in stored["access"])
-        return SeriesTemplate(NewReservation(**stored["new"]), access)
+        """What is asked for with each occurrence.  Raises BrokenRow."""
+        try:
+            stored = json.loads(self.template)
+            access = tuple(AccessEntry(text, denied) for text, denied in stored["access"])
+            new = NewReservation(**stored["new"])
+        except (ValueError, LookupError, TypeError):
+            raise BrokenRow(f"what is asked for with series {self.id} cannot be read") from None
+        types = NewReservation.__annotations__
+        wrong = [name for name, value in new._asdict().items() if type(value) is not types[name]]
+        wrong += ["access" for each in access if not each.is_storable][:1]
+        if wrong:
+            raise BrokenRow(f"what is asked for with series {self.id} cannot be read: {', '.join(wrong)}")
+        decode(new.request)
+        return SeriesTemplate(new, access)

@@ -40,8 +40,8 @@ RESERVATION_MOVES: Mapping[ReservationState, frozenset[ReservationState]] = {
     S.REFUSED: frozenset(),
     S.WAITING: frozenset({S.WARNING, S.RUNNING, S.ERROR, S.DELETED}),
     S.WARNING: frozenset({S.WAITING, S.RUNNING, S.ERROR, S.DELETED}),
-    S.RUNNING: frozenset({S.ERROR, S.EXITED, S.DELETED, S.WAITING, S.WARNING}),
-    S.ERROR: frozenset({S.RUNNING, S.EXITED, S.DELETED, S.WAITING, S.WARNING}),
+    S.RUNNING: frozenset({S.ERROR, S.EXITED, S.DELETED}),
+    S.ERROR: frozenset({S.RUNNING, S.EXITED, S.DELETED}),
     S.EXITED: frozenset(),
     S.DELETED: frozenset(),
 }

@@ -12,6 +12,8 @@ ResourceSet = Annotated[int, "set of resources"]
 
 #: Below so many bits, taking them one by one is cheaper than a search for the position of the n-th one.
 _FEW = 6
+#: So many bits, or fewer, are left over at either end when the others are passed at once.
+_LAST = 3
 #: Up to so many bits are found faster one by one than in a text of all digits.
 _SPARSE = 16
 
@@ -52,29 +54,33 @@ def lowest(members: ResourceSet, count: int) -> ResourceSet:
     """Return the ``count`` lowest bits that are set; all of them if there are fewer."""
     if count <= _FEW:
         return _lowest_few(members, count)
-    width = 2 * count
-    part = members & ((1 << width) - 1)
-    number = part.bit_count()
-    while number < count:  # mostly they are near the lower end
-        if width >= members.bit_length():
-            return members
-        width *= 4
-        part = members & ((1 << width) - 1)
-        number = part.bit_count()
-    before = 0
-    while number != count:  # the answer is all bits below ``before`` and the ``count`` lowest of ``part``
-        half = width >> 1
-        low = part & ((1 << half) - 1)
-        below = low.bit_count()
-        if below >= count:
-            part, width, number = low, half, below
+    surplus = members.bit_count() - count
+    return members & ((1 << _width_of(members, count, surplus)) - 1) if surplus > 0 else members
+
+
+def _width_of(members: ResourceSet, count: int, surplus: int) -> int:
+    """Return a width in which ``count`` bits are set; ``surplus`` more are set above it.
+
+    It is looked for where it would be if the bits were spread evenly, and in turn in the middle, in case they are not.
+    """
+    before, width, is_even = 0, members.bit_length(), True
+    while count > _LAST and surplus > _LAST:
+        cut = width * count // (count + surplus) if is_even else width >> 1
+        is_even = not is_even
+        low = members & ((1 << cut) - 1)
+        excess = low.bit_count() - count
+        if excess >= 0:
+            members, width, surplus = low, cut, excess
         else:
-            part >>= half
-            before += half
-            width -= half
-            count -= below
-            number -= below
-    return members & ((1 << (before + width)) - 1)
+            members >>= cut
+            before, width, count = before + cut, width - cut, -excess
+    if surplus <= _LAST:
+        for _ in range(surplus):
+            members ^= 1 << (members.bit_length() - 1)
+        return before + members.bit_length()
+    for _ in range(count - 1):
+        members &= members - 1
+    return before + (members & -members).bit_length()
 
 
 def _lowest_few(members: ResourceSet, count: int) -> ResourceSet:
@@ -83,6 +89,14 @@ def _lowest_few(members: ResourceSet, count: int) -> ResourceSet:
         remaining &= remaining - 1
         count -= 1
     return members ^ remaining
+
+
+def without(members: ResourceSet, others: ResourceSet) -> ResourceSet:
+    """Return the members of a set that are not in another one.
+
+    It is ``members & ~others``, in a fourth of the time if the sets are large: negative numbers are slow.
+    """
+    return members ^ members & others
 
 
 def format_ranges(members: ResourceSet) -> str:

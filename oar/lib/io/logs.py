@@ -1,7 +1,8 @@
 """The log of the server: format, secrets, categories; set up once per process, by the runtime.
 
-Each module has its logger, ``logging.getLogger(__name__)``; a line about a job carries ``extra={"job": job_id}``, or is
-written through ``of_job``.  A line is one ``write`` to a file opened for appending, so that many processes share it.
+Each module has its logger, ``logging.getLogger(__name__)``; a line about a job is written through ``of_job``, one about
+nodes through ``of_nodes``.  A line is one ``write`` to a file opened for appending, so that many processes share it, or
+one datagram to the journal, which gets job, queue and nodes as fields.
 
 See docs/design/events.rst, "Log".
 """
@@ -12,14 +13,18 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from oar.lib.config.files import Config
+from oar.lib.config.kinds import JOURNAL
+from oar.lib.io.journal import Journal
 
 #: LOG_LEVEL -> lowest level that is written.
 _LEVELS = {0: logging.CRITICAL, 1: logging.ERROR, 2: logging.INFO}
 _LETTERS = ((logging.ERROR, "E"), (logging.WARNING, "W"), (logging.INFO, "I"))
+#: Letter of a line -> its priority in the journal.
+_PRIORITIES = {"E": "3", "W": "4", "I": "6", "D": "7"}
 _NAMED = {"E": "error", "W": "warning", "I": "info", "D": "debug"}
 #: First part of a logger's name -> category of LOG_CATEGORIES; the others are "main".
 _CATEGORIES = (("oar.kao", "scheduler"), ("oar.modules.greta", "energy"))
@@ -34,9 +39,14 @@ _LONGEST = 32768
 JobLogger = logging.LoggerAdapter[logging.Logger]
 
 
-def of_job(logger: logging.Logger, job_id: int) -> JobLogger:
-    """Return a logger that writes the job in each line."""
-    return logging.LoggerAdapter(logger, {"job": job_id})
+def of_job(logger: logging.Logger, job_id: int, *, queue: str = "", nodes: Iterable[str] = ()) -> JobLogger:
+    """Return a logger that writes the job in each line; in the journal its queue and its nodes, too."""
+    return logging.LoggerAdapter(logger, {"job": job_id, "queue": queue, "nodes": tuple(nodes)})
+
+
+def of_nodes(logger: logging.Logger, *nodes: str) -> JobLogger:
+    """Return a logger whose lines are about nodes: in the journal they are found by them."""
+    return logging.LoggerAdapter(logger, {"nodes": nodes})
 
 
 @contextmanager
@@ -54,7 +64,11 @@ def set_up(config: Config, module: str) -> None:
 
     The handler is that of the root logger, since a module that runs as a program is called ``__main__``.
     """
-    handler = LineHandler(config.log_file, config.log_format, module, _secrets(config))
+    handler: ServerHandler
+    if config.log_file == JOURNAL:
+        handler = JournalHandler(Journal(), module, _secrets(config))
+    else:
+        handler = LineHandler(config.log_file, config.log_format, module, _secrets(config))
     handler.addFilter(_CategoryFilter(config.log_categories))
     root = logging.getLogger()
     _take_down()
@@ -68,7 +82,7 @@ def set_up(config: Config, module: str) -> None:
 def _take_down() -> None:
     """Remove the handler of the log, and put back the level of the root logger."""
     root = logging.getLogger()
-    for old in [old for old in root.handlers if isinstance(old, LineHandler)]:
+    for old in [old for old in root.handlers if isinstance(old, ServerHandler)]:
         root.removeHandler(old)
         root.setLevel(old.former_level)
         old.close()
@@ -113,18 +127,74 @@ class _CategoryFilter(logging.Filter):
         return "main" in self._categories
 
 
-class LineHandler(logging.Handler):
+class ServerHandler(logging.Handler):
+    """Where the log goes: what is told of a record, without secrets."""
+
+    def __init__(self, module: str, secrets: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._module = module
+        self._secrets = tuple(secrets)
+        self.former_level = logging.WARNING  #: of the root logger, before this handler was its own
+
+    def _message(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + (self.formatter or logging.Formatter()).formatException(record.exc_info)
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return escaped(_CHALLENGE.sub(r"\1***", text))[:_LONGEST]
+
+
+def _letter(record: logging.LogRecord) -> str:
+    return next((letter for level, letter in _LETTERS if record.levelno >= level), "D")
+
+
+class JournalHandler(ServerHandler):
+    """Writes a record to the journal; to standard error if that does not take it."""
+
+    def __init__(self, journal: Journal, module: str, secrets: Sequence[str] = ()) -> None:
+        super().__init__(module, secrets)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        fields = self.fields(record)
+        try:
+            self._journal.send(fields)
+        except OSError as error:
+            line = f"{dict(fields)['MESSAGE']}\ncannot write to the journal: {error.strerror or error}\n"
+            try:
+                os.write(2, line.encode("utf-8", "backslashreplace"))
+            except OSError:
+                return
+
+    def fields(self, record: logging.LogRecord) -> list[tuple[str, str]]:
+        """Return the fields of a record: its message, and what it is about."""
+        fields = [
+            ("MESSAGE", self._message(record)),
+            ("PRIORITY", _PRIORITIES[_letter(record)]),
+            ("SYSLOG_IDENTIFIER", "oar"),
+            ("MODULE", self._module),
+        ]
+        about = [("JOB", str(getattr(record, "job", "") or "")), ("QUEUE", getattr(record, "queue", ""))]
+        about += [("NODE", node) for node in getattr(record, "nodes", ())]
+        return fields + [(name, value) for name, value in about if value]
+
+    def close(self) -> None:
+        """Close the way to the journal."""
+        self._journal.close()
+        super().close()
+
+
+class LineHandler(ServerHandler):
     """Writes a record as one line; opens the file again when it was moved away."""
 
     def __init__(self, path: str, layout: str, module: str, secrets: Sequence[str] = ()) -> None:
-        super().__init__()
+        super().__init__(module, secrets)
         self._path = path
         self._layout = layout
-        self._module = module
-        self._secrets = tuple(secrets)
         self._file = {":stdout:": 1, ":stderr:": 2}.get(path, -1)
         self._is_regular = self._file == -1  #: not one of the standard streams
-        self.former_level = logging.WARNING  #: of the root logger, before this handler was its own
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; to standard error if the file cannot be written."""
@@ -139,7 +209,7 @@ class LineHandler(logging.Handler):
 
     def line(self, record: logging.LogRecord) -> str:
         """Return the text of a record, without the newline."""
-        letter = next((letter for level, letter in _LETTERS if record.levelno >= level), "D")
+        letter = _letter(record)
         date = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(record.created))}.{int(record.msecs):03d}"
         job = str(getattr(record, "job", "") or "")
         message = self._message(record)
@@ -154,14 +224,6 @@ class LineHandler(logging.Handler):
             "message": message,
         }
         return json.dumps(fields, ensure_ascii=False)
-
-    def _message(self, record: logging.LogRecord) -> str:
-        text = record.getMessage()
-        if record.exc_info:
-            text += "\n" + (self.formatter or logging.Formatter()).formatException(record.exc_info)
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return escaped(_CHALLENGE.sub(r"\1***", text))[:_LONGEST]
 
     def _open(self) -> int:
         """Return the descriptor of the file, opened again if the file at the path is another one now."""

@@ -101,9 +101,21 @@ def switch(
                 tx.queues.set_state(names, state)
 
 
+def held(tx: "Transaction", name: str) -> Queue:
+    """Return a queue, which stays as it is until the end of the transaction.  Raises NoQueue."""
+    queue = tx.queues.hold(name)
+    if queue is None:
+        raise _unknown(name)
+    return queue
+
+
 def _check_exists(tx: "Transaction", name: str) -> None:
     if not tx.queues.exists(name):
-        raise NoQueue(f"Queue '{name}' does not exist.")
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> NoQueue:
+    return NoQueue(f"Queue '{name}' does not exist.")
 
 
 def _parts(text: str) -> tuple[str, int | None, str | None]:

@@ -5,9 +5,9 @@ of the disk at least.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.db.lock_keys import PURGE_LOCK
 from oar.lib.db.retention import EndedPlace
@@ -22,6 +22,16 @@ DAY = 86400
 JOBS, ROWS = 500, 5000
 
 
+class Keeper(Protocol):
+    """What has the jobs that are removed: the archive."""
+
+    def keep(self, source: "Transaction", ids: Sequence[int]) -> int:
+        """Have jobs before this returns; return how many were new to it."""
+
+    def missing(self, source: "Transaction", ids: Sequence[int]) -> list[int]:
+        """Return those of some jobs that it does not have."""
+
+
 class Kept(NamedTuple):
     """What a key says, and what is done about it."""
 
@@ -32,15 +42,16 @@ class Kept(NamedTuple):
     foresee: "Callable[[Database, int], int]"  #: how many it would be
 
 
-def kept(config: "Config") -> list[Kept]:
-    """Return what is kept, in the order in which it is removed."""
+def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
+    """Return what is kept, in the order in which it is removed.  ``archive`` gets jobs before they go."""
+    purge_jobs = partial(_purge_jobs, archive=archive)
     return [
         _log("RETENTION_CHALLENGES", "key pairs of ended jobs", config.retention_challenges, "challenges"),
         Kept("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, _purge_plans, _count_plans),
         _log("RETENTION_JOB_STATE_LOGS", "states of ended jobs", config.retention_job_state_logs, "job_state_logs"),
         _log("RETENTION_EVENT_LOGS", "events", config.retention_event_logs, "event_logs"),
         _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
-        Kept("RETENTION_JOBS", "jobs", config.retention_jobs, _purge_jobs, _count_jobs),
+        Kept("RETENTION_JOBS", "jobs", config.retention_jobs, purge_jobs, _count_jobs),
         Kept(
             "RETENTION_ACCOUNTING",
             "accounting windows",
@@ -124,7 +135,7 @@ def _count_before(database: "Database", table: str, days: int) -> int:
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _purge_jobs(database: "Database", days: int) -> Iterator[int]:
+def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) -> Iterator[int]:
     place = EndedPlace()
 
     def remove(tx: "Transaction") -> int:
@@ -132,7 +143,10 @@ def _purge_jobs(database: "Database", days: int) -> Iterator[int]:
         jobs = tx.retention.jobs(tx.now - days * DAY, place, JOBS)
         if jobs:
             place = jobs[-1]
-            tx.purge.remove_ended([job.id for job in jobs])
+            ids = [job.id for job in jobs]
+            if archive:
+                archive.keep(tx, ids)
+            tx.purge.remove_ended(ids)
         return len(jobs)
 
     removed = JOBS
@@ -148,4 +162,32 @@ def _count_jobs(database: "Database", days: int) -> int:
             jobs = tx.retention.jobs(tx.now - days * DAY, place, ROWS)
         found, place = len(jobs), jobs[-1] if jobs else place
         count += found
+    return count
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------
+
+
+def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
+    """Copy all ended, accounted jobs that the archive does not have; give their numbers, a transaction each."""
+    place, is_end = EndedPlace(), False
+
+    def copy(tx: "Transaction") -> int:
+        nonlocal place, is_end
+        jobs = tx.retention.jobs(tx.now, place, JOBS)
+        is_end, place = len(jobs) < JOBS, jobs[-1] if jobs else place
+        return archive.keep(tx, [job.id for job in jobs])
+
+    while not is_end:
+        yield _rested(database, copy)
+
+
+def count_missing(database: "Database", archive: Keeper) -> int:
+    """Return how many jobs ``archive_jobs`` would copy."""
+    place, is_end, count = EndedPlace(), False, 0
+    while not is_end:
+        with database.snapshot() as tx:
+            jobs = tx.retention.jobs(tx.now, place, ROWS)
+            count += len(archive.missing(tx, [job.id for job in jobs]))
+        is_end, place = len(jobs) < ROWS, jobs[-1] if jobs else place
     return count

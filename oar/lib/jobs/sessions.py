@@ -34,7 +34,8 @@ def end_reason(tx: "Transaction", job_id: int) -> str | None:
         facts = next(iter(tx.job_ends.facts([job_id])), None)
         if job is None or facts is None or facts.kill is None:
             return None
-        times = {"walltime": facts.walltime, "ran": facts.ran or tx.now - job.start_time}
+        ran = facts.ran or tx.now - job.start_time
+        times = {"walltime": facts.walltime, "ran": ran, "is_rest": facts.is_rest}
         cause = facts.kill._replace(data={**times, **facts.kill.data})
     return end_cause_texts.cause_text(cause, job_id).sentence
 

@@ -12,9 +12,10 @@ from oar.lib.facts.advance_reservations import (
     AdvanceReservation,
     ReservationChange,
 )
-from oar.lib.facts.errors import UserError
+from oar.lib.facts.errors import BrokenRow, UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
+from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
 from oar.lib.reservations import deletion, lifecycle, occurrences, rights
@@ -53,6 +54,55 @@ class AttributeChange(NamedTuple):
         if "access" in found:
             found["access"] = tuple(AccessEntry(*entry) for entry in found["access"])
         return cls(**found)
+
+
+#: What the values of a stored change are.
+_STORED: Mapping[str, type] = {
+    "start": int,
+    "end": int,
+    "is_forced": bool,
+    "request": str,
+    "asked": dict,
+    "name": str,
+    "account": str,
+    "mail_options": str,
+    "mail_list": str,
+    "is_hard": bool,
+    "replaces_lost": bool,
+    "idle_limit": int,
+    "access": list,
+}
+
+
+#: The columns that tell how other resources were asked for.
+_ASKED = frozenset({"resource_list", "pe", "pe_range", "host_list", "properties", "queue_list"})
+#: What the texts of a stored change may be at most, where their columns are short.
+_LONGEST: Mapping[str, int] = {"name": 128, "account": 255, "mail_options": 3}
+#: No number of a stored change is larger: the last second of the year 9999.
+_MOST = 253_402_300_799
+
+
+def read_change(text: str) -> dict[str, Any]:
+    """Return what a stored change asks for, by name; all of it can be written.  Raises BrokenRow."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+        is_ours = all(type(value) is _STORED[name] and _is_storable(name, value) for name, value in values.items())
+        request, access = values.get("request"), AttributeChange.of(values).access or ()
+        is_ours &= all(each.is_storable for each in access) and (request is None or "asked" in values)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        is_ours = False
+    if not is_ours or (request is not None and not decode(request)):
+        raise BrokenRow(f"a change of an advance reservation cannot be read: {text[:60]}")
+    return values
+
+
+def _is_storable(name: str, value: Any) -> bool:
+    """Whether a value of a stored change, which has its type, fits into its column."""
+    if isinstance(value, str):
+        return "\0" not in value and len(value) <= _LONGEST.get(name, len(value))
+    if isinstance(value, dict):
+        return value.keys() <= _ASKED and all(type(each) is str and _is_storable("", each) for each in value.values())
+    return not isinstance(value, int) or 0 <= value <= _MOST
 
 
 class WantedChange(NamedTuple):

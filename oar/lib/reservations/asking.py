@@ -9,7 +9,7 @@ from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_series import NewSeries
 from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
-from oar.lib.reservations import insertion, lifecycle, occurrences
+from oar.lib.reservations import insertion, listed_users
 from oar.lib.reservations.insertion import AskedReservation
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def ask(tx: "Transaction", new: NewReservation, access: Sequence[AccessEntry], *
 
     ``limit``: MAX_ADVANCE_RESERVATIONS, 0 = none; two requests at once cannot both be the last.
     """
+    listed_users.keep_usersets(tx, access)
     check_limit(tx, limit, 1)
     tx.outbox.append(Wake(Tag.QSUB))
     return insertion.insert(tx, new, access)
@@ -45,6 +46,9 @@ def ask_series(
 
     The limit counts those that are asked for at a time, not those that follow.  Raises TooManyReservations.
     """
+    from oar.lib.reservations import occurrences
+
+    listed_users.keep_usersets(tx, access)
     check_limit(tx, limit, len(starts))
     tx.outbox.append(Wake(Tag.QSUB))
     return occurrences.begin(tx, new, access, series, starts)
@@ -63,6 +67,8 @@ def withdraw(tx: "Transaction", reservation_id: int, author: str, message: str =
 
     With an occurrence all others of its series are withdrawn that have no answer, and the series ends.
     """
+    from oar.lib.reservations import lifecycle
+
     for reservation in tx.advance_reservations.lock([reservation_id]):
         if reservation.state is not ReservationState.ASKED:
             return reservation

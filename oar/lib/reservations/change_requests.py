@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
+from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, is_number
 from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.reservations import alteration, asked_before, drafts, listed_users, preparation
@@ -50,12 +50,12 @@ class ChangeWish(NamedTuple):
             account=self.account or "",
             users=self.users,
             hard=self.hard,
-            mail_options=self.mail_options or "n",
+            mail_options="n" if self.mail_options is None else self.mail_options,
             mail_list=self.mail_list,
             replace=self.replace,
             idle=self.idle,
         )
-        preparation.check_letters(wish)
+        preparation.check_texts(wish)
         read = preparation.read_attributes(wish, asker, _PROGRAM)
         return AttributeChange(
             name=None if self.name is None else read.name,
@@ -74,6 +74,8 @@ class ChangeWish(NamedTuple):
             return None
         dates = preparation.read_dates(self.start, self.end, self.duration, now, _PROGRAM)
         start = dates.start
+        if start is not None:
+            preparation.check_agreement(start, dates.end, dates.duration)
         if start is not None and start != reservation.start and now - now % 60 <= start:
             start = max(start, now)  # as for a request, the current minute is now
         if dates.end is not None:
@@ -108,6 +110,14 @@ class AskedChange(NamedTuple):
     lost: list[int]  #: waiting jobs whose owner loses his access
 
 
+class _RehearsedChange(Exception):
+    """The end of a rehearsal: nothing of it is committed."""
+
+    def __init__(self, asked: AskedChange) -> None:
+        super().__init__()
+        self.asked = asked
+
+
 class Changer(NamedTuple):
     """Who changes reservations, and of which site."""
 
@@ -120,6 +130,7 @@ class Changer(NamedTuple):
         attributes = wish.attributes(self.user.name)
         with self.database.begin() as tx:
             if attributes.access is not None:
+                listed_users.keep_usersets(tx, attributes.access)
                 listed_users.expand(tx, attributes.access, limit=0, known=(self.user.name,))
             seen, other = self.other_resources(tx, wish, name, attributes.access)
             reservation = self.locked(tx, name)
@@ -129,6 +140,18 @@ class Changer(NamedTuple):
                     raise BadReservation(f"denied: advance_reservation {seen.number} was changed meanwhile: try again")
                 wanted = (wanted or WantedChange())._replace(request=other.request, asked=other.columns)
             note(self._write(tx, reservation, wanted, attributes))
+
+    def rehearse(self, wish: ChangeWish, name: str) -> AskedChange:
+        """Return what ``ask`` would write; nothing is stored.  Raises UserError."""
+
+        def stop(asked: AskedChange) -> None:
+            raise _RehearsedChange(asked)
+
+        try:
+            self.ask(wish, name, stop)
+        except _RehearsedChange as rehearsed:
+            return rehearsed.asked
+        raise AssertionError("a change was written that nobody was told of")
 
     def _write(
         self,
@@ -187,7 +210,7 @@ def _number(found: AdvanceReservation | None, name: str) -> int:
 
 def _find(tx: "Transaction", user: User, name: str) -> AdvanceReservation | None:
     """Return the reservation that a word means; a name means one's own first.  Raises BadReservation."""
-    if name.isascii() and name.isdigit() and len(name) <= 7:
+    if is_number(name):
         return tx.advance_reservations.by_numbers([int(name)]).get(int(name))
     named = [each for each in tx.advance_reservations.live_by_name(name) if each.state in GRANTED]
     if not named:

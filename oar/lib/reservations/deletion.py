@@ -111,15 +111,21 @@ def delete_with_frames(tx: "Transaction", user: User, frames: Mapping[int, tuple
 
     ``frames``: by job, the id and the number of the reservation.
     """
-    reservations = {each.id: each for each in tx.advance_reservations.select([each for each, _ in frames.values()])}
-    return [_delete_with_frame(tx, user, job_id, reservations[frames[job_id][0]]) for job_id in frames]
+    reservations = {each.id: each for each in tx.advance_reservations.lock([each for each, _ in frames.values()])}
+    in_order = sorted(frames, key=lambda job_id: _lock_order(reservations[frames[job_id][0]]))
+    return [_delete_with_frame(tx, user, job_id, reservations[frames[job_id][0]]) for job_id in in_order]
+
+
+def _lock_order(reservation: AdvanceReservation) -> tuple[int, int]:
+    """Return the place of a locked reservation among others that leave with it: their series are locked, too."""
+    return reservation.series_id, reservation.id
 
 
 def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: AdvanceReservation) -> ControlOutcome:
     if not rights.may_change(tx, user, reservation):
         return ControlOutcome(job_id, ControlRefusal.NOT_YOURS)
     if reservation.is_live and reservation.state is ReservationState.ASKED:
-        delete_with_frame(tx, reservation.id)
+        _give_up_with_frame(tx, reservation)
         return ControlOutcome(job_id)
     outcome = delete(tx, user, reservation, reservation.number).outcome
     if outcome is Deletion.ALREADY:
@@ -127,9 +133,13 @@ def _delete_with_frame(tx: "Transaction", user: User, job_id: int, reservation: 
     return ControlOutcome(job_id, has_ended=outcome is Deletion.UNKNOWN)
 
 
-def delete_with_frame(tx: "Transaction", reservation_id: int) -> None:
-    """Delete a reservation because somebody asked for the end of its frame."""
-    (reservation,) = tx.advance_reservations.lock([reservation_id])
+def delete_all_with_frames(tx: "Transaction", reservation_ids: Collection[int]) -> None:
+    """Delete reservations because somebody asked for the end of their frames."""
+    for reservation in sorted(tx.advance_reservations.lock(reservation_ids), key=_lock_order):
+        _give_up_with_frame(tx, reservation)
+
+
+def _give_up_with_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
     if reservation.is_live and reservation.state is ReservationState.ASKED:
         lifecycle.refuse(tx, reservation, "withdrawn", event=ReservationEvent.WITHDRAWN)
     elif reservation.is_live and reservation.state in GRANTED:

@@ -5,7 +5,7 @@ Commands and the API call it alike.  See docs/design/reservations.rst, "Refusals
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
 from oar.lib.db.user_sql import satisfying
@@ -15,7 +15,6 @@ from oar.lib.facts.reservation_requests import ReservationAlternative, decode, e
 from oar.lib.facts.reservation_series import NewSeries
 from oar.lib.reservations import (
     admission,
-    asked_before,
     asking,
     environments,
     listed_users,
@@ -70,6 +69,16 @@ class ReservationDraft(NamedTuple):
         return [self.new._replace(start=start, end=start + self.series.duration) for start in self.starts]
 
 
+class RequestCompanion(Protocol):
+    """Does something in the transaction of a request."""
+
+    def begin(self, tx: "Transaction") -> None:
+        """Do it before anything else."""
+
+    def end(self, tx: "Transaction", asked: AskedReservation, made: ReservationDraft) -> None:
+        """Do it when the request is written."""
+
+
 class OtherResources(NamedTuple):
     """Resources that were admitted for a reservation that has others."""
 
@@ -83,12 +92,18 @@ def ask(
     requester: Requester,
     wish: ReservationWish,
     note: Callable[[AskedReservation], object],
+    *,
+    companion: RequestCompanion | None = None,
 ) -> ReservationDraft:
     """Write the request of a wish; ``note`` is told of it, or the first one of a series, before it is committed.
+
+    ``companion``: does something in the same transaction.
 
     Raises BadReservation, Denied, TooManyReservations, BadCondition, RuleFailed, DatabaseUnavailable.
     """
     with database.begin() as tx:
+        if companion:
+            companion.begin(tx)
         made = draft(tx, database, config, requester, wish)
         limit = config.max_advance_reservations
         if made.series:
@@ -96,6 +111,8 @@ def ask(
         else:
             asked = asking.ask(tx, made.new, made.access, limit=limit)
         note(asked)
+        if companion:
+            companion.end(tx, asked, made)
     return made
 
 
@@ -194,9 +211,11 @@ def other_resources(
     one of them it asks anew, and the options that are not given stay.
     Raises BadReservation, BadCondition, RuleFailed.
     """
-    preparation.check_letters(wish)
+    preparation.check_texts(wish)
     given = wish
     if asks_anew := bool(wish.resources or wish.pe or wish.allocation):
+        from oar.lib.reservations import asked_before
+
         wish = asked_before.completed(wish, reservation, config.hierarchy_labels)
     named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
     site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
@@ -286,7 +305,8 @@ def _encoded(alternatives: Sequence[ReservationAlternative]) -> str:
 
 def _offset(config: Config) -> int:
     """Return the seconds before the end of a reservation at which its jobs have to be over."""
-    return max(config.reservation_duration_offset, config.scheduler_job_security_time)
+    chosen, security_time = config.reservation_duration_offset, config.scheduler_job_security_time
+    return config.job_kill_grace + security_time if chosen < 0 else max(chosen, security_time)
 
 
 def _check_rights(tx: "Transaction", user: User, wish: ReservationWish, config: Config) -> None:

@@ -30,11 +30,12 @@ def delete_jobs(tx: "Transaction", user: User, ids: Sequence[int], *, with_inner
     """Ask for the end of jobs, as ``control.delete``; the reservations whose frames they are are deleted."""
     frames = tx.advance_reservations.of_frames(ids)
     others = [job_id for job_id in ids if job_id not in frames]
-    answers = {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner)}
-    if frames:
+    answers: dict[int, ControlOutcome] = {}
+    if frames:  # first: who locks reservations and jobs locks the reservations first
         from oar.lib.reservations import deletion
 
         answers |= {answer.job_id: answer for answer in deletion.delete_with_frames(tx, user, frames)}
+    answers |= {answer.job_id: answer for answer in control.delete(tx, user, others, with_inner=with_inner)}
     deleted = {job_id: number for job_id, (_, number) in frames.items() if _is_new(answers[job_id])}
     return JobDeletions([answers[job_id] for job_id in ids], deleted)
 

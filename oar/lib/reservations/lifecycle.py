@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
-from oar.lib.reservations import frames, mails
+from oar.lib.reservations import frame_life, mails
 from oar.lib.reservations.bills import write_bills
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _refuse(
         return False
     tx.advance_reservations.update(reservation.id, message=message, proposal=proposal)
     tx.advance_reservations.close([reservation.id], tx.now)
-    give_up = frames.withdraw if event is ReservationEvent.WITHDRAWN else frames.refuse
+    give_up = frame_life.withdraw if event is ReservationEvent.WITHDRAWN else frame_life.refuse
     give_up(tx, reservation, message)
     return True
 
@@ -126,11 +126,11 @@ def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> 
     )
     tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
     tx.advance_reservations.drop_changes(ids, "the advance reservation has ended")
-    frames.end(tx, closed)
+    frame_life.end(tx, closed)
     tx.advance_reservations.close(ids, tx.now)
     for queue in {each.queue for each in closed}:
         tx.queues.drop_orphan(queue)
-    for each in closed:
+    for each in sorted(closed, key=lambda each: (each.series_id, each.id)):  # series are locked in their order
         _follow(tx, each)
     return closed
 

@@ -7,7 +7,7 @@ from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Usersets
-from oar.lib.rules.name_patterns import is_pattern
+from oar.lib.rules.name_patterns import is_pattern, matching
 
 if TYPE_CHECKING:
     import grp
@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 def expand(tx: "Transaction", entries: Sequence[AccessEntry], *, limit: int, known: Collection[str] = ()) -> list[str]:
     """Return the users that a list names, those of its usersets and groups too, at most ``limit``.
 
-    Who is denied, by himself or with a group, is not among them.  Patterns and projects are not expanded.  ``known``:
-    users that exist, since they ask.  Raises BadReservation for names that do not exist.
+    Who is denied, by himself, with a group or by a pattern, is not among them.  Patterns and projects are not expanded.
+    ``known``: users that exist, since they ask.  Raises BadReservation for names that do not exist.
     """
     usersets = tx.usersets.entries(access_lists.names_of(entries).groups)
     allowed = _users([entry for entry in entries if not entry.denied], usersets, known)
-    denied = _users([entry for entry in entries if entry.denied], usersets, known)
+    denying = [entry for entry in entries if entry.denied]
+    patterns = [entry.text for entry in denying if is_pattern(entry.text)]
+    denied = matching([*_users(denying, usersets, known), *patterns], allowed)
     return [user for user in allowed if user not in denied and not is_pattern(user)][:limit]
+
+
+def keep_usersets(tx: "Transaction", entries: Sequence[AccessEntry]) -> None:
+    """Let nobody change the usersets of a list before it is written.  Raises BadReservation for one that is gone."""
+    groups = access_lists.names_of(entries).groups
+    for name in sorted(set(groups) - tx.usersets.keep(groups)):
+        check_group(name)
 
 
 def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection[str]) -> dict[str, None]:

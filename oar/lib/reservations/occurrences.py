@@ -9,6 +9,7 @@ from itertools import dropwhile, islice, pairwise
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
+from oar.lib.facts.errors import BadRequest, BrokenRow
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_series import NewSeries, Series, SeriesTemplate
 from oar.lib.facts.reservation_states import ReservationEvent
@@ -39,7 +40,8 @@ def ask_next(
     """Ask for the next one when an occurrence has left the system; end the series if there is none left.
 
     Occurrences whose time is over are left out: the server was down.  ``conflicts``: those that are to be refused, by
-    number and start; return the ids of those among them that were asked for, with the messages.
+    number and start; return the ids of those among them that were asked for, with the messages.  A series whose row
+    cannot be read ends, and the log of ``closed`` says why: whoever calls this has others to care for.
     """
     series = tx.reservation_series.lock(closed.series_id)
     if series is None:
@@ -47,7 +49,25 @@ def ask_next(
     if not tx.queues.exists(closed.queue) or tx.queues.is_orphaned(closed.queue):
         tx.reservation_series.end(series.id)
         return []
-    template, passed, refused = series.read_template, 0, list[tuple[int, str]]()
+    try:
+        next(coming(series), None)
+        return _ask_next(tx, series, series.read_template, closed, conflicts)
+    except (BadRequest, BrokenRow) as error:  # before anything is written: all of them have one rule and one template
+        tx.reservation_series.end(series.id)
+        _note(tx, closed, f"series {series.id} ends: {error}")
+        return []
+
+
+def _ask_next(
+    tx: "Transaction",
+    series: Series,
+    template: SeriesTemplate,
+    closed: AdvanceReservation,
+    conflicts: Mapping[tuple[int, int], str],
+) -> list[tuple[int, str]]:
+    if not _asks_the_same(closed, series, template):  # the planner has looked at what is not asked for any more
+        conflicts = {}
+    passed, refused = 0, list[tuple[int, str]]()
     dates = coming(series)
     for index, start in dates:
         if _is_over(template.new, start, start + series.duration, tx.now):
@@ -68,8 +88,21 @@ def ask_next(
     return refused
 
 
+#: What decides, beside its window, whether there is a place for an occurrence.
+_DECISIVE = ("request", "queue", "start_window", "time_offset", "is_flexible", "ignores_jobs")
+
+
+def _asks_the_same(closed: AdvanceReservation, series: Series, template: SeriesTemplate) -> bool:
+    """Whether what a series asks for is what this occurrence of it has asked for."""
+    same = all(getattr(closed, name) == getattr(template.new, name) for name in _DECISIVE)
+    return same and closed.duration == series.duration
+
+
 def coming(series: Series) -> Iterator[tuple[int, int]]:
-    """Iterate over number and start of the occurrences that were not asked for."""
+    """Iterate over number and start of the occurrences that were not asked for.
+
+    Raises BadRequest with the first one if this machine can make no dates of the rule, or has no such time zone.
+    """
     if not series.next_start:
         return iter(())
     starts = recurrence.dates(series.rule, series.first_start, series.time_zone)
@@ -88,9 +121,15 @@ def _occurrence(new: NewReservation, series_id: int, index: int, window: tuple[i
 
 def _note_passed(tx: "Transaction", closed: AdvanceReservation, passed: int) -> None:
     if passed:
-        text = f"{passed} occurrences of series {closed.series_id} had passed before they could be asked for"
-        row = ReservationLog(closed.id, tx.now, ReservationEvent.SKIPPED, closed.state, message=text)
-        tx.advance_reservations.log(row)
+        _note(
+            tx, closed, f"{passed} occurrences of series {closed.series_id} had passed before they could be asked for"
+        )
+
+
+def _note(tx: "Transaction", closed: AdvanceReservation, text: str) -> None:
+    """Write into the log of the occurrence before them what occurrences there are not."""
+    row = ReservationLog(closed.id, tx.now, ReservationEvent.SKIPPED, closed.state, message=text)
+    tx.advance_reservations.log(row)
 
 
 #: So many occurrences of a series are looked at when it is altered.

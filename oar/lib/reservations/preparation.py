@@ -130,12 +130,13 @@ class PreparedReservation(NamedTuple):
 
 def prepare(wish: ReservationWish, asker: str, now: int, offset: int, program: str = "qrsub") -> PreparedReservation:
     """Return a wish, read.  ``offset``: RESERVATION_DURATION_OFFSET.  Raises BadReservation."""
-    _check_size(wish)
-    check_letters(wish)
+    check_texts(wish)
     check_verify(wish, program)
     start, end = _window(wish, now, program)
     if end - start <= offset:
         raise BadReservation(f"the duration must be longer than {offset} seconds")
+    if wish.earliest and wish.window is not None:
+        raise BadReservation(f"{program}: the options -earliest and -window exclude each other")
     window = ONE_YEAR if wish.earliest else _duration(wish.window, "window", program) or 0
     check_horizon(end + window, now)
     series = _series(wish, start, program)
@@ -181,11 +182,6 @@ def _invalid(program: str, option: str, text: str, way_out: str) -> BadReservati
     return BadReservation(f'{program}: invalid option argument "-{option} {text}"', way_out)
 
 
-def _check_size(wish: ReservationWish) -> None:
-    if sum(map(len, _texts(wish))) > LONGEST_TEXT:
-        raise BadReservation(f"denied: the request is longer than {LONGEST_TEXT} characters")
-
-
 #: How a refusal names the texts of a wish that are no word of their option.
 _LABELS = {
     "users": "user list",
@@ -198,8 +194,10 @@ _LABELS = {
 }
 
 
-def check_letters(wish: ReservationWish) -> None:
-    """Refuse a wish with control characters: none of its texts may forge a line.  Raises BadReservation."""
+def check_texts(wish: ReservationWish) -> None:
+    """Refuse a wish that is too long, or has control characters: no text may forge a line.  Raises BadReservation."""
+    if sum(map(len, _texts(wish))) > LONGEST_TEXT:
+        raise BadReservation(f"denied: the request is longer than {LONGEST_TEXT} characters")
     for field, value in wish._asdict().items():
         if field not in _FREE_TEXTS and any(_CONTROL.search(text) for text in _texts(value)):
             label = _LABELS.get(field, field.replace("_", " "))
@@ -232,13 +230,21 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
         raise BadReservation("start time is in the past")
     if start is None:
         start = now if end is None or duration is None else end - duration
-    elif end is not None and duration is not None and end > start and end - start != duration:
-        raise BadReservation("difference between end and start time does not correspond to duration")
+    check_agreement(start, end, duration)
     start = max(start, now)
     end = start + (duration or 0) if end is None else end
     if start >= end:
         raise BadReservation("start time is later than end time")
     return start, end
+
+
+def check_agreement(start: int, end: int | None, duration: int | None) -> None:
+    """Refuse three values that contradict one another; an end before the start is refused as such.
+
+    Raises BadReservation.
+    """
+    if end is not None and duration is not None and end > start and end - start != duration:
+        raise BadReservation("difference between end and start time does not correspond to duration")
 
 
 def check_horizon(end: int, now: int) -> None:

@@ -60,9 +60,18 @@ def candidates(text: str, site: SiteQueues) -> list[QueueCandidate]:
     ]
 
 
-def hosts_condition(text: str, site: SiteQueues) -> str:
-    """Return the condition on resources that lie on a host of a list; '' = all.  Raises BadReservation."""
-    return _joined(_read(text, site), site)
+class ListedHosts(NamedTuple):
+    """The hosts of a list."""
+
+    condition: str  #: on the resources that lie on them; '' = all
+    number: int | None  #: how many they are; None = the conditions of host groups decide
+
+
+def listed_hosts(text: str, site: SiteQueues) -> ListedHosts:
+    """Return the hosts of a list.  Raises BadReservation."""
+    entries = _read(text, site)
+    names = frozenset[str]().union(*(entry.hosts for entry in entries))
+    return ListedHosts(_joined(entries, site), len(names) if all(entry.hosts for entry in entries) else None)
 
 
 def _joined(entries: Sequence[_Entry], site: SiteQueues) -> str:

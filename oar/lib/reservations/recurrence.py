@@ -19,6 +19,9 @@ from oar.lib.facts.reservation_series import MAX_OCCURRENCES
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
+#: The beginning of a time zone that is described.
+_DESCRIPTION = re.compile(r"([A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)[+-]?\d", re.ASCII)
+
 LONGEST_RULE = 1000
 
 _DAY = r"[+-]?[1-5]?(MO|TU|WE|TH|FR|SA|SU)"
@@ -115,7 +118,8 @@ def _read_until(text: str) -> datetime:
 def dates(text: str, first: int, zone: str) -> Iterator[int]:
     """Iterate over the dates that a rule gives from ``first`` on, ascending, ``MAX_OCCURRENCES`` of them at most.
 
-    ``zone``: name of the zone whose wall-clock time is kept; '' = that of this machine.  Raises BadRequest.
+    ``zone``: name of the zone whose wall-clock time is kept; '' = that of this machine.  Raises BadRequest, also if
+    this machine does not know the zone (any more).
     """
     rule, clock = parse(text), WallClock(zone)
     last = clock.until(rule.until) if rule.until else None
@@ -129,11 +133,11 @@ def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
     """Iterate over all dates of a pattern; of local times that are the same instant there is one."""
     from dateutil.rrule import rrulestr
 
-    begin, latest = clock.read(first), first - 1
-    years = (_LAST_YEAR - begin.year) // _CYCLE * _CYCLE
     try:
+        begin, latest = clock.read(first), first - 1
+        years = (_LAST_YEAR - begin.year) // _CYCLE * _CYCLE
         moments = rrulestr(pattern, dtstart=begin.replace(year=begin.year + years))
-    except ValueError as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise BadRequest(f"it gives no date: {error}") from None
     for moment in _within_the_calendar(moments):
         local = moment.replace(year=moment.year - years)
@@ -159,8 +163,19 @@ def local_zone() -> str:
         name = os.path.realpath(name or "/etc/localtime").partition("/zoneinfo/")[2]
     try:
         return _zone(name).key if name else ""
-    except (ValueError, LookupError, OSError):
+    except BadRequest:
         return ""
+
+
+def unknown_zone() -> str:
+    """Return TZ if it neither names nor describes a time zone, '' otherwise: the C library takes it for UTC then.
+
+    A description is that of POSIX, as ``CET-1CEST``.
+    """
+    text = os.environ.get("TZ") or ""
+    name = text.removeprefix(":")
+    is_known = local_zone() or _DESCRIPTION.match(name) or (name.startswith("/") and os.path.exists(name))
+    return "" if not name or is_known else text
 
 
 def lasting_zone() -> str:
@@ -178,7 +193,7 @@ class WallClock:
     """Local time of a zone."""
 
     def __init__(self, zone: str) -> None:
-        """``zone``: its name; '' = that of this machine."""
+        """``zone``: its name; '' = that of this machine.  Raises BadRequest if it is unknown."""
         self._zone = _zone(zone) if zone else None
 
     def read(self, date: int) -> datetime:
@@ -200,6 +215,10 @@ class WallClock:
 
 
 def _zone(name: str) -> "ZoneInfo":
+    """Return a zone.  Raises BadRequest: the zones of a machine are files, and names come and go with them."""
     from zoneinfo import ZoneInfo
 
-    return ZoneInfo(name)
+    try:
+        return ZoneInfo(name)
+    except (ValueError, LookupError, OSError):
+        raise BadRequest(f'this machine has no time zone "{name}"') from None

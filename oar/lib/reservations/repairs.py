@@ -16,7 +16,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
 from oar.lib.facts.states import JobState
 from oar.lib.jobs.control import SYSTEM
-from oar.lib.reservations import deletion, frames, lifecycle
+from oar.lib.reservations import deletion, frame_life, frames, lifecycle
 from oar.lib.reservations.bills import write_bills
 from oar.lib.reservations.granted import add_revision
 
@@ -79,7 +79,7 @@ def _has_begun(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 
 
 def _make_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    frames.make_anew(tx, reservation, has_begun=_has_begun(tx, reservation))
+    frame_life.make_anew(tx, reservation, has_begun=_has_begun(tx, reservation))
 
 
 def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
@@ -87,13 +87,13 @@ def _run_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
     frame = tx.jobs.get(reservation.frame_id)
     can_start = frame.state is JobState.WAITING and not tx.jobs.assigned([frame.id])
     if can_start and frames.set_window(tx, reservation):
-        frames.start(tx, reservation)
+        frame_life.start(tx, reservation)
     else:
         _exchange_frame(tx, reservation)
 
 
 def _exchange_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
-    frames.abandon(tx, [reservation.frame_id])
+    frame_life.abandon(tx, [reservation.frame_id])
     _make_frame(tx, reservation)
 
 
@@ -179,7 +179,7 @@ _REPAIRS: Mapping[ReservationFault, Callable[["Transaction", AdvanceReservation]
 }
 #: How what is wrong with jobs is mended, after the frames.
 _REPAIRS_OF_JOBS: Mapping[ReservationFault, Callable[["Transaction", list[int]], None]] = {
-    ReservationFault.STRAY_FRAME: frames.abandon,
+    ReservationFault.STRAY_FRAME: frame_life.abandon,
     ReservationFault.NO_TYPE: _enter,
     ReservationFault.NO_ROW: _leave,
 }

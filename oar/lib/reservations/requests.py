@@ -16,10 +16,10 @@ from oar.lib.facts.reservation_requests import ReservationAlternative
 from oar.lib.reservations import queue_lists
 from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation, ReservationWish, nothing_suits
-from oar.lib.reservations.queue_lists import SiteQueues
+from oar.lib.reservations.queue_lists import ListedHosts, SiteQueues
 from oar.lib.rules import parallel_environments
 from oar.lib.rules.name_patterns import is_pattern, matching
-from oar.lib.rules.parallel_environments import AllocationRule, Shape
+from oar.lib.rules.parallel_environments import AllocationRule, Hosts, Layout
 from oar.lib.submission import checks
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ HOST_NAMES = ("h", "host", "hostname")
 #: Its names for the queue, and for the duration.
 QUEUE_NAMES = ("q", "qname")
 TIME_LIMIT = "h_rt"
+#: Those that mean nothing without a value.
+_NEVER_ALONE = frozenset({*HOST_NAMES, *QUEUE_NAMES, TIME_LIMIT})
 #: The type of resources that are slots.
 SLOT_TYPE = "default"
 SLOTS = '"advance_reservation" denied: use parallel environments instead of requesting slots explicitly'
@@ -127,6 +129,7 @@ def read(wish: ReservationWish, config: Config, site: Site) -> AskedResources:
     """Return what is asked for.  Raises BadReservation."""
     oar = [text for text in wish.resources if is_oar_request(text, config.hierarchy_labels)]
     if not oar:
+        _check_parts(wish.resources)
         _check_unmixed(_pairs(wish.resources), config.hierarchy_labels)
         return _grid_engine_request(wish, site)
     if len(oar) != len(wish.resources) or wish.pe or wish.allocation:
@@ -141,7 +144,10 @@ def _oar_request(texts: Sequence[str], wish: ReservationWish, config: Config, si
     try:
         parts = checks.parse_requests(texts, config)
     except BadRequest as error:
-        raise BadReservation(f"denied: {error}") from None
+        why, _, _ = str(error).partition("\n")  # what oarsub advises contains a walltime
+        raise BadReservation(
+            f"denied: {why}", "write it like nodes=2/core=1, with numbers from 1 on, ALL or BEST"
+        ) from None
     if any(part.walltime is not None for part in parts):
         raise BadReservation("denied: write -d for the duration, and no walltime in -l")
     groups = name_nodes(
@@ -247,12 +253,31 @@ def _grid_engine_request(wish: ReservationWish, site: Site) -> AskedResources:
             extra.append((name, *_amount(name, value)))
         elif name != TIME_LIMIT:
             conditions.append(_property_condition(name, value, site))
-    master = queue_lists.hosts_condition(wish.master_queues, site.queues) if wish.master_queues else None
+    masters = queue_lists.listed_hosts(wish.master_queues, site.queues)
     alternatives = tuple(
-        ReservationAlternative(_groups(shape, (conditions, slots, master), extra), slots.pe, slots.number)
-        for slots, shape in _ways(wish, site)
+        ReservationAlternative(
+            _groups(layout, ([*conditions, slots.condition], masters.condition), slots.number, extra),
+            slots.pe,
+            slots.number,
+        )
+        for slots, layout in _ways(wish, site, masters)
     )
     return AskedResources(alternatives, tuple(pairs), ",".join(queues))
+
+
+def _check_parts(resources: Iterable[str]) -> None:
+    """Refuse a list with an empty part, as of a script whose variable is empty.  Raises BadReservation."""
+    for text in resources:
+        parts = [part.strip() for part in text.split(",")]
+        if not any(parts):
+            raise BadReservation(
+                f'denied: -l "{on_one_line(text)}" names nothing', "leave it out, or write name=value, or nodes=2"
+            )
+        if not all(parts):
+            raise BadReservation(
+                f'denied: -l "{on_one_line(text)}" has an empty part',
+                "write name=value, with one comma between two of them",
+            )
 
 
 def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
@@ -261,28 +286,39 @@ def _pairs(resources: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _pair(item: str) -> tuple[str, str]:
-    name, _, value = item.strip().partition("=")
-    return name.strip(), value.strip() or "1"
+    """Return name and value; a name alone means 1, where that can be.  Raises BadReservation if there is no value."""
+    name, equals, value = (part.strip() for part in item.partition("="))
+    if not value and (equals or name in _NEVER_ALONE):
+        raise BadReservation(f'denied: "{name}=" has no value', f"write what {name} is to be, or leave it out")
+    return name, value or "1"
 
 
 #: So many numbers of a range are tried at most, evenly spread between the least and the largest.
 MAX_NUMBERS = 64
 #: A request has so many alternatives at most, and as many for each of its parallel environments.
 MAX_ALTERNATIVES = 256
-#: What can be laid over more or fewer hosts is tried in so many ways at least, however many numbers there are.
+#: What can be laid in several ways is tried in so many at least, however many numbers there are.
 LEAST_WAYS = 4
 
 
-def _ways(wish: ReservationWish, site: Site) -> Iterator[tuple[_Slots, Shape]]:
+def _ways(wish: ReservationWish, site: Site, masters: ListedHosts) -> Iterator[tuple[_Slots, Layout]]:
     """Iterate over numbers of slots with a way to lay them: environments by name, of each the largest number first."""
     environments = _environments(wish, site)
     quota = max(1, MAX_ALTERNATIVES // len(environments))
     for name, (rule, condition), text in environments:
-        ways = LEAST_WAYS if rule == AllocationRule.ROUND_ROBIN else 1
+        ways = LEAST_WAYS if rule == AllocationRule.ROUND_ROBIN or masters.condition else 1
         numbers = _thinned(_numbers(rule, text, site.resources), quota // ways)
         for number in numbers:
-            for shape in _thinned(parallel_environments.shapes_of(rule, number, site.hosts), quota // len(numbers)):
-                yield _Slots(name, condition, number), shape
+            for layout in _thinned(_layouts(rule, number, site.hosts, masters), quota // len(numbers)):
+                yield _Slots(name, condition, number), layout
+
+
+def _layouts(rule: str, slots: int, hosts: int, masters: ListedHosts) -> list[Layout]:
+    """Return the ways in which a rule lays slots, one on a host of the list of masters, if there is one."""
+    shapes = parallel_environments.shapes_of(rule, slots, hosts)
+    if not masters.condition:
+        return [tuple((Hosts.ANY, levels) for levels in shape) for shape in shapes]
+    return [layout for shape in shapes for layout in parallel_environments.master_layouts(shape, masters.number, hosts)]
 
 
 def _thinned(items: Sequence[Item], count: int) -> Sequence[Item]:
@@ -337,18 +373,14 @@ def _numbers(rule: str, text: str, resources: int) -> list[int]:
 
 
 def _groups(
-    shape: Shape, asked: tuple[list[str], _Slots, str | None], extra: Sequence[tuple[str, int, int]]
+    layout: Layout, conditions: tuple[list[str], str], slots: int, extra: Sequence[tuple[str, int, int]]
 ) -> tuple[Group, ...]:
-    """Return the groups of an alternative; ``asked``: conditions, slots, and the condition of the master's host."""
-    conditions, slots, master = asked
-    condition = all_of([*conditions, slots.condition])
-    groups = []
-    if master is not None:
-        levels, shape = parallel_environments.split_master(shape)
-        groups.append(Group(all_of([condition, master]), levels))
-    groups += [Group(condition, levels) for levels in shape]
+    """Return the groups of an alternative; ``conditions``: on all slots, and that of the hosts of masters."""
+    common, masters = conditions
+    on_hosts = {Hosts.ANY: "", Hosts.MASTERS: masters, Hosts.OTHERS: f"NOT ({masters})"}
+    groups = [Group(all_of([*common, on_hosts[where]]), levels) for where, levels in layout]
     for name, amount, per in extra:
-        count = amount * slots.number if per == 1 else -(-slots.number * amount // per)
+        count = amount * slots if per == 1 else -(-slots * amount // per)
         groups.append(Group(f"type = {_literal(name)}", (Level("resource_id", count),)))
     return tuple(groups)
 

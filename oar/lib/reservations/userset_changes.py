@@ -1,12 +1,14 @@
 """Changes of usersets by administrators; none that would take a live reservation from somebody goes unnoticed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import CREATORS, OPERATORS
-from oar.lib.facts.errors import WordedRefusal
+from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AccessEntry, ReservationChange
+from oar.lib.facts.enumerations import enumerated
+from oar.lib.facts.errors import BrokenRow, WordedRefusal
 from oar.lib.facts.records import User
+from oar.lib.reservations.alteration import AttributeChange, read_change
 from oar.lib.reservations.listed_users import check_group, check_user
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 LONGEST_NAME = 100
-#: So many reservations are named in a refusal.
-MAX_NAMED = 10
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*", re.ASCII)
 #: Entries of a userset: users, patterns of users, and groups of the server.
 _ENTRY = re.compile(r"@?[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?|[A-Za-z0-9_.@+*?\[\]!^$-]*[*?\[][A-Za-z0-9_.@+*?\[\]!^$-]*")
@@ -51,6 +51,7 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
         if len(entry) > access_lists.LONGEST_ENTRY or not _ENTRY.fullmatch(entry):
             raise BadUserset(f'denied: "{entry}" is no user, @group or pattern')
     is_hiding = tx.usersets.create(name) and _is_group(name)
+    tx.usersets.lock(name)
     added = tx.usersets.add(name, entries)
     if name != CREATORS and not force:
         _check_addition(tx, name, [entry for entry in entries if entry in added], is_hiding=is_hiding)
@@ -62,10 +63,10 @@ def add(tx: "Transaction", user: User, text: str, name: str, *, force: bool = Fa
 def _check_addition(tx: "Transaction", name: str, added: Sequence[str], *, is_hiding: bool) -> None:
     entry = f"@{name}"
     if is_hiding:
-        numbers = tx.advance_reservations.numbers_that_list(entry, allow=True, deny=True)
+        numbers = _listing(tx, entry, allow=True, deny=True)
         _check_use(f'a userset "{name}" in the place of the group', numbers)
     if added:
-        numbers = tx.advance_reservations.numbers_that_list(entry, deny=True)
+        numbers = _listing(tx, entry, deny=True)
         _check_use(f'adding "{",".join(added)}" to "{name}"', numbers)
 
 
@@ -86,10 +87,11 @@ def unknown_names(text: str) -> list[str]:
 def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool = False) -> list[tuple[str, bool]]:
     """Take a comma list of entries out of a userset; return each, and whether it was there."""
     user.check_administers()
+    tx.usersets.lock(name)
     present, entries = entries_of(tx, name), _entries(text)
     for entry in entries if name != CREATORS and not force else ():
         if entry in present:
-            numbers = tx.advance_reservations.numbers_that_list(f"@{name}", allow=True)
+            numbers = _listing(tx, f"@{name}", allow=True)
             _check_use(f'removing "{entry}" from "{name}"', numbers)
     removed = tx.usersets.remove(name, entries)
     return [(entry, entry in removed) for entry in entries]
@@ -98,11 +100,12 @@ def remove(tx: "Transaction", user: User, text: str, name: str, *, force: bool =
 def delete(tx: "Transaction", user: User, name: str, *, force: bool = False) -> None:
     """Delete a userset; those that give rights can only be emptied."""
     user.check_administers()
+    tx.usersets.lock(name)
     entries_of(tx, name)
     if name in (CREATORS, OPERATORS):
         raise UsersetInUse(f'denied: "{name}" cannot be deleted, its entries can (-d)')
     if not force:
-        numbers = tx.advance_reservations.numbers_that_list(f"@{name}", allow=True, deny=True)
+        numbers = _listing(tx, f"@{name}", allow=True, deny=True)
         _check_use(f'removing "{name}"', numbers)
     tx.usersets.drop(name)
 
@@ -131,10 +134,28 @@ def _entries(text: str) -> Sequence[str]:
     return entries
 
 
+def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
+    """Return the numbers of the live reservations whose access lists allow or deny an entry, or are asked to."""
+    present = tx.advance_reservations.numbers_that_list(entry, allow=allow, deny=deny)
+    asked = {
+        change.reservation_id
+        for change in tx.advance_reservations.open_changes()
+        if any(text == entry and (deny if denied else allow) for text, denied in _wanted_access(change))
+    }
+    return sorted({*present, *(each.number for each in tx.advance_reservations.select(asked) if each.is_live)})
+
+
+def _wanted_access(change: ReservationChange) -> Iterator[AccessEntry]:
+    """Iterate over the access list that a change asks for; one that cannot be read will be refused."""
+    try:
+        yield from AttributeChange.of(read_change(change.change)).access or ()
+    except BrokenRow:
+        return
+
+
 def _check_use(what: str, numbers: Sequence[int]) -> None:
     """Refuse what would let others use some live reservations than their owners have listed."""
     if numbers:
         several = "s" if len(numbers) > 1 else ""
-        shown = ", ".join(map(str, numbers[:MAX_NAMED])) + (" and others" if len(numbers) > MAX_NAMED else "")
-        text = f"denied: {what} would break the advance reservation{several} {shown}"
+        text = f"denied: {what} would break the advance reservation{several} {enumerated(numbers)}"
         raise UsersetInUse(text, "-f does it all the same")

@@ -27,16 +27,17 @@ class NoSuchMachine(UserError):
 
 def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str]) -> Machines:
     """Return machines with numbers behind the last ones that are used; ``given``: fields that stay as they are."""
-    columns = tx.resources.columns()
-    counts = {
-        field: int(tx.property_columns.largest(name) or 0) + 1
-        for name, field in _COUNTED.items()
-        if columns.get(name) == "integer"
-    }
+    counts = {_COUNTED[name]: last + 1 for name, last in last_numbers(tx).items()}
     pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
     numbers = [int(match[1]) for match in map(pattern.match, tx.resources.nodes()) if match]
     counts["first_host"] = max(numbers, default=0) + 1
     return replace(machines, **{name: value for name, value in counts.items() if name not in given})  # type: ignore[arg-type]
+
+
+def last_numbers(tx: "Transaction") -> dict[str, int]:
+    """Return the largest number of each property whose numbers are used once in the cluster; 0 if there is none."""
+    columns = tx.resources.columns()
+    return {name: int(tx.property_columns.largest(name) or 0) for name in _COUNTED if columns.get(name) == "integer"}
 
 
 def missing_properties(tx: "Transaction", machines: Machines) -> dict[str, bool]:

@@ -61,6 +61,11 @@ def ask_return(tx: "Transaction", names: Collection[str]) -> None:
         tx.resources.ask_state_of_node(name, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True)
 
 
+def is_change_due(tx: "Transaction") -> bool:
+    """Whether ``apply_pending`` has something to do."""
+    return tx.resources.is_change_asked() or bool(tx.events.open([EventType.NODE_SWEPT, EventType.NODE_LEAVES]))
+
+
 def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     """Apply the changes of state that are asked for.
 
@@ -106,26 +111,34 @@ def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]
     }
 
 
-def order_halt(tx: "Transaction", names: Collection[str], text: str) -> None:
-    """Ask for idle nodes to be Absent; once they are, the Runner halts them."""
+def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
+    """Ask for idle nodes to be Absent; once they are, the Runner or Greta halts them.
+
+    A node on which a job has been started meanwhile is left out: since its state is asked, no other one is started.
+    """
     leaving = [
         name
         for name in sorted(names)
         if tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE)
     ]
+    if leaving and (busy := tx.resources.busy_nodes().intersection(leaving)):
+        tx.resources.clear_asked_state([resource.id for resource in tx.resources.of_nodes(busy)])
+        leaving = [name for name in leaving if name not in busy]
     if leaving:
-        tx.events.add(EventType.HALT_NODE, 0, f"{text}: {', '.join(leaving)}", to_check=True, hosts=leaving)
+        text = f"[{by}] {why}: {', '.join(leaving)}"
+        tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
         tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
 
 
-def order_wake(tx: "Transaction", names: Collection[str], text: str) -> None:
-    """Ask the Runner to wake nodes; nodes that were woken ``WAKES`` times in vain are given up."""
+def order_wake(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
+    """Ask the Runner or Greta to wake nodes; nodes that were woken ``WAKES`` times in vain are given up."""
     if names:
         lost = tx.resources.woken_in_vain(names, WAKES)
-        give_up_sleeping(tx, lost, f"[MetaSched] woken {WAKES} times in vain")
+        give_up_sleeping(tx, lost, f"[{by}] woken {WAKES} times in vain")
         names = set(names) - lost
     if names:
-        tx.events.add(EventType.WAKEUP_NODE, 0, f"{text}: {', '.join(sorted(names))}", to_check=True, hosts=names)
+        text = f"[{by}] {why}: {', '.join(sorted(names))}"
+        tx.events.add(EventType.WAKEUP_NODE, 0, text, to_check=True, hosts=names)
         tx.outbox.append(Ask(JobAction.ENERGY, 0))
 
 
@@ -138,6 +151,17 @@ def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> No
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text}: {', '.join(hosts)}", hosts=hosts)
         tx.outbox.append(Mail("Nodes cannot be halted or woken", f"{text}: {', '.join(hosts)}"))
         ask_state(tx, [resource.id for resource in asleep], ResourceState.SUSPECTED)
+
+
+def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: bool) -> None:
+    """Wake the nodes that somebody made Alive while a command halted them: a job must not start on them."""
+    resources = tx.resources.of_nodes(names)
+    alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
+    if not alive:
+        return
+    ask_state(tx, [resource.id for resource in alive], ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED)
+    if may_wake:
+        order_wake(tx, {resource.network_address for resource in alive}, by, "made Alive while they were halted")
 
 
 # -- what administrators do -------------------------------------------------------------------------------------------

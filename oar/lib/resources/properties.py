@@ -217,11 +217,7 @@ def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> Non
     name = _existing(tx, name)
     if not force:
         reserved.check_column(tx, name)
-    users = [f"job {job_id}" for job_id in _jobs_with(tx, name)] + [
-        f"rule {number}" for number in _rules_with(tx, name)
-    ]
-    if users and not force:
-        raise InUse(f"property '{name}' is used by {len(users)} job(s)/rule(s): {', '.join(users)}")
+        _check_unused(tx, name)
     tx.property_columns.lock()
     tx.property_columns.drop(name)
 
@@ -229,19 +225,28 @@ def drop_column(tx: "Transaction", user: User, name: str, *, force: bool) -> Non
 def rename_column(tx: "Transaction", user: User, old: str, new: str, *, force: bool = False) -> tuple[int, ...]:
     """Give a property another name; return the live jobs that still name the old one in a filter.
 
-    Raises NotAllowed, BadName, WouldBreak, Busy.
+    Raises NotAllowed, BadName, WouldBreak, InUse, Busy.
     """
     user.check_administers()
     old, new = _existing(tx, old), new.lower()
-    if not force:
-        reserved.check_column(tx, old)
     columns = tx.property_columns
     _check_name(columns, new)
     if new in tx.resources.columns():
         raise BadName(f"property '{new}' already exists")
+    if not force:
+        reserved.check_column(tx, old)
+        _check_unused(tx, old)
     columns.lock()
     columns.rename(old, new)
     return _jobs_with(tx, old)
+
+
+def _check_unused(tx: "Transaction", name: str) -> None:
+    """Refuse that a property goes, or gets another name, that live jobs or rules name.  Raises InUse."""
+    jobs = [f"job {job_id}" for job_id in _jobs_with(tx, name)]
+    users = jobs + [f"rule {number}" for number in _rules_with(tx, name)]
+    if users:
+        raise InUse(f"property '{name}' is used by {len(users)} job(s)/rule(s): {', '.join(users)}")
 
 
 def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:

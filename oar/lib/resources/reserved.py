@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from oar.lib.db.user_sql import satisfying
 from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_states import GRANTED
+from oar.lib.facts.reservation_requests import decode_readable
+from oar.lib.facts.reservation_states import GRANTED, STARTED
 from oar.lib.facts.states import ALWAYS_AVAILABLE
 
 if TYPE_CHECKING:
@@ -25,8 +26,15 @@ class WouldBreak(WordedRefusal):
 
     exit_code = 9
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "--force does it all the same, and the reservation is in error then")
+    def __init__(self, message: str, reservations: Sequence[AdvanceReservation]) -> None:
+        """``message``: all but the numbers of the reservations, with those that run first."""
+        several = len(reservations) > 1
+        by_urgency = sorted(reservations, key=lambda each: (each.state not in STARTED, each.start, each.number))
+        numbers = enumerated([each.number for each in by_urgency])
+        super().__init__(
+            f"denied: {message} the advance reservation{'s' if several else ''} {numbers}",
+            f"--force does it all the same, and {'they are' if several else 'the reservation is'} in error then",
+        )
 
 
 #: What a resource is and where it lies.
@@ -38,19 +46,18 @@ Satisfied = dict[tuple[int, str], frozenset[int] | None]
 
 def check_removal(tx: "Transaction", resource_id: int) -> None:
     """Refuse the removal of a resource that is granted to an advance reservation.  Raises WouldBreak."""
-    for reservation in _granted(tx, [resource_id]):
-        raise WouldBreak(f"denied: resource {resource_id} is reserved by the advance reservation {reservation.number}")
+    if hit := list(_granted(tx, [resource_id])):
+        raise WouldBreak(f"resource {resource_id} is reserved by", hit)
 
 
 def check_absence(tx: "Transaction", resources: Collection[int], *, after: int = 0) -> None:
     """Refuse that resources leave for good; ``after``: those of reservations that end later.  Raises WouldBreak."""
-    for reservation in _granted(tx, resources):
-        if reservation.end <= after:
-            continue
-        taken = sorted(set(resources) & set(reservation.resources))
-        row = next(iter(tx.resources.select(taken)), None)
-        what = f"host {row.network_address}" if row and row.network_address else f"resource {taken[0]}"
-        raise WouldBreak(f"denied: {what} is reserved by the advance reservation {reservation.number}")
+    if hit := [each for each in _granted(tx, resources) if each.end > after]:
+        taken = tx.resources.select({id_ for each in hit for id_ in each.resources}.intersection(resources))
+        hosts = list(dict.fromkeys(row.network_address for row in taken if row.network_address))
+        kind, names = ("host", hosts) if hosts else ("resource", [str(row.id) for row in taken])
+        verb = f"{kind} {names[0]} is" if len(names) == 1 else f"{kind}s {enumerated(names)} are"
+        raise WouldBreak(f"{verb} reserved by", hit)
 
 
 def check_availability(tx: "Transaction", resources: Collection[int], upto: int) -> None:
@@ -73,15 +80,26 @@ def check_conditions(tx: "Transaction", resources: Collection[int], before: Sati
 
     ``before``: what ``satisfied`` returned before they were written.  Raises WouldBreak.
     """
-    for reservation in _granted(tx, resources):
-        filters = [group.filter for group in _groups(reservation)]
-        for name in names:
-            if any(before.get((reservation.id, text)) is None and _names(text, name) for text in filters):
-                raise _breaks(name, reservation)
-        were = _union(before.get((reservation.id, text)) for text in filters)
-        are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
-        if were - are:
-            raise _breaks(", ".join(names), reservation)
+    hit = [each for each in _granted(tx, resources) if _fails(tx, each, resources, before, names)]
+    if hit:
+        raise _breaks(", ".join(names), hit)
+
+
+def _fails(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    resources: Collection[int],
+    before: Satisfied,
+    names: Sequence[str],
+) -> bool:
+    """Whether resources of a reservation satisfy it no longer, or nobody can tell and it names a changed property."""
+    filters = [group.filter for group in _groups(reservation)]
+    unread = [text for text in filters if before.get((reservation.id, text)) is None]
+    if any(_names(text, name) for text in unread for name in names):
+        return True
+    were = _union(before.get((reservation.id, text)) for text in filters)
+    are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
+    return bool(were - are)
 
 
 def check_identity(tx: "Transaction", resources: Collection[int], values: Mapping[str, object]) -> None:
@@ -91,21 +109,25 @@ def check_identity(tx: "Transaction", resources: Collection[int], values: Mappin
     """
     for name in sorted(_IDENTITY & values.keys()):
         moved = [row.id for row in tx.resources.select(resources) if getattr(row, name) != values[name]]
-        for reservation in _granted(tx, moved):
-            raise _breaks(name, reservation)
+        if hit := list(_granted(tx, moved)):
+            raise _breaks(name, hit)
 
 
 def check_column(tx: "Transaction", name: str) -> None:
     """Refuse that a property goes, or gets another name, that a granted request names.  Raises WouldBreak."""
-    for reservation in tx.advance_reservations.live():
-        groups = _groups(reservation) if reservation.state in GRANTED else ()
-        levels = {level.property for group in groups for level in group.levels}
-        if name in levels or any(_names(group.filter, name) for group in groups):
-            raise _breaks(name, reservation)
+    granted = [each for each in tx.advance_reservations.live() if each.state in GRANTED]
+    if hit := [each for each in granted if _request_names(each, name)]:
+        raise _breaks(name, hit)
 
 
-def _breaks(name: str, reservation: AdvanceReservation) -> WouldBreak:
-    return WouldBreak(f"denied: the change of {name} would break the advance reservation {reservation.number}")
+def _request_names(reservation: AdvanceReservation, name: str) -> bool:
+    groups = _groups(reservation)
+    levels = {level.property for group in groups for level in group.levels}
+    return name in levels or any(_names(group.filter, name) for group in groups)
+
+
+def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak:
+    return WouldBreak(f"the change of {name} would break", reservations)
 
 
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
@@ -117,7 +139,7 @@ def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceR
 
 
 def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
-    alternatives = decode(reservation.request)
+    alternatives = decode_readable(reservation.request)
     return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()
 
 

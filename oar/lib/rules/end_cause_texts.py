@@ -73,9 +73,8 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "Delete files on that disk: see `df`, `quota`. Then oarsub --resubmit {id}",
     ),
     EndCode.WALLTIME: (
-        "It reached its walltime: it had requested {walltime} and ran for {ran}.",
-        "Ask for more time: oarsub -l ...,walltime={longer}; or, while it runs: oarwalltime {id} +H:M:S; or let it"
-        " write checkpoints: oarsub --checkpoint",
+        "It reached its walltime: {given} and ran for {ran}.",
+        "{more_time}; or let it write checkpoints: oarsub --checkpoint",
     ),
     EndCode.DELETED: ("Its owner {by} deleted it (oardel).", ""),
     EndCode.ADMINISTRATOR: ("The administrator {by} deleted it (oardel).", "Ask the administrators why."),
@@ -219,7 +218,14 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
     if cause.code is EndCode.WALLTIME:
         walltime, ran = data.get("walltime"), data.get("ran")
         values |= {"walltime": _duration(walltime), "ran": _duration(ran)}
-        values["longer"] = _duration(2 * walltime) if isinstance(walltime, int) else "H:M:S"
+        longer = _duration(2 * walltime) if isinstance(walltime, int) else "H:M:S"
+        values["given"] = f"it had requested {values['walltime']}"
+        values["more_time"] = (
+            f"Ask for more time: oarsub -l ...,walltime={longer}; or, while it runs: oarwalltime {job_id} +H:M:S"
+        )
+        if data.get("is_rest"):
+            values["given"] = f"it had requested none, had the {values['walltime']} left of its advance reservation,"
+            values["more_time"] = "Submit it sooner in its advance reservation; or make that longer: qralter -e"
     return values
 
 

@@ -82,6 +82,7 @@ class EndFacts(NamedTuple):
     exit_code: int | None = None  #: raw wait status
     message: str = ""
     walltime: int = 0
+    is_rest: bool = False  #: it asked for no walltime, and got what was left of its advance reservation
     ran: int = 0  #: seconds from its start to its end; 0 if it never started
     kill: Cause | None = None  #: why its end was asked; None if it was not
     oarexec_code: int | None = None
@@ -224,7 +225,7 @@ def _killed(facts: EndFacts, more: Mapping[str, Any]) -> Cause:
         kill = Cause(EndCode.SESSION_LOST, {"text": _short(lost.description)})
     data = dict(kill.data) | dict(more)
     if kill.code is EndCode.WALLTIME:
-        data |= {"walltime": facts.walltime, "ran": facts.ran}
+        data |= {"walltime": facts.walltime, "ran": facts.ran} | ({"is_rest": True} if facts.is_rest else {})
     out_of_memory = _out_of_memory(facts.usage)
     if out_of_memory:
         data["starved"] = out_of_memory

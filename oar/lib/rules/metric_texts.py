@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -17,34 +17,89 @@ class MetricFamily(NamedTuple):
     kind: str = "gauge"
 
 
-class WaitHistogram:
-    """How long jobs waited: how many at most so long, and all together."""
+#: Upper bounds of the classes of waiting jobs, of those that run, of launches, and of rounds, in seconds.
+WAIT_BOUNDS = (10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800)
+RUN_BOUNDS = WAIT_BOUNDS
+LAUNCH_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 300, 900)
+ROUND_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
-    #: Upper bounds of the classes, in seconds.
-    BOUNDS = (10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800)
 
-    def __init__(self) -> None:
-        self._counts = [0] * len(self.BOUNDS)
-        self._number = 0
-        self._sum = 0.0
+class Histogram:
+    """How long things took: how many at most so long, and all together."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * len(bounds)
+        self.number = 0  #: of what was counted
+        self.sum = 0.0
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Histogram":
+        """Return the histogram of a record."""
+        made = cls(record["bounds"])
+        made._counts, made.number, made.sum = list(record["counts"]), record["number"], record["sum"]
+        return made
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What it holds, for JSON."""
+        return {
+            "bounds": list(self._bounds),
+            "counts": self._counts,
+            "number": self.number,
+            "sum": round(self.sum, 3),
+        }
+
+    @property
+    def classes(self) -> list[tuple[str, float]]:
+        """The upper bound of each class, as text, and how many are in it and in those below."""
+        counted = zip(self._bounds, self._counts, strict=True)
+        return [*((str(bound), float(count)) for bound, count in counted), ("+Inf", float(self.number))]
 
     def add(self, seconds: float) -> None:
-        """Count a job."""
-        self._number += 1
-        self._sum += seconds
-        for place, bound in enumerate(self.BOUNDS):
+        """Count one."""
+        self.number += 1
+        self.sum += seconds
+        for place, bound in enumerate(self._bounds):
             self._counts[place] += seconds <= bound
 
-    def lines(self, name: str, help_: str) -> list[str]:
+
+class HistogramFamily:
+    """Histograms of one name: one for each value of a label, or a single one without a label."""
+
+    def __init__(self, name: str, help_: str, bounds: Sequence[float], label: str = "") -> None:
+        self.name, self.help, self.labels = name, help_, (label,) if label else ()
+        self._bounds = bounds
+        self._by_value: dict[tuple[str, ...], Histogram] = {}
+        if not label:
+            self._by_value[()] = Histogram(bounds)
+
+    @classmethod
+    def of(cls, name: str, help_: str, histogram: Histogram) -> "HistogramFamily":
+        """Return a family of a histogram that there is already."""
+        made = cls(name, help_, ())
+        made._by_value[()] = histogram
+        return made
+
+    @property
+    def rows(self) -> list[tuple[tuple[str, ...], Histogram]]:
+        """Each histogram with the value of its label, in their order."""
+        return sorted(self._by_value.items(), key=lambda row: row[0])
+
+    def add(self, seconds: float, *value: str) -> None:
+        """Count one, of that value of the label."""
+        self._by_value.setdefault(value, Histogram(self._bounds)).add(seconds)
+
+    def lines(self) -> list[str]:
         """Return its lines."""
-        return [
-            f"# HELP {name} {help_}",
-            f"# TYPE {name} histogram",
-            *(f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(self.BOUNDS, self._counts, strict=True)),
-            f'{name}_bucket{{le="+Inf"}} {self._number}',
-            f"{name}_sum {_number(self._sum)}",
-            f"{name}_count {self._number}",
-        ]
+        lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} histogram"]
+        for values, histogram in self.rows:
+            for bound, count in histogram.classes:
+                labels = _labels((*self.labels, "le"), (*values, bound))
+                lines.append(f"{self.name}_bucket{labels} {_number(count)}")
+            own = _labels(self.labels, values)
+            lines += [f"{self.name}_sum{own} {_number(histogram.sum)}", f"{self.name}_count{own} {histogram.number}"]
+        return lines
 
 
 def family_lines(family: MetricFamily) -> list[str]:

@@ -5,7 +5,7 @@ See docs/design/reservations.rst, "What is asked for".
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NamedTuple
 
 from oar.lib.facts.errors import BadRequest
@@ -27,6 +27,18 @@ class AllocationRule(StrEnum):
 
 #: The levels of each group of a request.
 Shape = tuple[tuple[Level, ...], ...]
+
+
+class Hosts(Enum):
+    """On which hosts a group of a request may lie."""
+
+    ANY = auto()
+    MASTERS = auto()  #: those of the list of masters
+    OTHERS = auto()  #: those that are not in it
+
+
+#: The levels of each group of a request, and on which hosts they may lie.
+Layout = tuple[tuple[Hosts, tuple[Level, ...]], ...]
 
 #: So many numbers of hosts are tried for a round.
 MAX_SHAPES = 32
@@ -110,11 +122,28 @@ def shapes_of(rule: str, slots: int, hosts: int) -> tuple[Shape, ...]:
     return ((_even(slots // int(rule), int(rule)),),)
 
 
-def split_master(shape: Shape) -> tuple[tuple[Level, ...], Shape]:
-    """Return the levels of the slots that lie on the host of the master, and the shape of the others."""
+def master_layouts(shape: Shape, listed: int | None, hosts: int) -> tuple[Layout, ...]:
+    """Return the ways to lay a shape with a slot on a host of a list, that with the fewest hosts of it first.
+
+    Where the shape says how many hosts there are, those of the list are counted among them, and the others lie off it:
+    so no host is counted twice.  ``listed``: how many hosts of ``hosts`` the list has; None = that is not known.
+    """
     (outer, *inner), *others = shape
-    rest = ((Level(outer.property, outer.quantity - 1), *inner),) if outer.quantity > 1 else ()
-    return (Level(outer.property, 1), *inner), (*rest, *others)
+    beside: Layout = tuple((Hosts.ANY, levels) for levels in others)
+    if outer.property != "network_address":
+        master: Layout = ((Hosts.MASTERS, (Level(outer.property, 1), *inner)),)
+        rest = (Level(outer.property, outer.quantity - 1), *inner)
+        return (master + (((Hosts.ANY, rest),) if outer.quantity > 1 else ()) + beside,)
+    least = 1 if listed is None else max(1, outer.quantity - (hosts - listed))
+    most = max(least, min(outer.quantity, hosts if listed is None else listed))
+    return tuple(_parted(outer, tuple(inner), number) + beside for number in reversed(spread(least, most, MAX_SHAPES)))
+
+
+def _parted(hosts: Level, inner: tuple[Level, ...], masters: int) -> Layout:
+    """Return the layout of hosts of which so many are of the list of masters."""
+    on_list = (Hosts.MASTERS, (Level(hosts.property, masters), *inner))
+    off_list = (Hosts.OTHERS, (Level(hosts.property, hosts.quantity - masters), *inner))
+    return (on_list, off_list) if masters < hosts.quantity else (on_list,)
 
 
 def spread(least: int, most: int, count: int, step: int = 1) -> list[int]:

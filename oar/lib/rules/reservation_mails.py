@@ -113,6 +113,8 @@ def _consequence(news: ReservationNews) -> str:
     if news.reservation.is_hard:
         return "No job of it starts until it is satisfied again (hard error handling)."
     total = len(news.reservation.resources)
+    if not news.present:
+        return f"No job of it starts: none of its {total} slots is left (soft error handling)."
     return f"Its jobs go on with {news.present} of {total} slots (soft error handling)."
 
 

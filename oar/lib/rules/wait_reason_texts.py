@@ -192,12 +192,20 @@ def _quota(data: Mapping[str, Any]) -> str:
         if limit >= 0 and used > limit
     ]
     rule = ",".join(data["rule"])
-    freed = (
-        f" That quota is free again on {format_date(data['date'])}."
-        if "date" in data
-        else " That quota never becomes free."
-    )
-    return f"With it, the quota {rule} would be exceeded: {' and '.join(over)}.{freed}" if over else ""
+    if data.get("overdue"):
+        freed = f"That quota counts {_overdue(data)}."
+    elif "date" in data:
+        freed = f"That quota is free again on {format_date(data['date'])}."
+    else:
+        freed = "That quota never becomes free."
+    return f"With it, the quota {rule} would be exceeded: {' and '.join(over)}. {freed}" if over else ""
+
+
+def _overdue(data: Mapping[str, Any]) -> str:
+    """Return the jobs that have not ended though their time is over."""
+    jobs = _named("job", data["jobs"], data["count"])
+    has, its = ("have", "their") if data["count"] > 1 else ("has", "its")
+    return f"{jobs}, which {has} not ended though {its} time is over"
 
 
 def _dependency(data: Mapping[str, Any]) -> str:
@@ -249,7 +257,8 @@ def _waiting(count: int) -> str:
 
 
 def _array(data: Mapping[str, Any]) -> str:
-    return f"Of the array {data['array']}, {data['limit']} may run at a time, and as many do."
+    text = f"Of the array {data['array']}, {data['limit']} may run at a time, and as many do"
+    return f"{text}, among them {_overdue(data)}." if data.get("overdue") else f"{text}."
 
 
 def _launch(data: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ Rules may change it otherwise than they change the present job only in the field
 no way round them.  A reservation cannot be altered: it was promised as it is.
 """
 
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,8 +107,9 @@ def alter(
     changes: JobChanges,
     *,
     rehearsals: Rehearsals | None = None,
+    check: "Callable[[Transaction], None]" = lambda _: None,
 ) -> None:
-    """Alter a job that waits, as its owner or an administrator.
+    """Alter a job that waits, as its owner or an administrator; ``check`` may refuse it in the transaction.
 
     Raises NoSuchJob, NotAllowed, WrongState, BadSubmission, BadRequest, RuleRefused, RuleFailed.
     """
@@ -131,6 +133,7 @@ def alter(
     admitted = (rehearsals or Rehearsals(database, config)).admit(present, altered, changes)
     with database.begin() as tx:
         locked = _alterable(user, tx.jobs.lock(job_id), job_id, changes)
+        check(tx)
         if _entry(tx, job_id) != present_entry:
             raise WrongState("its advance reservation was changed meanwhile: try again.")
         _write(tx, job, admitted, changes)

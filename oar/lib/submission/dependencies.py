@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from oar.lib.db.new_jobs import IndexedDependency
 from oar.lib.facts.records import Dependency, JobSpec
 from oar.lib.facts.states import DependencyCondition
-from oar.lib.jobs import control
 from oar.lib.submission.checks import BadSubmission, Code, quote
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
     """Return the dependencies that all jobs of a submission have.  Raises BadSubmission for a job that is unknown."""
     dependencies = parse(spec.dependencies)
     if dependencies:
+        from oar.lib.jobs import control
+
         states = tx.jobs.states([dependency.required for dependency in dependencies])
         for dependency in dependencies:
             if dependency.required not in states:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 #: Old keys that go with each new one.
 _MOST_FORGOTTEN = 100
 _HOUR = 3600
+#: The header of an answer that was given before.
+REPLAYED: Mapping[str, str] = {"Idempotency-Replayed": "true"}
 
 
 class KeyReused(UserError):

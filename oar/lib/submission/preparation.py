@@ -130,10 +130,15 @@ def _array_warnings(spec: JobSpec) -> list[str]:
 
 def _notify_warnings(notify: str | None, config: Config) -> list[str]:
     """Warn of mails that will reach nobody; whether the text is a subscription is checked elsewhere."""
-    has_mail = config.mail_smtp_server and config.mail_sender
-    if has_mail or not re.match(r"(?i)\s*(\[[^\]]*\]\s*)?mail\s*:", notify or ""):
+    is_mail = re.match(r"(?i)\s*(\[[^\]]*\]\s*)?mail\s*:", notify or "")
+    return mail_warnings("--notify mail", config) if is_mail else []
+
+
+def mail_warnings(what: str, config: Config) -> list[str]:
+    """Warn who asks for mails where none is sent; ``what``: how he asks."""
+    if config.mail_smtp_server and config.mail_sender:
         return []
-    return ["no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): --notify mail will reach nobody."]
+    return [f"no mail server is configured (MAIL_SMTP_SERVER, MAIL_SENDER): {what} will reach nobody."]
 
 
 def _date_warnings(dates: "ReservationDates | None", requests: Sequence[ResourceRequest]) -> list[str]:

@@ -9,12 +9,14 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
 from oar.lib.db.staged_files import StagedFile
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import JobTypeName
 from oar.lib.submission.checks import BadSubmission, Code
 
 if TYPE_CHECKING:
@@ -37,6 +39,19 @@ _GRACE = 3600.0
 _MOMENT = 10.0
 _HOUR = 3600
 _BLOCK = 1 << 20
+
+
+class StageWish(NamedTuple):
+    """The file that a user gives to a job."""
+
+    path: str | None = None
+    md5sum: str | None = None  #: that it must have, or of one that was staged before
+
+    @property
+    def words(self) -> list[str]:
+        """The options of oarsub that say the same."""
+        given = {"--stagein": self.path, "--stagein-md5sum": self.md5sum}
+        return [word for option, value in given.items() if value is not None for word in (option, value)]
 
 
 class FilesOfUser(Protocol):
@@ -168,6 +183,24 @@ class Staging:
                     tx.staged_files.remove(copy.id)
                     with suppress(OSError):
                         os.unlink(copy.location)
+
+
+@contextmanager
+def staged_file(
+    staging: Staging, wish: StageWish, types: Sequence[str], warn: Callable[[str], object]
+) -> Iterator[int | None]:
+    """Have a file ready while a job of these types is submitted; yield its id, None without a file.
+
+    Raises BadSubmission.
+    """
+    if wish == StageWish():
+        yield None
+    elif JobTypeName.DESKTOP_COMPUTING not in JobTypes(types):
+        warn("--stagein is only used by desktop_computing jobs.")
+        yield None
+    else:
+        with staging.staged(wish.path, wish.md5sum) as file_id:
+            yield file_id
 
 
 def _refusal(text: str) -> BadSubmission:

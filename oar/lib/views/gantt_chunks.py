@@ -6,6 +6,7 @@ are removed.
 
 import json
 import struct
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 MAGIC = b"OARG"
-LAYOUT = 1
+LAYOUT = 2
 DAY = 86400
 _HEAD = struct.Struct("<4s7I")
 _LARGEST = 2**32 - 1
+_FOUR_BYTES = next(code for code in "IL" if array(code).itemsize == 4)
 Range = tuple[int, int]
 Pause = tuple[int, int, int]
 
@@ -30,12 +32,15 @@ def day_chunk(tx: "Transaction", day: int) -> bytes:
     return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=start)
 
 
-def ranges(ids: Iterable[int]) -> Iterator[Range]:
+def ranges(ids: Sequence[int]) -> Iterator[Range]:
     """Yield ascending numbers as ranges: the first number, and how many.
 
     >>> list(ranges([1, 2, 3, 7, 9, 10]))
     [(1, 3), (7, 1), (9, 2)]
     """
+    if ids and ids[-1] - ids[0] == len(ids) - 1:  # most jobs: no number of them is looked at
+        yield ids[0], len(ids)
+        return
     first = last = None
     for number in ids:
         if first is None or last is None:
@@ -57,64 +62,73 @@ class _Words:
     def number(self, text: str) -> int:
         return self.numbers.setdefault(text, len(self.numbers))
 
+    def numbered(self, texts: Iterable[str]) -> list[int]:
+        numbers = self.numbers
+        return [numbers.setdefault(text, len(numbers)) for text in texts]
+
 
 def chunk(jobs: Sequence["DrawnJob"], states: Sequence["DrawnState"], pauses: Sequence[Pause], *, zero: int) -> bytes:
-    """Return jobs, states of resources and suspensions as one block of bytes; ``zero``: dates count from there on."""
-    dates = [job.start for job in jobs] + [job.submitted for job in jobs] + [state.start for state in states]
-    zero = min([zero, *dates])
+    """Return jobs by id, states of resources and suspensions as one block; ``zero``: dates count from there on."""
+    zero = min([zero, *(job.start for job in jobs), *(state.start for state in states)])
     words = {name: _Words() for name in ("users", "projects", "queues", "names", "types", "states", "kinds")}
-    job_columns, job_ranges = _job_columns(jobs, words, zero)
+    by_job = [list(ranges(job.resources)) for job in jobs]
+    job_ranges = [part for each in by_job for part in each]
+    job_columns = _job_columns(jobs, [len(each) for each in by_job], words, zero)
     state_columns = _state_columns(states, words, zero)
-    pause_columns = [
-        _column(job for job, _, _ in pauses),
-        _column(begin - zero for _, begin, _ in pauses),
-        _column((end or begin) - zero for _, begin, end in pauses),
-    ]
+    pause_columns = (
+        [job for job, _, _ in pauses],
+        [begin - zero for _, begin, _ in pauses],
+        [(end or begin) - zero for _, begin, end in pauses],
+    )
     texts = json.dumps({name: list(each.numbers) for name, each in words.items()}, ensure_ascii=False).encode()
-    texts += b" " * (-len(texts) % 4)
     counts = (len(jobs), len(job_ranges), len(state_columns[0]), len(pauses))
     head = _HEAD.pack(MAGIC, LAYOUT, zero, *counts, len(texts))
-    range_columns = [_column(first for first, _ in job_ranges), _column(number for _, number in job_ranges)]
+    range_columns = ([first for first, _ in job_ranges], [number for _, number in job_ranges])
     columns = [*job_columns, *range_columns, *state_columns, *pause_columns]
-    return b"".join([head, texts, *(column.tobytes() for column in columns)])
+    return b"".join([head, texts, *map(_column, columns)])
 
 
 def _job_columns(
-    jobs: Sequence["DrawnJob"], words: dict[str, _Words], zero: int
-) -> tuple[list["array[int]"], list[Range]]:
-    by_job = [list(ranges(job.resources)) for job in jobs]
-    columns = [
-        _column(job.id for job in jobs),
-        _column(job.start - zero for job in jobs),
-        _column(job.stop - job.start for job in jobs),
-        _column(job.walltime for job in jobs),
-        _column(job.submitted - zero for job in jobs),
-        _column(words["users"].number(job.user) for job in jobs),
-        _column(words["projects"].number(job.project) for job in jobs),
-        _column(words["queues"].number(job.queue) for job in jobs),
-        _column(words["names"].number(job.name) for job in jobs),
-        _column(words["types"].number(job.types) for job in jobs),
-        _column(words["states"].number(job.state) for job in jobs),
-        _column(words["kinds"].number(job.kind) for job in jobs),
-        _column(len(each) for each in by_job),
+    jobs: Sequence["DrawnJob"], parts: list[int], words: dict[str, _Words], zero: int
+) -> list[Sequence[int]]:
+    """Return what is told of jobs; numbers that follow each other as what is between them, which is small."""
+    ids = [job.id for job in jobs]
+    return [
+        [number - before for before, number in zip([0, *ids], ids, strict=False)],
+        [job.start - zero for job in jobs],
+        [job.stop - job.start for job in jobs],
+        [job.walltime for job in jobs],
+        [job.start - job.submitted for job in jobs],
+        words["users"].numbered(job.user for job in jobs),
+        words["projects"].numbered(job.project for job in jobs),
+        words["queues"].numbered(job.queue for job in jobs),
+        words["names"].numbered(job.name for job in jobs),
+        words["types"].numbered(job.types for job in jobs),
+        words["states"].numbered(job.state for job in jobs),
+        words["kinds"].numbered(job.kind for job in jobs),
+        parts,
     ]
-    return columns, [part for each in by_job for part in each]
 
 
-def _state_columns(states: Sequence["DrawnState"], words: dict[str, _Words], zero: int) -> list["array[int]"]:
+def _state_columns(states: Sequence["DrawnState"], words: dict[str, _Words], zero: int) -> list[Sequence[int]]:
     rows = [
         (first, number, state.start - zero, state.stop - zero, words["states"].number(state.state))
         for state in states
         for first, number in ranges(state.resources)
     ]
-    return [_column(column) for column in (zip(*rows, strict=True) if rows else [()] * 5)]
+    return list(zip(*rows, strict=True)) if rows else [()] * 5
 
 
-def _column(values: Iterable[int]) -> "array[int]":
-    """Return numbers as four bytes each, the lowest first; what does not fit becomes the nearest that does."""
-    column = array("I", (min(max(value, 0), _LARGEST) for value in values))
-    if column.itemsize != 4:
-        column = array("L", column)
-    if struct.pack("=H", 1) != struct.pack("<H", 1):
+def _column(values: Sequence[int]) -> bytes:
+    """Return numbers as four bytes each, first the lowest byte of all, then the next: what is alike stands together.
+
+    What does not fit becomes the nearest that does.
+    """
+    try:
+        column = array(_FOUR_BYTES, values)
+    except OverflowError:
+        column = array(_FOUR_BYTES, [min(max(value, 0), _LARGEST) for value in values])
+    if sys.byteorder == "big":
         column.byteswap()
-    return column
+    data = column.tobytes()
+    return b"".join(data[place::4] for place in range(4))

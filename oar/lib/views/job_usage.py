@@ -115,16 +115,19 @@ def job_usages(tx: "Transaction", jobs: Sequence[Job], field: str | None) -> lis
 
     ``field``: the property of resources that names processors; None if the site has none.
     """
-    ids = [job.id for job in jobs]
-    if not ids:
+    if not jobs:
         return []
-    usages = tx.job_ends.usage(ids)
+    return usages_of(tx, jobs, tx.job_ends.usage([job.id for job in jobs]), field)
+
+
+def usages_of(
+    tx: "Transaction", jobs: Sequence[Job], reported: Mapping[int, Sequence[NodeUsage]], field: str | None
+) -> list[JobUsage]:
+    """Return the usage of jobs of which is known what their nodes have reported."""
     had = _processors(tx, field or "", [job for job in jobs if job.state in _ACTIVE])
     pauses = _frozen_seconds(tx, [job.id for job in jobs if job.suspended])
     return [
-        JobUsage(
-            job, _elapsed(job, tx.now, pauses.get(job.id, 0)), _by_node(usages.get(job.id, ()), had.get(job.id, {}))
-        )
+        JobUsage(job, _elapsed(tx, job, pauses.get(job.id, 0)), _by_node(reported.get(job.id, ()), had.get(job.id, {})))
         for job in jobs
     ]
 
@@ -136,10 +139,10 @@ def _by_node(usages: Iterable[NodeUsage], processors: Mapping[str, int]) -> tupl
     return tuple((reported | missing)[node] for node in sorted(reported | missing))
 
 
-def _elapsed(job: Job, now: int, pause: int) -> int:
+def _elapsed(tx: "Transaction", job: Job, pause: int) -> int:
     if not job.started:
         return 0
-    return max(0, (job.stop_time or now) - job.started - pause)
+    return max(0, (job.stop_time or tx.now) - job.started - pause)
 
 
 def _frozen_seconds(tx: "Transaction", ids: Sequence[int]) -> dict[int, int]:

@@ -5,10 +5,12 @@ others (docs/design/formats.rst, "Privacy").
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.facts import output_names
+from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Cause, Dependency, Event, Job, Moldable
 from oar.lib.facts.request import format_wanted_resources
 from oar.lib.facts.states import NOT_STARTED, JobType, Reservation
@@ -16,6 +18,7 @@ from oar.lib.views.events import event_record
 from oar.lib.views.privacy import Privacy
 
 if TYPE_CHECKING:
+    from oar.lib.db.statements import About
     from oar.lib.db.transaction import Transaction
     from oar.lib.views.job_ends import JobEnd
     from oar.lib.views.job_usage import JobUsage
@@ -41,6 +44,11 @@ class JobView(NamedTuple):
     usage: "JobUsage | None" = None  #: what it used, once it has ended
     advance_reservation: int = 0  #: number of the one that it is in, or the frame of; 0 = none
     resubmitted_as: int | None = None  #: the last job as which it was resubmitted, automatically or by a user
+
+    @property
+    def version(self) -> str:
+        """What is another text after each change by somebody: its last event, and its state."""
+        return f"{self.events[-1].id if self.events else 0}.{self.job.state}"
 
     @property
     def end(self) -> "JobEnd | None":
@@ -98,57 +106,88 @@ class JobView(NamedTuple):
         return output_names.expand(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
 
 
-def job_views(tx: "Transaction", jobs: Sequence[Job], privacy_for: Privacy) -> list[JobView]:
+class _Beside(NamedTuple):
+    """What is beside jobs in other tables, by job."""
+
+    types: Mapping[int, tuple[str, ...]]
+    moldables: Mapping[int, Sequence[Moldable]]
+    dependencies: Mapping[int, Sequence[Dependency]]
+    assigned: Mapping[int, Assigned]
+    predictions: Mapping[int, Prediction]
+    events: Mapping[int, Sequence[Event]]
+    reservations: Mapping[int, int]
+
+
+class _Ends(NamedTuple):
+    """What is told of jobs that have ended, by job."""
+
+    causes: Mapping[int, Cause] = MappingProxyType({})
+    copies: Mapping[int, int] = MappingProxyType({})
+    copies_of_all: Mapping[int, int] = MappingProxyType({})
+    usages: "Mapping[int, JobUsage]" = MappingProxyType({})
+
+
+def job_view(tx: "Transaction", job_id: int, privacy: Privacy) -> JobView:
+    """Return the view of one job; while it lives that is one statement.  Raises NoSuchJob."""
+    jobs, *beside = tx.about([job_id], tx.jobs.ROWS, *_questions(tx))
+    if not jobs:
+        raise NoSuchJob(job_id)
+    (view,) = _views(tx, jobs, _Beside(*beside), privacy)
+    return view
+
+
+def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[JobView]:
     """Return the views of jobs, in their order."""
-    ids = [job.id for job in jobs]
-    if not ids:
+    if not jobs:
         return []
-    types, moldables, dependencies = tx.jobs.types(ids), tx.jobs.moldables(ids), tx.jobs.dependencies(ids)
-    assigned = tx.listings.assigned(ids)
-    predictions = tx.listings.predictions([job.id for job in jobs if job.state in NOT_STARTED])
+    return _views(tx, jobs, _Beside(*tx.about([job.id for job in jobs], *_questions(tx))), privacy)
+
+
+def _questions(tx: "Transaction") -> "tuple[About, ...]":
+    """Return what is asked of all jobs, in the order of ``_Beside``."""
+    of_rows = (tx.jobs.TYPES, tx.jobs.MOLDABLES, tx.jobs.DEPENDENCIES)
+    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.advance_reservations.NUMBERS)
+
+
+def _views(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> list[JobView]:
+    predictions = {
+        job.id: beside.predictions[job.id] for job in jobs if job.state in NOT_STARTED and job.id in beside.predictions
+    }
     reserved = [job.id for job in jobs if job.reservation is Reservation.SCHEDULED and job.id in predictions]
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
-    events = tx.events.of_jobs(ids)
-    ended = [job for job in jobs if job.is_final]
-    causes, copies = _causes(tx, [job.id for job in ended])
-    copies_of_all = tx.listings.copies([job.id for job in ended])
-    usages = _uses(tx, ended)
-    reservations = tx.advance_reservations.numbers_of(ids)
+    ends = _ends(tx, [job for job in jobs if job.is_final])
     nothing = Assigned((), ())
     return [
         JobView(
             job,
-            types.get(job.id, ()),
-            tuple(moldables.get(job.id, ())),
-            tuple(dependencies.get(job.id, ())),
-            assigned.get(job.id, nothing),
+            beside.types.get(job.id, ()),
+            tuple(beside.moldables.get(job.id, ())),
+            tuple(beside.dependencies.get(job.id, ())),
+            beside.assigned.get(job.id, nothing),
             tuple(planned.get(predictions[job.id].moldable, ())) if job.id in predictions else (),
             predictions.get(job.id),
-            tuple(events.get(job.id, ())),
-            privacy_for.command(job),
-            privacy_for.initial_request(job),
-            causes.get(job.id),
-            copies.get(job.id),
-            usages.get(job.id),
-            reservations.get(job.id, 0),
-            copies_of_all.get(job.id),
+            tuple(beside.events.get(job.id, ())),
+            privacy.command(job),
+            privacy.initial_request(job),
+            ends.causes.get(job.id),
+            ends.copies.get(job.id),
+            ends.usages.get(job.id),
+            beside.reservations.get(job.id, 0),
+            ends.copies_of_all.get(job.id),
         )
         for job in jobs
     ]
 
 
-def _uses(tx: "Transaction", ended: Sequence[Job]) -> "Mapping[int, JobUsage]":
-    """Return the usage of jobs that have ended."""
+def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
     if not ended:
-        return {}
-    from oar.lib.views.job_usage import job_usages
+        return _Ends()
+    from oar.lib.views.job_usage import usages_of
 
-    return {usage.job.id: usage for usage in job_usages(tx, ended, None)}
-
-
-def _causes(tx: "Transaction", ended: Sequence[int]) -> tuple[Mapping[int, Cause], Mapping[int, int]]:
-    """Return the causes of ends, and the jobs as which jobs were resubmitted automatically."""
-    return (tx.job_ends.causes(ended), tx.resubmissions.copies(ended)) if ended else ({}, {})
+    questions = (tx.job_ends.CAUSES, tx.resubmissions.COPIES, tx.listings.COPIES, tx.job_ends.USAGE)
+    causes, copies, copies_of_all, reported = tx.about([job.id for job in ended], *questions)
+    usages = {usage.job.id: usage for usage in usages_of(tx, ended, reported, None)}
+    return _Ends(causes, copies, copies_of_all, usages)
 
 
 class JobTimes(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.rules.metric_texts import MetricFamily, counter
+from oar.lib.rules.metric_texts import Histogram, HistogramFamily, MetricFamily, counter
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -26,9 +26,23 @@ def families(tx: "Transaction") -> Iterator[MetricFamily]:
             condition = "standby" if state == "Absent" and sleeps else state.lower()
         numbers[kind, condition] = numbers.get((kind, condition), 0.0) + number
     yield MetricFamily("oar_resources", "Resources by type and condition.", ("type", "state"), list(numbers.items()))
+    reservations = tx.advance_reservations.counts()
+    by_letter = [((state,), float(number)) for state, number, _ in reservations]
+    yield MetricFamily("oar_reservations", "Live advance reservations.", ("state",), by_letter)
+    missing = float(sum(missing for _, _, missing in reservations))
+    what = "Resources that live advance reservations miss."
+    yield MetricFamily("oar_reservation_missing_slots", what, (), [((), missing)])
     date = tx.usage.last_round()
     age = float(tx.now - date) if date else float("inf")
     yield MetricFamily("oar_round_age_seconds", "Seconds since the last round of the scheduler.", (), [((), age)])
+
+
+def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:
+    """Return how long the rounds took that a status record of the server tells of; nothing if it is empty."""
+    if "rounds" not in status:
+        return []
+    rounds = Histogram.of(status["rounds"])
+    return [HistogramFamily.of("oar_round_seconds", "How long rounds of the scheduler took.", rounds)]
 
 
 def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oar.lib.facts.errors import BrokenRow
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
 
@@ -29,7 +30,15 @@ def shown_series(tx: "Transaction", series: Sequence[Series]) -> list[ShownSerie
     for each in tx.advance_reservations.of_series([each.id for each in series]):
         if each.is_live and each.state is not ReservationState.ASKED:
             live.setdefault(each.series_id, []).append(each.number)
-    return [ShownSeries(each, each.read_template.new.name, tuple(live.get(each.id, ()))) for each in series]
+    return [ShownSeries(each, _name(each), tuple(live.get(each.id, ()))) for each in series]
+
+
+def _name(series: Series) -> str:
+    """Return the name of the reservations to come, '' of a series that cannot be read."""
+    try:
+        return series.read_template.new.name
+    except BrokenRow:
+        return ""
 
 
 def series_record(item: ShownSeries) -> dict[str, Any]:

@@ -33,8 +33,7 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
     yield _text("state", str(each.state))
     yield from _if_given(("message", "; ".join(_message(item, explains=explains))))
     yield from _element("resource_list", [_empty("resource", name=n, type=v) for n, v in item.resource_list])
-    granted = [_empty("granted_slots", queue_instance=slots.place, slots=str(slots.slots)) for slots in item.granted]
-    yield from _element("granted_slots", granted)
+    yield from _element("granted_slots", _granted_slots(item))
     if each.granted_pe:
         environment = [_text("parallel_environment", each.granted_pe), _text("slots", str(each.granted_slots))]
         yield from _element("granted_parallel_environment", environment)
@@ -43,6 +42,12 @@ def _summary(item: ShownReservation, *, explains: bool) -> Iterator[str]:
     yield from _list("mail_list", [_mail(address) for address in item.mail_addresses])
     yield from _list("acl_list", [_empty("acl", user=entry.text) for entry in item.access if not entry.denied])
     yield from _list("xacl_list", [_empty("acl", user=entry.text) for entry in item.access if entry.denied])
+
+
+def _granted_slots(item: ShownReservation) -> list[str]:
+    """Return an element for each place; the schema wants one at least: the queue with no slot, where there is none."""
+    places = [(each.place, each.slots) for each in item.granted] or [(item.reservation.queue, 0)]
+    return [_empty("granted_slots", queue_instance=place, slots=str(slots)) for place, slots in places]
 
 
 def _message(item: ShownReservation, *, explains: bool) -> list[str]:

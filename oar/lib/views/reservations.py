@@ -11,6 +11,7 @@ from oar.lib.facts.advance_reservations import (
     LiveJobCounts,
     ReservationChange,
     ReservationLog,
+    ReservationRevision,
     ReservationUsage,
 )
 from oar.lib.facts.grid_engine_times import write_date
@@ -233,13 +234,27 @@ def log_record(row: ReservationLog) -> dict[str, Any]:
     }
 
 
+def revision_record(row: ReservationRevision, *, shows_account: bool) -> dict[str, Any]:
+    """Return what a reservation was from a date on for machine formats."""
+    return {
+        "revision": row.revision,
+        "date": row.date,
+        "author": row.author,
+        "ar_name": row.name,
+        "account": row.account if shows_account else "",
+        "start_time": row.start,
+        "end_time": row.end,
+        "granted_parallel_environment": row.granted_pe,
+        "granted_resources": row.granted_resources,
+    }
+
+
 def reservation_record(item: ShownReservation) -> dict[str, Any]:
     """Return the fields for machine formats."""
     each = item.reservation
     environment = {"name": each.granted_pe, "slots": each.granted_slots} if each.granted_pe else None
     return {
         "id": each.number,
-        "reservation_id": each.id,
         "ar_name": each.name,
         "submission_time": each.submission_time,
         "owner": each.owner,

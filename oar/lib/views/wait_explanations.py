@@ -26,6 +26,7 @@ from oar.lib.facts.states import (
     Reservation,
     ResourceState,
 )
+from oar.lib.facts.times import format_date
 from oar.lib.rules.wait_reason_texts import is_overdue, reason_label, reason_sentence
 from oar.lib.rules.wait_times import BEFORE_ITS_START, Waits, divide_waiting_time
 from oar.lib.views.advice import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
@@ -117,6 +118,8 @@ class Explanation:
         """A sentence for why it does not start or resume now; '' for a job that does not wait."""
         if self.reason:
             return reason_sentence(self.reason)
+        if self.job.state is JobState.WAITING and self.job.reservation is Reservation.SCHEDULED:
+            return f"It is a reservation, and its date is {format_date(self.job.start_time)}."
         return _STATE_SENTENCES.get(self.job.state, "")
 
     @property
@@ -283,6 +286,7 @@ def _starts(
         return {}
     planned = tx.listings.planned([prediction.moldable for prediction in foreseen.values()])
     types = tx.jobs.types(list(foreseen))
+    inside = tx.advance_reservations.of_jobs(list(foreseen))
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
     measured = tx.job_predictions.errors(tx.now - MEASURED)
     errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}
@@ -292,7 +296,9 @@ def _starts(
             date, moldable, _ = foreseen[job.id]
             resources = planned.get(moldable, ())
             hosts = tuple(dict.fromkeys(prediction.node for prediction in resources if prediction.node))
-            firm, because = firmness(job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config))
+            firm, because = firmness(
+                job, types.get(job.id, ()), queues, is_fifo=_is_fifo(config), is_reserved=job.id in inside
+            )
             if firm is Firmness.LATEST and _has_depth(config, job.queue):
                 firm, because = Firmness.TENTATIVE, "jobs before it that have no planned start may get one"
             lost = dict.fromkeys(each.node or f"resource {each.id}" for each in resources if each.state in _LOST)
@@ -317,10 +323,13 @@ def _has_depth(config: "Config", queue: str) -> bool:
     return depths.get(queue, depths.get("_", 0)) > 0
 
 
-def firmness(job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo: bool) -> tuple[Firmness, str]:
+def firmness(
+    job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo: bool, is_reserved: bool = False
+) -> tuple[Firmness, str]:
     """Return the firmness of the predicted start of a job, and why it is no firmer.
 
-    ``is_fifo``: the site has no other order than that of submission.
+    ``is_fifo``: the site has no other order than that of submission.  ``is_reserved``: the job has the resources of an
+    advance reservation, on which nobody else is.
     """
     if job.reservation is not Reservation.NONE:
         return Firmness.FIXED, ""
@@ -333,5 +342,6 @@ def firmness(job: Job, types: Sequence[str], queues: Sequence[Queue], *, is_fifo
         queue.name for queue in queues if queue.priority > own_queue.priority and queue.state is QueueState.ACTIVE
     )
     if higher:
-        return Firmness.TENTATIVE, f"jobs of the queue {' or '.join(higher)} may go before it"
+        where = " in its advance reservation" if is_reserved else ""
+        return Firmness.TENTATIVE, f"jobs of the queue {' or '.join(higher)}{where} may go before it"
     return Firmness.LATEST, "nobody who comes later goes before it"

@@ -137,6 +137,11 @@ class Bipbip:
             self._context = replace(self._context, config=config)
             logs.set_up(config, "Bipbip")
 
+    def settle(self) -> None:
+        """Do what may wait, before this process ends."""
+        self._context.together.settle()
+        self._runtime.database.tell_gathered()
+
     def carry_out(self, action: Action) -> ActionEnded:
         """Carry out an action and send its answer to the Runner, whatever happens in it."""
         answer = self._run(action)
@@ -148,6 +153,7 @@ class Bipbip:
     def _run(self, action: Action) -> ActionEnded:
         """Run an action with the lock of its job; every exception becomes an answer."""
         locked = bool(action.job_id) and action.kind not in MESSAGE_KINDS
+        about = logs.of_job(log, action.job_id, nodes=(action.host,))
         try:
             if locked and not self._locks.acquire(action.job_id):
                 return ActionEnded(action, BUSY_SECONDS)
@@ -157,10 +163,10 @@ class Bipbip:
                 if locked:
                     self._locks.release(action.job_id)
         except DatabaseUnavailable as error:
-            logs.of_job(log, action.job_id).error("%s on %s has to wait: %s", action.kind, action.host, error)
+            about.error("%s on %s has to wait: %s", action.kind, action.host, error)
             return ActionEnded(action, UNAVAILABLE_SECONDS)
         except Exception:  # noqa: BLE001 - the guard of an action: no error may end the other actions
-            logs.of_job(log, action.job_id).exception("%s on %s broke off", action.kind, action.host)
+            about.exception("%s on %s broke off", action.kind, action.host)
             return ActionEnded(action, failed=True)
         return ActionEnded(action, later.seconds if later else None)
 
@@ -199,6 +205,7 @@ def work(runtime_: Runtime, remote: Remote, answers: Answers, requests: BinaryIO
     # The Runner has ended.  Running actions may reach their end; the next Runner repeats the others.
     threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
     pool.shutdown(wait=True, cancel_futures=True)
+    bipbip.settle()
     os._exit(0)
 
 
@@ -213,6 +220,7 @@ def handle(runtime_: Runtime, remote: Remote, job_id: int) -> int:
         if action is None or action.kind not in LIMITED:
             return 0 if handled else 1
         answer = bipbip.carry_out(action)
+        bipbip.settle()
         if answer.failed:
             return 2
         if answer.retry_after is not None:
@@ -232,6 +240,7 @@ def main() -> None:
     worker = sys.argv[1:2] == ["--worker"]
     answers = Answers(_reserve_stdout() if worker else sys.stdout.buffer)
     opened = runtime.open_runtime("bipbip", deliver=answers.deliver if worker else None)
+    opened.database.gather_topics()
 
     def alarm(node: str) -> None:
         """Ask for a probe of a node that may have died, or an oarexec on it."""

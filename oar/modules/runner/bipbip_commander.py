@@ -26,9 +26,9 @@ from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, logs, processes
 from oar.lib.jobs import recovery
 from oar.lib.reservations import repairs as reservation_repairs
+from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions.finish import note_finishing
-from oar.modules.runner.actions.power import ENERGY_ORDERS
 from oar.modules.runner.bipbip_process import BipbipProcess
 from oar.modules.runner.dispatch import (
     HOST_ACTIONS,
@@ -56,6 +56,8 @@ MAX_FAILURES = 5
 DRAIN_SECONDS = 30.0
 ORPHAN_SECONDS = 4.0
 LOAD_SECONDS = 10.0
+#: A bipbip stores soon that a command runs; if it has not within this time, the node is asked.
+START_NOTE_SECONDS = 5
 #: Leon is woken again for a kill request that it has not treated within this time.
 STALE_KILL_SECONDS = 10
 BAD_SCHEMA = NOT_CONFIGURED = 1
@@ -257,6 +259,7 @@ class Runner:
         with self._database.begin() as tx:
             # Requests that were made while no server was running have waited long enough.
             stale = tx.now - STALE_KILL_SECONDS if self._started else tx.now + 1
+            started_before = tx.now - START_NOTE_SECONDS if self._started else None
             self._started = self._started or tx.now
             period = config.job_probe_frequency
             probe_before = max(self._started, tx.now - period) if period else self._started
@@ -264,11 +267,11 @@ class Runner:
             live = tx.job_runs.live()
             signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
-            has_orders = bool(tx.events.open(ENERGY_ORDERS))
+            has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.kill_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
         self._dispatch.forget_jobs(live)
-        self._add(action for job in jobs if (action := next_action(job, probe_before)))
+        self._add(action for job in jobs if (action := next_action(job, probe_before, started_before)))
         heads = {job.job_id: job.head_host for job in jobs}
         self._add(Action(ActionKind.SIGNAL, signal.job_id, heads.get(signal.job_id, "")) for signal in signals)
         self._add(host_action(ActionKind.SWEEP, host) for host in sweeps)
@@ -417,6 +420,7 @@ def main() -> None:
         sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
         sys.exit(2)
     opened = runtime.open_runtime("bipbip_commander")
+    opened.database.gather_topics()
     with logs.logging_to(opened.config, "Runner"):
         try:
             code = serve(opened, sys.argv[2])

@@ -93,10 +93,11 @@ def host_action(kind: ActionKind, host: str) -> Action:
     return Action(kind, 0, host, (host,))
 
 
-def next_action(job: InHand, probe_before: int) -> Action | None:
+def next_action(job: InHand, probe_before: int, started_before: int | None = None) -> Action | None:
     """Return the action that a job between its launch and its end needs, None if it needs none.
 
-    ``probe_before``: a job is probed if nothing has been heard of it since that date.
+    ``probe_before``: a job is probed if nothing has been heard of it since that date.  ``started_before``: that a job
+    has started which was told to later than that is about to be stored; None: nobody will do that any more.
     """
     host = job.head_host
     if job.state is JobState.TO_LAUNCH or (job.state is JobState.LAUNCHING and not job.report_date):
@@ -106,7 +107,8 @@ def next_action(job: InHand, probe_before: int) -> Action | None:
     if job.report_date or job.state is JobState.FINISHING:
         return None if job.phase is Phase.CLEANED else Action(ActionKind.END, job.job_id, host)
     if job.phase is Phase.GO:
-        return Action(ActionKind.LAUNCH, job.job_id, host)
+        is_sure = started_before is not None and job.updated >= started_before
+        return None if is_sure else Action(ActionKind.LAUNCH, job.job_id, host)
     return host_action(ActionKind.PROBE, host) if host and job.updated < probe_before else None
 
 

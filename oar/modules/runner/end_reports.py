@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 
-from oar.lib.db.job_runs import AwaitedReport
+from oar.lib.db.job_runs import AwaitedReport, ReportedEnd
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.frames import EndReport
 from oar.lib.facts.messages import Ask, JobAction
@@ -59,7 +59,10 @@ def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
 
 def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:
     """Store the ends of jobs: the first report of each."""
-    ends = {job_id: (report.code, _status(report)) for job_id, report in sorted(reports.items())}
+    ends = {
+        job_id: ReportedEnd(report.code, _status(report), tx.now - report.ago)
+        for job_id, report in sorted(reports.items())
+    }
     new = tx.job_runs.report_all(ends) if ends else ()
     if new:
         note_all_finishing(tx, {job_id: end for job_id, end in ends.items() if job_id in new})

@@ -7,6 +7,7 @@ See docs/design/planner.rst, "Arrays".
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from oar.kao.facts.snapshot import FOREVER, PlannedJob, Snapshot
 from oar.kao.planner.limits.counter_differences import CountedJob
@@ -18,8 +19,11 @@ class ArrayLimits:
     def __init__(self, snapshot: Snapshot) -> None:
         self._counters: dict[int, _JobCounter] = {}
         self.log: list[CountedJob] = []  #: all counted jobs, in the order of counting
-        gap = snapshot.settings.security_time
+        self._overdue: dict[int, list[int]] = {}  #: by array: jobs whose time is over
+        gap, overdue = snapshot.settings.security_time, snapshot.overdue()
         for job in snapshot.running:
+            if job.array_limit and job.id in overdue:
+                self._overdue.setdefault(job.array_id, []).append(job.id)
             self.enter(job, job.start_time, max(job.end, snapshot.now) + gap)
         for waiting in snapshot.waiting:
             if waiting.granted:
@@ -40,6 +44,10 @@ class ArrayLimits:
     def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
         """Return the arrays whose counters limit a job: its own, or none."""
         return (job.array_id,) if job.array_limit else ()
+
+    def overdue(self, job: PlannedJob) -> Sequence[int]:
+        """Return the jobs of a job's array that count though their time is over."""
+        return self._overdue.get(job.array_id, ())
 
     def delays(self, job: PlannedJob, start: int, walltime: int) -> bool:
         """Whether the limit keeps a job from starting one second before ``start``."""

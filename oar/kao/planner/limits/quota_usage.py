@@ -40,6 +40,8 @@ class QuotaUsage:
         self._in_force: dict[tuple[object, ...], list[RuleInForce]] = {}
         self._patterns: dict[tuple[object, ...], frozenset[Hashable]] = {}
         self.log: list[CountedJob] = []  #: all counted jobs, in the order of counting
+        self._overdue_ids = snapshot.overdue()
+        self._overdue: dict[Pattern, list[int]] = {}  #: those of them that each counter counts
         self._waiting_besteffort: list[tuple[PlannedJob, int, int, ResourceSet]] | None = []
         if self._shapes:
             self._enter_present(snapshot, types)
@@ -98,6 +100,10 @@ class QuotaUsage:
                 return QuotaRefusal(limit.rule, excess, next_start, is_exact=False)
         return None
 
+    def overdue(self, rule: QuotaRule, job: PlannedJob) -> Sequence[int]:
+        """Return the jobs that a rule counts, for a job, though their time is over."""
+        return self._overdue.get(pattern_of(rule, job), ())
+
     def counters_of(self, job: PlannedJob, types: ParsedTypes) -> frozenset[Hashable]:
         """Return the patterns of the counters that limit a job."""
         if not self._shapes or not types.counts_in_quotas:
@@ -140,6 +146,8 @@ class QuotaUsage:
         self.log.append(CountedJob(job.id, start, end, count, patterns))
         for pattern in patterns:
             self._counters.setdefault(pattern, UsageCounter()).add(start, end, count)
+            if job.id in self._overdue_ids:
+                self._overdue.setdefault(pattern, []).append(job.id)
 
     def _shapes_of_rules(self) -> set[tuple[bool, ...]]:
         """Return, for each form of rule, which parts of its key are not ``*``: only such patterns are counted."""

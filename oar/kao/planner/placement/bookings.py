@@ -97,5 +97,5 @@ class Bookings:
     def start_obstacle(self, job: WaitingJob, types: ParsedTypes) -> Reason | None:
         """Return why a job may not start now whatever its resources: the limit of its array, or its tokens."""
         if self.arrays.first_start(job, self._now, job.shortest_walltime) > self._now:
-            return reasons.array_limit(job.array_id, job.array_limit)
+            return reasons.array_limit(job.array_id, job.array_limit, self.arrays.overdue(job))
         return self.tokens.shortage(types)

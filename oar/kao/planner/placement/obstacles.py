@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.resource_set import ResourceSet
 
 #: So many obstacles are named in a refusal.
@@ -29,9 +30,7 @@ class Obstacles:
             if held & resources and f"suspended {self._name(job_id)}" not in asleep
         )
         names = [*holders, *asleep]
-        named = names[:MAX_NAMED]
-        others = " and others" if len(names) > MAX_NAMED else ""
-        return f" ({', '.join(named)}{others})" if named else ""
+        return f" ({enumerated(names, MAX_NAMED)})" if names else ""
 
     def _name(self, job_id: int) -> str:
         if job_id not in self._numbers:

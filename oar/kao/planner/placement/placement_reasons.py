@@ -32,9 +32,7 @@ class PlacementReasons:
         self._usable = context.usable
         self._requests = context.requests
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
-        now = context.snapshot.now
-        #: jobs whose time is over: a node that does not answer, or a clean-up, keeps them
-        self._overdue = {job.id for job in context.snapshot.running if job.end < now}
+        self._overdue = context.snapshot.overdue()
         #: request, groups (two filters may have one pool), class of jobs, container -> the obstacle
         self._obstacles: dict[tuple[int, tuple[RequestGroup, ...], str, str], Reason | None] = {}
 
@@ -129,7 +127,8 @@ class PlacementReasons:
         """Return why a job does not start now.
 
         ``last``: the reason of the last round, if the placement is reused.  ``are_quotas_same``: no job was counted
-        since that the last round had not counted, so that ``last`` still tells whether a quota is the reason.
+        since that the last round had not counted, and no other job is beyond its time, so that ``last`` still tells
+        whether a quota is the reason.
         """
         start = placement.start
         rule = self._rule_of_job(task, placement) or self._quota(task, placement, last if are_quotas_same else None)
@@ -175,7 +174,8 @@ class PlacementReasons:
         if start == task.window.begin:
             return self._after_required(task.window.begin_job, start)
         if self._bookings.arrays.delays(task.job, start, placement.walltime):
-            return reasons.array_limit(task.job.array_id, task.job.array_limit)
+            overdue = self._bookings.arrays.overdue(task.job)
+            return reasons.array_limit(task.job.array_id, task.job.array_limit, overdue)
         return None
 
     def _after_required(self, job: int, date: int) -> Reason:
@@ -190,4 +190,7 @@ class PlacementReasons:
             return last if last.code is ReasonCode.QUOTA else None
         earlier = replace(placement, start=placement.start - 1)
         excess = self._bookings.quotas.refusal(task.job, task.types, earlier)
-        return reasons.quota(excess.rule, excess.usage, placement.start) if excess else None
+        if not excess:
+            return None
+        overdue = self._bookings.quotas.overdue(excess.rule, task.job)
+        return reasons.quota(excess.rule, excess.usage, placement.start, overdue)

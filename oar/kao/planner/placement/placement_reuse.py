@@ -65,7 +65,8 @@ class PlacementReuse:
         self._counters: Sequence[CounterDifferences] = ()
         self._histories: dict[int, SpaceHistory] = {}  #: by the identity of the space
         self._keys: dict[SpaceKey, SpaceHistory] = {}  #: the latest of each
-        self.has_counted_more = False  #: of the job reused last: its counters have counted more than in the last round
+        self._has_counted_more = False  #: of the job reused last: its counters have counted more than in the last round
+        self._is_overdue_same = memory is not None and memory.snapshot.overdue() == context.snapshot.overdue()
         if memory and self.is_comparable:
             pairs = zip(memory.logs, self._logs, strict=True)
             self._counters = [CounterDifferences(self._now, last_log, log) for last_log, log in pairs]
@@ -93,15 +94,20 @@ class PlacementReuse:
             self._is_same_query(search, task) and self._is_same_result(search, task.types, history)
         ):
             return None
-        self.has_counted_more = False
+        self._has_counted_more = False
         for differences, names in zip(self._counters, counters, strict=True):
             if names and differences.has_less(names):
                 return None
-            self.has_counted_more |= bool(names) and differences.has_more(names)
-        if self.has_counted_more and search.best and (len(search.jobs) > 1 or not is_allowed(search.best)):
+            self._has_counted_more |= bool(names) and differences.has_more(names)
+        if self._has_counted_more and search.best and (len(search.jobs) > 1 or not is_allowed(search.best)):
             return None
         self.reused += len(search.jobs)
         return search
+
+    @property
+    def are_limits_same(self) -> bool:
+        """Whether what limits the job reused last (quotas, its array) is told as in the last round."""
+        return self._is_overdue_same and not self._has_counted_more
 
     def has_same_reasons(self, task: PlacementTask, search: SearchRecord) -> bool:
         """Whether the jobs of a search that was found have the same places, and wait for the same."""
@@ -110,7 +116,7 @@ class PlacementReuse:
             return False
         if best is None or not search.placements:
             return True
-        if best.start <= self._now or self.has_counted_more:
+        if best.start <= self._now or not self.are_limits_same:
             return False
         others = self._history(task.space).other_holders
         return not (others and others & search.taken)

@@ -39,6 +39,8 @@ class PlacementSearch:
         #: the space and the request, so that no others get their identities
         self._no_room: dict[tuple[object, ...], tuple[Space, RequestFit, int]] = {}
         self.reasons = PlacementReasons(context)
+        #: by the types of the jobs inside: when the jobs of an advance reservation have to be over
+        self._ends = {str(each.frame_id): each.latest_job_end for each in context.snapshot.reservations}
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the placement that ends first; without one, the reason of the first alternative."""
@@ -83,10 +85,10 @@ class PlacementSearch:
         obstacle = self.reasons.obstacle(query, alternative, task.types)
         if obstacle:
             return obstacle
+        if self._arrays.first_start(job, now, alternative.walltime) > now:  # before what depends on earlier searches
+            return reasons.array_limit(job.array_id, job.array_limit, self._arrays.overdue(job))
         if self._has_no_room(task.space, query):
             return None
-        if self._arrays.first_start(job, now, alternative.walltime) > now:
-            return reasons.array_limit(job.array_id, job.array_limit)
         match = self._search(task, alternative, query, now, now)
         if match and task.rules.has_quotas:
             return self._under_quotas(task, alternative, query, match, now)
@@ -227,6 +229,10 @@ class PlacementSearch:
         if match:
             return _placement(task, alternative, match)
         least = replace(query, duration=self.least_duration(query, alternative))
+        if task.types.inner in self._ends:
+            task.date_dependent.add(alternative.id)  # the reason tells what is left
+            if not alternative.cut_at:  # of a besteffort job the query asks for less
+                least = replace(query, duration=alternative.walltime + self._settings.security_time)
         return self.reasons.never_free(least, task.types)
 
     def least_duration(self, query: SlotQuery, alternative: Alternative) -> int:
@@ -296,10 +302,14 @@ class PlacementSearch:
     ) -> SlotMatch | None:
         """Return the match of a besteffort job on resources that do not leave before its end.
 
-        Its query is for a short gap only (``Settings.besteffort_gap``), but it occupies its whole walltime.
+        Its query is for a short gap only (``Settings.besteffort_gap``), but it occupies its whole walltime.  It gives
+        way to other jobs of its advance reservation, but would not to what comes behind that.
         """
+        latest_end = self._ends.get(task.types.inner, FOREVER) + self._settings.security_time
         while match:
             end = match.start + alternative.walltime_from(match.start) + self._settings.security_time
+            if end > latest_end:
+                return None
             leaving = self._usable.leaving_before(end)
             if not leaving & match.resources:
                 break

@@ -201,7 +201,7 @@ class Placer:
         jobs: list[WaitingJob] = []
         placements: dict[int, Placement] = {}
         later: dict[int, Reason] = {}
-        are_quotas_same = not self._reuse.has_counted_more
+        are_quotas_same = self._reuse.are_limits_same
         for job, placement in places:
             jobs.append(job)
             if placement.start > self._now:

@@ -29,6 +29,13 @@ class ReservableResources:
         self._maintained = snapshot.maintenance
         self._sleepers = [job for job in snapshot.running if job.state in _ASLEEP]
         self._asleep = union(job.resources for job in self._sleepers)
+        self._held = {job.id: job.resources for job in snapshot.running} if snapshot.reservations else {}
+
+    def bound(self, reservation: PlannedReservation) -> ResourceSet:
+        """Return what a reservation cannot give up, since its jobs hold it; of a flexible one nothing."""
+        if reservation.is_flexible:
+            return 0
+        return reservation.resources & union(self._held.get(number, 0) for number in reservation.live_jobs)
 
     def asleep(self, reservation: PlannedReservation | None = None) -> ResourceSet:
         """Return what suspended jobs keep from every reservation but the one that they are in."""

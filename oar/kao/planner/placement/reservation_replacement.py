@@ -9,7 +9,7 @@ from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import Health
-from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import ResourceState
 
 #: A resource that is missing after the start is replaced after at most so many seconds.
@@ -25,33 +25,59 @@ class ReservationReplacement:
         self._context = context
         self._resources = context.snapshot.resources
 
-    def due_date(self, reservation: PlannedReservation, health: Health) -> int | None:
-        """Return the date from which on lost resources are to be replaced; None if none is."""
-        if not reservation.replaces_lost or (not health.lost and not reservation.removed):
-            return None
-        if reservation.removed or health.lost & self._dead():
-            return self._now
-        patience = self._context.settings.reservation_replace_after
-        if reservation.start <= self._now:
-            patience = min(patience, HASTE)
-        ids = self._resources.ids_of(health.lost)
-        return min(reservation.missing_since.get(number, self._now) for number in ids) + patience
+    def overdue(self, reservation: PlannedReservation, health: Health) -> ResourceSet:
+        """Return the lost resources that are to be replaced now; what jobs of the reservation hold is kept.
+
+        Those that were removed are not among them: they are no resources any more.
+        """
+        dates = self._dates(reservation, health)
+        return from_positions(bit for bit, date in dates.items() if date <= self._now)
+
+    def is_due(self, reservation: PlannedReservation, health: Health) -> bool:
+        """Whether something is to be replaced now."""
+        if not reservation.replaces_lost or health.is_queue_disabled:
+            return False
+        return bool(reservation.removed or self.overdue(reservation, health))
+
+    def next_date(self, reservation: PlannedReservation, health: Health) -> int | None:
+        """Return the next date from which on more lost resources are to be replaced; None if there is none."""
+        dates = self._dates(reservation, health).values()
+        return min((date for date in dates if date > self._now), default=None)
 
     def find(self, reservation: PlannedReservation, health: Health) -> ResourceSet:
         """Return the resources that the reservation has from now on; 0 if it cannot be satisfied as a whole.
 
-        Those that it keeps are preferred: of the free ones the shortest run is added with which the request fits.
+        Those that it keeps are preferred: of the free ones, first those on its nodes, as few are added as are needed.
         """
         request = self._context.requests.get(reservation.groups)
         if isinstance(request, Reason):
             return 0
-        kept = reservation.resources & ~health.missing
+        begin, kept = reservation.held_from(self._now), reservation.resources & ~self.overdue(reservation, health)
         usable = self._context.usable.ordinary & request.reach & ~reservation.resources
-        usable &= self._reservable.healthy(reservation.start) & ~self._reservable.asleep(reservation)
-        free = self._context.spaces.common.slots.free_between(self._now, reservation.end) & usable
-        found = fit_first(request, sorted(positions(free)), kept)
-        bound = 0 if reservation.is_flexible else reservation.used  # its jobs need not be on what it has
-        return found if not bound & ~found else 0
+        usable &= self._reservable.healthy(begin) & ~self._reservable.asleep(reservation)
+        free = self._context.spaces.common.slots.free_between(begin, reservation.end) & usable
+        beside = free & self._on_nodes_of(kept)
+        found = fit_first(request, [*sorted(positions(beside)), *sorted(positions(free & ~beside))], kept)
+        return found if not self._reservable.bound(reservation) & ~found else 0
+
+    def _dates(self, reservation: PlannedReservation, health: Health) -> dict[int, int]:
+        """Return from which date on each lost resource is to be replaced."""
+        if not reservation.replaces_lost:
+            return {}
+        patience = self._context.settings.reservation_replace_after
+        if reservation.has_begun(self._now):
+            patience = min(patience, HASTE)
+        dead, ids, since = self._dead(), self._resources.ids, reservation.missing_since
+        return {
+            bit: self._now if dead >> bit & 1 else since.get(ids[bit], self._now) + patience
+            for bit in positions(health.lost & ~self._reservable.bound(reservation))
+        }
+
+    def _on_nodes_of(self, kept: ResourceSet) -> ResourceSet:
+        """Return the resources on the nodes of others."""
+        addresses = self._resources.addresses
+        nodes = {addresses[bit] for bit in positions(kept)} - {""}
+        return from_positions(bit for bit, address in enumerate(addresses) if address in nodes)
 
     def _dead(self) -> ResourceSet:
         return self._resources.where(self._resources.states, ResourceState.DEAD)

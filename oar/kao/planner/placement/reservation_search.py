@@ -18,8 +18,9 @@ from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.facts.times import format_duration
 
 #: The property of resources that is a node.
 NODE = "network_address"
@@ -186,7 +187,7 @@ class ReservationSearch:
         suitable = query.request.reach & self._context.usable.present
         free = space.slots.free_between(start, end, query.keys) & suitable & ~self._reservable.asleep()
         holders = self._obstacles.named(space, suitable, start, end, self._reservable.sleepers(suitable))
-        found = f"only {self._count(free, suitable, counts_nodes=counts_nodes)} are free until {format_date(end)}"
+        found = f"only {self._count(free, suitable, counts_nodes=counts_nodes)} are free until {write_date(end)}"
         return f"{found}{holders}"
 
     def _count(self, free: ResourceSet, suitable: ResourceSet, *, counts_nodes: bool) -> str:

@@ -38,6 +38,8 @@ class CompiledRequests:
         if resources.reservation_order != resources.order:
             self._hierarchies.append(Hierarchy(layout, resources.reservation_order, everything))
         self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
+        self._sized: ResourceSet = 0  #: the resources of which ``_sizes`` tells what requests take
+        self._sizes: dict[RequestFit, int] = {}
         self._by_identity: dict[tuple[int, bool], tuple[tuple[RequestGroup, ...], RequestFit | Reason]] = {}
 
     def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
@@ -69,7 +71,14 @@ class CompiledRequests:
     def size(self, job: WaitingJob, resources: ResourceSet) -> int:
         """Return how many of some resources the first alternative takes when all of them are free; 0 if none."""
         request = self.get(job.alternatives[0].groups) if job.alternatives else None
-        return request.fit(resources).bit_count() if isinstance(request, RequestFit) else 0
+        if not isinstance(request, RequestFit):
+            return 0
+        if resources != self._sized:
+            self._sized, self._sizes = resources, {}
+        size = self._sizes.get(request)
+        if size is None:
+            size = self._sizes[request] = request.fit(resources).bit_count()
+        return size
 
     def filter_text(self, group: RequestGroup) -> str:
         """Return the filter of a group as the user wrote it."""

@@ -32,13 +32,12 @@ def window_of(reservation: PlannedReservation, missing: ResourceSet, settings: S
     """Return the window of a granted reservation.
 
     It ends without a security time, since its jobs end before: the next reservation may begin at its end.  Beyond its
-    end it keeps its resources until its last job is gone.
+    end it keeps its resources until its last job is gone.  One that has begun has them now, whatever the clock says.
     """
+    start = min(reservation.start, reservation.held_from(now))
     end = reservation.end if reservation.end > now else now + settings.security_time
     lent = 0 if reservation.is_leaving else reservation.resources & ~missing
-    return FrameWindow(
-        reservation.start, end, reservation.resources, reservation.latest_job_end + settings.security_time, lent
-    )
+    return FrameWindow(start, end, reservation.resources, reservation.latest_job_end + settings.security_time, lent)
 
 
 def frame_windows(snapshot: Snapshot, healths: Mapping[int, Health]) -> dict[int, FrameWindow]:
@@ -55,18 +54,24 @@ def closed_frames(
 ) -> dict[str, Reason]:
     """Return the reservations in which no job may start now, by the name of their space, with the reasons.
 
-    Only those in which jobs wait.
+    Only those in which jobs wait, or containers are, which are closed with them.
     """
-    waited_for = {types[job.id].inner for job in snapshot.waiting} if snapshot.reservations else set()
+    if not snapshot.reservations:
+        return {}
+    boxes = [(types[job.id], job.id) for job in snapshot.running if types[job.id].container and types[job.id].inner]
+    waited_for = {types[job.id].inner for job in snapshot.waiting} | {box.inner for box, _ in boxes}
     closed: dict[str, Reason] = {}
     for reservation in snapshot.reservations:
         health, name = healths.get(reservation.id), str(reservation.frame_id)
         if health is None or reservation.is_leaving or name not in waited_for:
             continue
-        if reservation.start > snapshot.now:
+        if not reservation.has_begun(snapshot.now):
             closed[name] = reasons.before_reservation(reservation.number, reservation.start)
         elif reservation.is_hard and not health.is_complete:
             closed[name] = reasons.hard_error(reservation.number, health.reasons[0])
+    while inside := [box for box in boxes if box[0].inner in closed]:
+        boxes = [box for box in boxes if box not in inside]
+        closed |= {name: closed[box.inner] for box, job_id in inside for name in box.container_names(job_id)}
     return closed
 
 

@@ -3,17 +3,21 @@
 See docs/design/reservations.rst, "Health".
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import RunningJob, Snapshot
 from oar.kao.planner.resources.resource_holders import held_resources
-from oar.lib.facts.reservation_states import STARTED, ReservationState
+from oar.kao.planner.resources.resource_index import ResourceIndex
+from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.hierarchy import FINEST
+from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions, union
 from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobState, JobTypeName, QueueState, ResourceState
-from oar.lib.facts.times import format_date
 
 _STILL_USED = "is still used by job"
 
@@ -25,6 +29,7 @@ class Health:
     missing: ResourceSet = 0  #: of those that exist
     lost: ResourceSet = 0  #: those of the missing ones that may be replaced: not those that a job still holds
     reasons: tuple[str, ...] = ()
+    is_queue_disabled: bool = False  #: none of its resources can be used as long as that lasts
 
     @property
     def is_complete(self) -> bool:
@@ -57,17 +62,34 @@ class ReservationHealth:
         self._types = types
         self._resources = resources
         self._inactive = {queue.name for queue in snapshot.queues if queue.state is QueueState.NOT_ACTIVE}
+        self._properties = {*resources.columns, "network_address", FINEST}
         self._dead: ResourceSet = 0
         #: on all other resources nothing but a job or a changed property can be wrong
         self._doubtful = snapshot.maintenance
-        self._held: ResourceSet = 0
+        self._held: dict[int, ResourceSet] = {}  #: by job; without containers, whose resources their jobs hold
+        self._holders: ResourceIndex[RunningJob] = ResourceIndex()
+        self._besteffort: ResourceIndex[RunningJob] = ResourceIndex()  #: those in no container
+        self._containers: defaultdict[str, list[ParsedTypes]] = defaultdict(list)  #: by the names of their spaces
         self._healths: dict[int, tuple[PlannedReservation, Health]] = {}
         if snapshot.reservations:
             alive = resources.where(resources.states, ResourceState.ALIVE)
             leaving = from_positions(bit for bit, upto in enumerate(resources.available_upto) if _is_date(upto))
             self._dead = resources.where(resources.states, ResourceState.DEAD)
             self._doubtful |= (resources.everything & ~alive) | leaving
-            self._held = union(self._held_by(job) for job in snapshot.running if not types[job.id].container)
+            for job in snapshot.running:
+                self._enter(job)
+
+    def _enter(self, job: RunningJob) -> None:
+        """Note what a job holds."""
+        types = self._types[job.id]
+        for name in types.container_names(job.id):
+            self._containers[name].append(types)
+        if types.container:
+            return
+        self._held[job.id] = self._held_by(job)
+        self._holders.add(job, self._held[job.id])
+        if types.is_besteffort and not types.inner:
+            self._besteffort.add(job, self._held[job.id])
 
     def of(self, reservation: PlannedReservation) -> Health:
         """Return what is missing of a granted reservation now."""
@@ -78,53 +100,80 @@ class ReservationHealth:
 
     def _judge(self, reservation: PlannedReservation) -> Health:
         if reservation.queue in self._inactive:
-            return Health(reservation.resources, 0, (f"reserved queue {reservation.queue} is disabled",))
+            reason = f"reserved queue {reservation.queue} is disabled"
+            return Health(reservation.resources, 0, (reason,), is_queue_disabled=True)
         unsatisfying = reservation.resources & ~self._satisfying(reservation)
-        if not reservation.removed and not unsatisfying and not reservation.resources & (self._doubtful | self._held):
+        outsiders = self._outsiders(reservation) if reservation.has_begun(self._snapshot.now) else []
+        is_doubtful = unsatisfying or outsiders or reservation.resources & self._doubtful
+        if not reservation.removed and not is_doubtful:
             return COMPLETE
         causes = {number: f"reserved resource {number} was removed" for number in reservation.removed}
         by_bit: dict[int, str] = {}
-        for bit, cause in self._causes(reservation):
+        for bit, cause in self._causes(reservation, outsiders):
             by_bit.setdefault(bit, cause)
         lines = [*causes.values(), *self._lines(reservation, by_bit)]
         lost = union(1 << bit for bit, cause in by_bit.items() if not cause.startswith(_STILL_USED))
         return Health(union(1 << bit for bit in by_bit), lost, tuple(lines))
 
-    def _causes(self, reservation: PlannedReservation) -> Iterator[tuple[int, str]]:
+    def _causes(self, reservation: PlannedReservation, outsiders: list[RunningJob]) -> Iterator[tuple[int, str]]:
         """Iterate over the missing resources by bit, each with half a sentence; the first one of a resource counts."""
         resources, snapshot = self._resources, self._snapshot
-        has_started = reservation.state in STARTED or reservation.start <= snapshot.now
+        has_begun = reservation.has_begun(snapshot.now)
         for bit in positions(reservation.resources & snapshot.maintenance):
             yield bit, "is in maintenance"
         for bit in positions(reservation.resources):
             state, upto = resources.states[bit], resources.available_upto[bit]
             can_be_woken = snapshot.settings.may_wake and upto > snapshot.now
-            if state is ResourceState.ABSENT and not has_started and can_be_woken:
+            if state is ResourceState.ABSENT and not has_begun and can_be_woken:
                 continue
             if state is not ResourceState.ALIVE:
                 yield bit, f"is {state}"
             if _is_date(upto) and upto < reservation.end:
-                yield bit, f"is available only up to {format_date(upto)}"
+                yield bit, f"is available only up to {write_date(upto)}"
         for bit in positions(reservation.resources & ~self._satisfying(reservation)):
             yield bit, "no longer satisfies the request"
-        if has_started:
-            for job in self._outsiders(reservation):
-                for bit in positions(reservation.resources & self._held_by(job)):
-                    yield bit, f"{_STILL_USED} {job.id}"
+        for job in outsiders:
+            for bit in positions(reservation.resources & self._held[job.id]):
+                yield bit, f"{_STILL_USED} {job.id}"
 
     def _satisfying(self, reservation: PlannedReservation) -> ResourceSet:
-        """Return the resources that satisfy a condition of the request; all if that cannot be told."""
-        pools = [self._snapshot.pools[group.pool] for group in reservation.groups]
-        if not pools or any(pool.trouble for pool in pools):
+        """Return the resources that satisfy a condition of the request; all if that cannot be told now."""
+        pools = self._snapshot.pools
+        if not reservation.groups or any(pools[group.pool].is_put_off for group in reservation.groups):
             return self._resources.everything
-        return union(pool.members for pool in pools) | self._dead
+        return union(pools[group.pool].members for group in reservation.groups if self._is_known(group)) | self._dead
 
-    def _outsiders(self, reservation: PlannedReservation) -> Iterator[RunningJob]:
-        for job in self._snapshot.running:
-            types = self._types[job.id]
-            is_ours = job.id == reservation.frame_id or is_inside(types, reservation)
-            if self._held_by(job) & reservation.resources and not is_ours and not types.container:
-                yield job
+    def _is_known(self, group: RequestGroup) -> bool:
+        """Whether resources still have all properties that a group of a request names."""
+        return not self._snapshot.pools[group.pool].trouble and all(
+            level.property in self._properties for level in group.levels
+        )
+
+    def leaving(self, reservation: PlannedReservation) -> list[RunningJob]:
+        """Return the besteffort jobs from outside on those resources of a reservation that are not lost."""
+        wanted = reservation.resources & ~self.of(reservation).lost
+        if reservation.queue in self._inactive:
+            return []
+        return [job for job in self._besteffort.on(wanted) if not is_inside(self._types[job.id], reservation)]
+
+    def _outsiders(self, reservation: PlannedReservation) -> list[RunningJob]:
+        """Return the jobs that hold resources of a reservation and are not in it, nor in a container that is."""
+        return [
+            job
+            for job in self._holders.on(reservation.resources)
+            if job.id != reservation.frame_id
+            and not any(is_inside(types, reservation) for types in self._around(self._types[job.id]))
+        ]
+
+    def _around(self, types: ParsedTypes) -> Iterator[ParsedTypes]:
+        """Iterate over the types of a job, and of the containers around it."""
+        names, left = {""}, [types]
+        while left:
+            each = left.pop()
+            yield each
+            if each.inner not in names:
+                names.add(each.inner)
+                left += self._containers.get(each.inner, ())
 
     def _held_by(self, job: RunningJob) -> ResourceSet:
         """Return what a job keeps from the jobs of a reservation; one that is to go on waits for the reservation."""
@@ -156,6 +205,6 @@ def healths_of(snapshot: Snapshot, health: ReservationHealth) -> dict[int, Healt
 
 def state_of(reservation: PlannedReservation, health: Health, now: int) -> ReservationState:
     """Return the state of a granted reservation that neither ended nor was deleted."""
-    if now >= reservation.start:
+    if reservation.has_begun(now):
         return ReservationState.RUNNING if health.is_complete else ReservationState.ERROR
     return ReservationState.WAITING if health.is_complete else ReservationState.WARNING

@@ -118,15 +118,17 @@ class _Search:
             if page.starts[0] > self.latest:
                 return False
             is_shared = bool(keys and page.keyed)
-            if page.is_loose and self.slot_index == 0 and not is_shared:
+            if page.is_loose:
                 page.tighten()
             is_too_small = page.most < request.least and not is_shared
             if not (is_too_small or self._is_known_to_fail(page)):
-                frees, members = page.free_for(keys), usable & page.open
+                frees, members, counts = page.free_for(keys), usable & page.open, page.counts
+                least = 0 if is_shared else request.least + page.covered
                 for index in range(self.slot_index, len(frees)):
+                    if counts[index] < least:
+                        continue
                     free = frees[index] & members
-                    candidate = request.fit(free) if free.bit_count() >= request.least else 0
-                    if candidate:
+                    if candidate := request.fit(free):
                         self._begin_at(index, free, candidate)
                         return True
                 if self.slot_index == 0:

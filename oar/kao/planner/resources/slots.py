@@ -32,6 +32,9 @@ LARGEST_PAGE = 64
 #: Fewer occupants than this are entered one by one.
 FEW = 16
 
+#: The count of a slot that has changed since the slots were counted.
+_UNKNOWN = -1
+
 #: How many failed requests of each family a page keeps.
 MAX_FAILURES = 6
 
@@ -65,7 +68,7 @@ class SlotMatch:
 class Page:
     """Consecutive slots."""
 
-    __slots__ = ("common", "failures", "free", "is_loose", "keyed", "most", "open", "starts")
+    __slots__ = ("common", "counts", "covered", "failures", "free", "is_loose", "keyed", "most", "open", "starts")
 
     def __init__(self, starts: list[int], free: list[ResourceSet], everything: ResourceSet) -> None:
         self.starts = starts
@@ -76,17 +79,23 @@ class Page:
         self.recount()
 
     def recount(self) -> None:
-        """Compute ``common``, what is free in all slots, and ``most``, how much is free in one slot at most."""
+        """Compute ``common``, what is free in all slots, and how much is free in each."""
         common = self.open
         for free in self.free:
             common &= free
         self.common = common
+        self.counts = [_UNKNOWN] * len(self.free)  #: how much is free in each slot at most, and ``covered`` more
+        self.covered = 0
         self.tighten()
 
     def tighten(self) -> None:
-        """Compute ``most`` exactly; since the last time it was only an upper bound."""
-        opened = self.open
-        self.most = max((free & opened).bit_count() for free in self.free)
+        """Count what is free in the slots that have changed since the last time; ``most``: in one of them at most."""
+        opened, covered = self.open, self.covered
+        self.counts = [
+            (free & opened).bit_count() + covered if count == _UNKNOWN else count
+            for count, free in zip(self.counts, self.free, strict=True)
+        ]
+        self.most = max(self.counts) - covered
         self.is_loose = False
 
     def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
@@ -104,17 +113,16 @@ class Page:
         """
         self.open &= remaining
         if self.common & occupied == occupied:  # the usual case; counting bits is the most expensive step here
-            self.most -= count
             self.common ^= occupied
         else:
-            self.most -= (occupied & self.common).bit_count()
+            count = (occupied & self.common).bit_count()
             self.common &= remaining
+        self.most -= count
+        self.covered += count
 
     def take(self, first: int, last: int, remaining: ResourceSet) -> None:
         """Enter an occupant without key in the slots from ``first`` to before ``last``."""
-        self.free[first:last] = [free & remaining for free in self.free[first:last]]
-        self.common &= remaining
-        self.is_loose = True
+        self._leave(first, last, remaining)
         if self.keyed:
             self.keyed.take(first, last, remaining)
 
@@ -123,8 +131,12 @@ class Page:
         if self.keyed is None:
             self.keyed = SharedSlots(self.free)
         self.keyed.hold(first, last, occupied, key, self.free)
-        remaining = ~occupied
+        self._leave(first, last, ~occupied)
+
+    def _leave(self, first: int, last: int, remaining: ResourceSet) -> None:
+        """Leave only some resources free in the slots from ``first`` to before ``last``."""
         self.free[first:last] = [free & remaining for free in self.free[first:last]]
+        self.counts[first:last] = [_UNKNOWN] * (last - first)
         self.common &= remaining
         self.is_loose = True
 
@@ -132,6 +144,7 @@ class Page:
         """Cut a slot in two at ``date``."""
         self.starts.insert(index + 1, date)
         self.free.insert(index + 1, self.free[index])
+        self.counts.insert(index + 1, self.counts[index])
         if self.keyed:
             self.keyed.split(index)
 
@@ -280,9 +293,7 @@ class SlotSet:
             return starts[slot_index + 1]
         return self._firsts[page_index + 1] if page_index + 1 < len(self.pages) else None
 
-    def longest_free(
-        self, resources: ResourceSet, begin: int, end: int, keys: frozenset[SharingKey] = frozenset()
-    ) -> int:
+    def longest_free(self, resources: ResourceSet, begin: int, end: int) -> int:
         """Return for how long one of some resources is free at most, of the times that begin in an interval."""
         runs: dict[int, ResourceSet] = {}  #: begin of a time -> the resources that are free since then
         longest = 0
@@ -291,8 +302,7 @@ class SlotSet:
             is_behind = page.starts[slot_index] >= end
             if is_behind and not union(runs.values()) & ~page.common:
                 continue
-            frees = page.free_for(keys)
-            for start, slot in zip(page.starts[slot_index:], frees[slot_index:], strict=True):
+            for start, slot in zip(page.starts[slot_index:], page.free[slot_index:], strict=True):
                 free = slot & page.open & resources
                 for since in [since for since, members in runs.items() if members & ~free]:
                     longest = max(longest, start - since)

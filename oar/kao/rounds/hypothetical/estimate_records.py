@@ -94,6 +94,6 @@ def _boot_date(snapshot: Snapshot, job: HypotheticalJob, placement: Placement) -
     if not settings.may_wake or JobTypes(job.types).is_standby:
         return 0
     asleep = resources.nodes_of(placement.resources & resources.where(resources.states, ResourceState.ABSENT))
-    earliest = snapshot.now - settings.wakeup_time  # who was woken before that is woken again
+    earliest = snapshot.now - settings.boot_limit  # who was woken before that is woken again
     woken = (snapshot.woken.get(node, 0) for node in asleep)
     return max((settings.wakeup_time + (date if date > earliest else snapshot.now) for date in woken), default=0)

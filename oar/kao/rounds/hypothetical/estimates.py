@@ -8,6 +8,7 @@ run: how many tokens are free is taken from the reasons of the last round.
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.planner.schedule import Round
@@ -86,9 +87,44 @@ def submissions(database: Database, config: Config, proposal: Proposal) -> Estim
     Raises BadSubmission.
     """
     elapsed = _stopwatch()
+    jobs = supposed(database, proposal)
+    return _estimates(present(database, config, jobs), config, proposal, jobs, elapsed)
+
+
+def supposed(database: Database, proposal: Proposal, number: int = 0) -> list[HypotheticalJob]:
+    """Return the jobs that a submission would be; ``number``: how many others stand before them.
+
+    Raises BadSubmission.
+    """
     with database.snapshot() as tx:
-        jobs = hypothetical_jobs(proposal, tx.rounds.next_job(), find_for_each_job(tx, proposal.spec), tx.now)
-    situation = present(database, config, jobs)
+        first = tx.rounds.next_job() + number
+        return hypothetical_jobs(proposal, first, find_for_each_job(tx, proposal.spec), tx.now)
+
+
+class ComparedSubmissions:
+    """Submissions that are compared: one reading of the situation, in which none of them stands beside another."""
+
+    def __init__(self, database: Database, config: Config, jobs: Sequence[Sequence[HypotheticalJob]]) -> None:
+        self._config = config
+        self._all = frozenset(job.row.id for each in jobs for job in each)
+        self._situation = present(database, config, [job for each in jobs for job in each])
+
+    def estimates(self, proposal: Proposal, jobs: Sequence[HypotheticalJob]) -> Estimates:
+        """Return the estimates of the jobs of one of them."""
+        others = self._all - {job.row.id for job in jobs}
+        snapshot = self._situation.snapshot
+        alone = replace(snapshot, waiting=tuple(job for job in snapshot.waiting if job.id not in others))
+        situation = replace(self._situation, snapshot=alone)
+        return _estimates(situation, self._config, proposal, jobs, _stopwatch())
+
+
+def _estimates(
+    situation: Situation,
+    config: Config,
+    proposal: Proposal,
+    jobs: Sequence[HypotheticalJob],
+    elapsed: Callable[[], float],
+) -> Estimates:
     warnings = tuple(mail.text for mail in situation.mails)
     queue = next((queue for queue in situation.snapshot.queues if queue.name == proposal.spec.queue), None)
     if queue and policy_of(queue.policy) is None:

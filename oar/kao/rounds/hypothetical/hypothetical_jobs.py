@@ -10,6 +10,8 @@ from oar.lib.submission.proposal import Proposal
 
 #: Alternatives of hypothetical jobs are numbered from here; no real one is.
 _FIRST_ALTERNATIVE = 2**61
+#: No job has so many.
+_MOST_ALTERNATIVES = 2**16
 
 
 def hypothetical_jobs(
@@ -40,7 +42,7 @@ def _job(proposal: Proposal, first: int, index: int, dependencies: Sequence[Depe
     )
     moldables = tuple(
         MoldableRow(
-            _FIRST_ALTERNATIVE + index * len(proposal.requests) + choice,
+            _FIRST_ALTERNATIVE + number * _MOST_ALTERNATIVES + choice,
             number,
             request.walltime or 0,
             tuple(GroupRow(group.filter, group.levels) for group in request.groups),

@@ -175,7 +175,7 @@ class FilterPools:
         for text in pair:
             answer = self._answers[text] if text else not_dead
             if isinstance(answer, BadCondition):
-                return Pool(0, pair[1], str(answer))
+                return Pool(0, pair[1], str(answer), isinstance(answer, TooSlow))
             members &= answer
         return Pool(members, pair[1])
 

@@ -4,6 +4,9 @@ from oar.kao.facts.snapshot import FairShare, Settings
 from oar.lib.config.files import Config
 from oar.lib.facts.states import JobPriority
 
+#: Greta has so many seconds more than a woken node before rounds take care of it.
+GRETA_GRACE = 120
+
 
 def settings_of(config: Config) -> Settings:
     """Return the settings of the planner; the weights of MULTIFACTOR are in a file and are read for each round."""
@@ -31,6 +34,7 @@ def settings_of(config: Config) -> Settings:
         has_quotas=config.quotas,
         may_wake=config.may_wake,
         wakeup_time=config.scheduler_node_manager_wakeup_time,
+        boot_limit=_boot_limit(config),
         idle_time=(config.scheduler_node_manager_idle_time or 0) if config.may_halt else 0,
         sleep_time=(config.scheduler_node_manager_sleep_time or 0) if config.may_halt else 0,
         fairshare=FairShare(
@@ -41,3 +45,13 @@ def settings_of(config: Config) -> Settings:
             dict(config.scheduler_fairsharing_user_targets),
         ),
     )
+
+
+def _boot_limit(config: Config) -> int:
+    """Return after how many seconds a node that was woken for a job, and has not come, is woken again.
+
+    Greta keeps limits of her own; should she not, rounds do.
+    """
+    if not config.energy_saving_internal:
+        return config.scheduler_node_manager_wakeup_time
+    return GRETA_GRACE + max(seconds for _, seconds in config.energy_saving_node_manager_wakeup_timeout)

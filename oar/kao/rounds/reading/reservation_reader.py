@@ -3,7 +3,6 @@
 A site without any pays one query.
 """
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,11 +15,12 @@ from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.snapshot_jobs import WalltimeCut
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
+from oar.lib.facts.errors import BadRequest, BrokenRow
 from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.reservations import occurrences
+from oar.lib.reservations import alteration, occurrences
 from oar.lib.reservations.repairs import oldest_request
 
 #: Of a series so many occurrences at most are refused together.
@@ -35,7 +35,6 @@ class ReservationRows:
     jobs: Mapping[int, LiveJobCounts] = field(default_factory=dict)  #: by id of the reservation
     last_job_dates: Mapping[int, int] = field(default_factory=dict)
     missing_since: Mapping[int, Mapping[int, int]] = field(default_factory=dict)  #: reservation -> resource -> date
-    used: Mapping[int, Collection[int]] = field(default_factory=dict)  #: reservation -> resources of its live jobs
     changes: Sequence[ReservationChange] = ()  #: those that wait for an answer
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
     series: Mapping[int, Series] = field(default_factory=dict)  #: those of the requests, by id
@@ -45,11 +44,13 @@ class ReservationRows:
 
     @property
     def properties(self) -> frozenset[str]:
-        """The properties of resources that requests and changes name in levels."""
-        return frozenset(level.property for group in self._wanted_groups() for level in group.levels)
+        """The properties of resources that requests, granted ones and changes name in levels."""
+        return frozenset(level.property for group in self._all_groups() for level in group.levels)
 
-    def _wanted_groups(self) -> Iterator[Group]:
-        """Iterate over the groups that somebody waits for."""
+    def _all_groups(self) -> Iterator[Group]:
+        """Iterate over the groups that were granted, and those that somebody waits for."""
+        for groups in self.groups.values():
+            yield from groups
         for alternatives in (*self.asked.values(), *map(wanted_alternatives, self.changes)):
             for each in alternatives:
                 yield from each.groups
@@ -121,7 +122,6 @@ class ReservationRows:
             groups=_planned_groups(self.groups.get(reservation.id, ()), pools),
             missing=reservation.missing,
             missing_since=self.missing_since.get(reservation.id, {}),
-            used=resources.members(self.used.get(reservation.id, ())),
             live_jobs=(*jobs.running, *jobs.waiting),
             last_job_date=self.last_job_dates.get(reservation.id, 0),
             occurrence=reservation.series_index,
@@ -135,7 +135,10 @@ class ReservationRows:
         series = self.series.get(reservation.series_id)
         if series is None or not _is_asked(reservation) or self._is_first(reservation):
             return ()
-        return tuple(Occurrence(*each) for each in islice(occurrences.coming(series), MAX_FOLLOWERS))
+        try:
+            return tuple(Occurrence(*each) for each in islice(occurrences.coming(series), MAX_FOLLOWERS))
+        except BadRequest:  # it ends as soon as the next one is to be asked for
+            return ()
 
     def _is_first(self, reservation: AdvanceReservation) -> bool:
         """Whether a request is one of those with which a series begins."""
@@ -159,7 +162,7 @@ class ReservationRowReader:
         if not live:
             self.forget()
             return ReservationRows()
-        asked = {each.id: decode(each.request) for each in live if _is_asked(each)}
+        asked = {each.id: decode_readable(each.request) for each in live if _is_asked(each)}
         return _rows(tx, live, patience, asked=asked, groups=self._granted_groups(tx, live))
 
     def _granted_groups(self, tx: Transaction, live: Sequence[AdvanceReservation]) -> dict[int, tuple[Group, ...]]:
@@ -175,8 +178,8 @@ class ReservationRowReader:
 
 
 def _chosen(request: str, alternative: int) -> tuple[Group, ...]:
-    alternatives = decode(request)
-    return alternatives[alternative].groups if alternative < len(alternatives) else ()
+    alternatives = decode_readable(request)
+    return alternatives[alternative].groups if 0 <= alternative < len(alternatives) else ()
 
 
 def _rows(
@@ -196,7 +199,6 @@ def _rows(
         jobs=tx.advance_reservations.live_jobs(ids),
         last_job_dates=tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
         missing_since=tx.advance_reservations.missing_since(of_missing),
-        used=tx.advance_reservations.used({*of_missing, *(change.reservation_id for change in changes)}),
         changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
@@ -211,13 +213,19 @@ def _is_asked(reservation: AdvanceReservation) -> bool:
 
 
 def wanted_alternatives(change: ReservationChange) -> tuple[ReservationAlternative, ...]:
-    """Return the resources that a change asks for; () = as they are."""
-    request = json.loads(change.change).get("request")
-    return decode(request) if request else ()
+    """Return the resources that a change asks for; () = as they are, or nobody can read it."""
+    try:
+        request = alteration.read_change(change.change).get("request")
+    except BrokenRow:
+        return ()
+    return decode_readable(request) if request else ()
 
 
 def _planned_change(change: ReservationChange, pools: Mapping[Filters, int]) -> PlannedChange:
-    values = json.loads(change.change)
+    try:
+        values = alteration.read_change(change.change)
+    except BrokenRow:
+        return PlannedChange(change.id, change.reservation_id, is_readable=False)
     return PlannedChange(
         change.id,
         change.reservation_id,

@@ -26,8 +26,10 @@ from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.rounds import Rounds
+from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.states import CURRENT, JobPriority
+from oar.lib.resources import energy
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class SnapshotReader:
             consumption=consumption,
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
             woken=woken,
+            kept_awake=self._kept_awake(),
             used_lately=resources.members(used_lately),
             reservations=reservations.planned(resources, self._pools.numbers),
             reservation_changes=reservations.planned_changes(self._pools.numbers),
@@ -127,11 +130,18 @@ class SnapshotReader:
         self._reservations.forget()
         self._pools.forget()
 
+    def _kept_awake(self) -> tuple[KeptNodes, ...]:
+        """Return the nodes of which Greta keeps some awake, if this round may halt nodes."""
+        config = self._config
+        if not (config.energy_saving_internal and config.may_halt):
+            return ()
+        return energy.kept_nodes(self._database, config.energy_saving_nodes_keepalive)
+
     @property
     def _woken_period(self) -> int:
         """For how many seconds it matters that a node was woken."""
         idle_time = self._config.scheduler_node_manager_idle_time or 0
-        return max(idle_time, self._config.scheduler_node_manager_wakeup_time) + 1
+        return max(idle_time, self._settings.boot_limit) + 1
 
 
 def reference_date(clock: int, last_round: int) -> int:

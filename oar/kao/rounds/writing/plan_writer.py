@@ -24,7 +24,7 @@ from oar.kao.rounds.writing.job_moves import (
     write_reservation_events,
 )
 from oar.kao.rounds.writing.prediction_history import PredictionHistory
-from oar.kao.rounds.writing.reservation_moves import write_changes, write_reservations
+from oar.kao.rounds.writing.reservation_moves import write_reservations
 from oar.lib.db.gantt import AGE, PredictionRow
 from oar.lib.db.job_waits import StoredReason
 from oar.lib.db.rounds import JobText
@@ -66,8 +66,7 @@ class PlanWriter:
 
     def write(self, tx: Transaction, situation: Situation, plan: Plan) -> set[int]:
         """Write a plan; return the ids of the jobs that start."""
-        write_reservations(tx, plan.reservations)
-        write_changes(tx, plan.reservation_changes)
+        write_reservations(tx, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
         started = start_jobs(tx, situation, plan.started)
         answer_reservations(tx, plan)
@@ -83,14 +82,13 @@ class PlanWriter:
         resume_jobs(tx, situation, plan)
         tx.outbox.extend(situation.mails)
         _note_deferrals(tx, situation.deferrals)
-        nodes.order_wake(tx, plan.wake, "[MetaSched] jobs need these nodes")
-        nodes.order_halt(tx, plan.halt, "[MetaSched] these nodes are idle")
+        nodes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
+        nodes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
         return started
 
     def write_reservations(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
         """Write what was decided about advance reservations alone; the plan for the jobs follows."""
-        write_reservations(tx, plan.reservations)
-        write_changes(tx, plan.reservation_changes)
+        write_reservations(tx, plan.reservations, plan.reservation_changes)
         placed = {step.frame_id for step in plan.reservations if step.resources}
         ids_of = situation.snapshot.resources.ids_of
         rows = [

@@ -5,7 +5,7 @@ Each step is written only if nobody changed its reservation since the snapshot; 
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
@@ -23,7 +23,7 @@ from oar.lib.facts.reservation_states import (
     ReservationState,
 )
 from oar.lib.jobs.control import SYSTEM
-from oar.lib.reservations import alteration, deletion, frames, lifecycle
+from oar.lib.reservations import alteration, deletion, frame_life, frames, lifecycle
 from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
 from oar.lib.reservations.granted import add_revision
 from oar.lib.views.reservations import change_names
@@ -34,11 +34,19 @@ log = logging.getLogger(__name__)
 LOCK_PATIENCE = 2000
 
 
-def write_reservations(tx: Transaction, steps: Sequence[ReservationStep]) -> None:
-    """Write what was decided about advance reservations."""
-    if not steps:
+def write_reservations(tx: Transaction, steps: Sequence[ReservationStep], changes: Sequence[ChangeStep] = ()) -> None:
+    """Write what was decided about advance reservations, then the answers to changes of them."""
+    concerned = {step.reservation_id for step in steps} | {change.reservation_id for change in changes}
+    if not concerned:
         return
-    present = _locked(tx, [each.reservation_id for each in steps])
+    present = _locked(tx, concerned)
+    _write_steps(tx, steps, present)
+    if changes:
+        now = tx.advance_reservations.select([each.reservation_id for each in changes])
+        _write_changes(tx, changes, {each.id: each for each in now if each.id in present})
+
+
+def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Mapping[int, AdvanceReservation]) -> None:
     over = []
     for step in steps:
         reservation = present.get(step.reservation_id)
@@ -57,7 +65,7 @@ def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
     lifecycle.close_all(tx, reservations)
 
 
-def _locked(tx: Transaction, ids: Sequence[int]) -> dict[int, AdvanceReservation]:
+def _locked(tx: Transaction, ids: Collection[int]) -> dict[int, AdvanceReservation]:
     """Return reservations by id, locked; those that a program holds which is stopped are left to the next round."""
     locked = {each.id: each for each in tx.advance_reservations.lock_free(ids, LOCK_PATIENCE)}
     held = [each.number for each in tx.advance_reservations.select(set(ids) - locked.keys())]
@@ -108,7 +116,9 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         granted_pe=chosen.pe,
         granted_slots=chosen.slots or len(granted.resources),
     )
-    tx.advance_reservations.begin_intervals(granted.id, IntervalKind.GRANTED, granted.resources, tx.now)
+    tx.advance_reservations.begin_intervals(
+        granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start)
+    )
     frames.grant(tx, granted, chosen.groups)
     granted = granted._replace(granted_pe=chosen.pe)
     add_revision(tx, granted, granted.owner)
@@ -153,7 +163,7 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
             return reservation
         reservation = moved
         if reservation.state in STARTED and not has_started:
-            frames.start(tx, reservation)
+            frame_life.start(tx, reservation)
             has_started = True
     return reservation
 
@@ -161,11 +171,8 @@ def _move(tx: Transaction, reservation: AdvanceReservation, step: ReservationSte
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def write_changes(tx: Transaction, steps: Sequence[ChangeStep]) -> None:
-    """Write the answers to changes; what is granted is written as a whole."""
-    if not steps:
-        return
-    present = _locked(tx, [step.reservation_id for step in steps])
+def _write_changes(tx: Transaction, steps: Sequence[ChangeStep], present: Mapping[int, AdvanceReservation]) -> None:
+    """Write the answers to changes of locked reservations; what is granted is written as a whole."""
     for step in steps:
         reservation = present.get(step.reservation_id)
         if not step.is_granted:
@@ -181,7 +188,8 @@ def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) 
     wanted = json.loads(change.change)
     attributes = AttributeChange.of(wanted)
     lost = alteration.jobs_without_access(tx, reservation, attributes)
-    misfits = [job_id for job_id in step.ended_jobs if job_id not in lost]
+    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
+    misfits = [job_id for job_id in step.ended_jobs if job_id in waiting and job_id not in lost]
     lines = [f"job {job_id} was deleted: it no longer fits" for job_id in misfits]
     message = "\n".join(lines + [NO_ACCESS.format(job_id) for job_id in lost])
     if not tx.advance_reservations.answer_change(change.id, ChangeAnswer.GRANTED, message):
@@ -209,7 +217,8 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
     )
     for kind in IntervalKind:
         tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
-    tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, tx.now)
+    begin = tx.now if reservation.state in STARTED else min(tx.now, changed.start)
+    tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, begin)
     frames.move_window(tx, changed)
     frames.exchange(tx, changed, before - after, after - before)
 

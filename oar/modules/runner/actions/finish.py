@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from oar.lib.db.job_runs import ReportedEnd
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction, NodeFault
@@ -72,16 +73,17 @@ def finish(context: ActionContext, job_id: int) -> None:
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
-    """Move a job whose end is reported to Finishing, with its exit code."""
-    note_all_finishing(tx, {job_id: (code, status)})
+    """Move a job whose end is reported now to Finishing, with its exit code."""
+    note_all_finishing(tx, {job_id: ReportedEnd(code, status, tx.now)})
 
 
-def note_all_finishing(tx: Transaction, ends: Mapping[int, tuple[int, int | None]]) -> None:
-    """Move jobs whose ends are reported to Finishing, each with the code of oarexec and the status of its command."""
+def note_all_finishing(tx: Transaction, ends: Mapping[int, ReportedEnd]) -> None:
+    """Move jobs whose ends are reported to Finishing, each with the status of its command and the date of its end."""
     moved = lifecycle.move_all(tx, ends, JobState.FINISHING)
     killed = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
     if moved:
-        tx.jobs.note_exit_codes({job_id: None if ends[job_id][0] in killed else ends[job_id][1] for job_id in moved})
+        statuses = {job_id: None if ends[job_id].code in killed else ends[job_id].status for job_id in moved}
+        tx.jobs.note_ends(statuses, {job_id: ends[job_id].date for job_id in moved})
 
 
 def _read(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
@@ -108,7 +110,7 @@ def _note_report(tx: Transaction, job_id: int) -> JobData | None:
     run = tx.job_runs.find(job_id)
     if run is None or not run.report_date:
         return None
-    note_finishing(tx, job_id, run.oarexec_code or 0, run.script_status)
+    note_all_finishing(tx, {job_id: ReportedEnd(run.oarexec_code or 0, run.script_status, run.report_date)})
     return job_data.read(tx, job_id)
 
 
@@ -172,7 +174,7 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
         }
         if failures:
             text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
-            of_job(log, data.job.id).warning("not clean: %s", text)
+            of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere):
         silent = nodes.unreachable(context, data.hosts)
@@ -246,7 +248,7 @@ def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
     """Write the events of ends, those of each job in order."""
     rows = [(end.id, trace, f"[bipbip {end.id}] {trace.text}") for end in ends for trace in end.traces]
     for job_id, trace, _ in rows:
-        of_job(log, job_id).info("%s: %s", trace.event, trace.text)
+        of_job(log, job_id, nodes=trace.hosts).info("%s: %s", trace.event, trace.text)
     if any(trace.hosts for _, trace, _ in rows):
         for job_id, trace, text in rows:
             tx.events.add(trace.event, job_id, text, to_check=True, hosts=trace.hosts)

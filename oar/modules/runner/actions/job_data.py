@@ -20,7 +20,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.node_protocol import ControlSignal
 from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.reservation_requests import decode
+from oar.lib.facts.reservation_requests import decode_readable
 from oar.lib.facts.states import JobType, JobTypeName, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.submission import job_environment
@@ -156,7 +156,7 @@ def _first_hosts(
     names = {resource.id: resource.network_address for resource in resources if resource.network_address}
     if run and run.head_host in names.values():
         return frozenset([run.head_host])
-    alternatives = decode(reservation.request)
+    alternatives = decode_readable(reservation.request)
     # the slot of the master was asked for first
     master = alternatives[reservation.alternative].groups[0] if reservation.alternative < len(alternatives) else None
     found = satisfying(tx, master.filter, names.keys()) if master and names else None

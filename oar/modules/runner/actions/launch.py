@@ -258,7 +258,7 @@ def _follow_start(launch: Launch, dialogue: Dialogue, deadline: float) -> RetryA
                 return _note_early_end(launch, dialogue, line)
             case str() as line if line.startswith(ExecLine.FAULT):
                 _store_fault(launch, line)
-            case str() as line if line.startswith(ExecLine.INIT) and line != f"{ExecLine.INIT} 0":
+            case str() as line if line.startswith(ExecLine.INIT):
                 event = nodes.manager_event(probe.read_status(line.rpartition(" ")[2]) or 0)
                 return _change_head(launch, event, _manager_error(dialogue))
             case str() as line if line.startswith((ExecLine.ALREADY, ExecLine.STALE)) or time.monotonic() > deadline:
@@ -342,8 +342,13 @@ def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[bool]:
 
 
 def _note_started(launch: Launch, dialogue: Dialogue) -> None:
-    """Store that the command runs, tell a waiting oarsub, and stay with an attached job."""
-    launch.context.together.do(_started, _HeadHeard(launch, dialogue.boot_id))
+    """Store that the command runs, tell a waiting oarsub, and stay with an attached job.
+
+    Where no oarsub waits it is stored a little later, unless the job has ended by then.
+    """
+    together = launch.context.together
+    note = together.do if launch.data.is_interactive else together.do_soon
+    note(_started, _HeadHeard(launch, dialogue.boot_id))
     if launch.context.config.detach_job_from_server:
         dialogue.close()
     else:

@@ -10,22 +10,23 @@ carried out again.
 import shlex
 from collections.abc import Collection, Sequence
 
-from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Event
 from oar.lib.facts.states import UNCHANGED, EventType, ResourceState
 from oar.lib.io import processes
+from oar.lib.io.logs import of_nodes
 from oar.lib.resources import nodes
+from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
-
-ENERGY_ORDERS = (EventType.HALT_NODE, EventType.WAKEUP_NODE)
 
 #: Pause before the states of the nodes are read again.
 AGAIN_SECONDS = 2.0
 
 
 def carry_out(context: ActionContext) -> RetryAfter | None:
-    """Carry out the orders that are possible now; the others are tried again later."""
+    """Carry out the orders that are possible now; the others are tried again later.  Greta's are not ours."""
+    if context.config.energy_saving_internal:
+        return None
     with context.database.snapshot() as tx:
         orders = tx.events.open(ENERGY_ORDERS)
         resources = tx.resources.of_nodes({host for order in orders for host in order.hosts})
@@ -49,7 +50,7 @@ def _run(context: ActionContext, order: Event, hosts: Sequence[str]) -> str:
     command = config.scheduler_node_manager_sleep_cmd if is_halt else config.scheduler_node_manager_wake_up_cmd
     if not command or not hosts:
         return ""
-    log.info("%s %s", "halting" if is_halt else "waking", ", ".join(hosts))
+    of_nodes(log, *hosts).info("%s %s", "halting" if is_halt else "waking", ", ".join(hosts))
     stdin = "".join(f"{host}\n" for host in hosts).encode()
     outcome = processes.run([*shlex.split(command), *hosts], timeout=config.scheduler_timeout, stdin=stdin)
     if outcome.succeeded:
@@ -63,25 +64,12 @@ def _note(context: ActionContext, order: Event, hosts: Collection[str], error: s
     with context.database.begin() as tx:
         tx.events.done([order.id])
         if error:
-            log.error("%s", error)
+            of_nodes(log, *hosts).error("%s", error)
             tx.outbox.append(Mail("Nodes cannot be halted or woken", error))
             if order.type == EventType.HALT_NODE:
                 resources = tx.resources.of_nodes(order.hosts)
                 absent = [resource.id for resource in resources if resource.state is ResourceState.ABSENT]
                 nodes.ask_state(tx, absent, ResourceState.SUSPECTED)
         elif order.type == EventType.HALT_NODE:
-            _bring_back(context, tx, hosts)
-
-
-def _bring_back(context: ActionContext, tx: Transaction, hosts: Collection[str]) -> None:
-    """Wake the nodes that somebody made Alive while the command halted them: a job must not start on them."""
-    resources = tx.resources.of_nodes(hosts)
-    alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
-    if not alive:
-        return
-    may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
-    state = ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED
-    nodes.ask_state(tx, [resource.id for resource in alive], state)
-    if may_wake:
-        names = {resource.network_address for resource in alive}
-        nodes.order_wake(tx, names, "[bipbip] made Alive while they were halted")
+            may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
+            nodes.bring_back(tx, hosts, "bipbip", may_wake=may_wake)

@@ -12,6 +12,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction, NodeFault, ProbeAnswer
 from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
+from oar.lib.io.logs import of_nodes
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.end_causes import read_fault
@@ -44,8 +45,11 @@ class Finding:
     boot_id: str = ""
     fault: NodeFault | None = None
     usage: Any = None  #: what the job has used there so far, as the node reports it
+    ago: int = 0  #: seconds since its end
 
 
+#: Of how long ago an end may be, in seconds: years.
+LONGEST_AGO = 999_999_999
 SILENT = Finding(ProbeAnswer.SILENT)
 
 
@@ -58,7 +62,7 @@ def ask(context: ActionContext, host: str, jobs: Collection[JobData], *, fence: 
         for line in outcome.lines:
             _read_answer(findings, line)
     else:
-        log.info("probe of %s: %s", host, nodes.answer_of(outcome).error)
+        of_nodes(log, host).info("probe of %s: %s", host, nodes.answer_of(outcome).error)
     return findings
 
 
@@ -80,6 +84,7 @@ def _read_answer(findings: dict[int, Finding], line: str) -> None:
             str(report.get("boot_id", ""))[:64],
             read_fault(report.get("reason")),
             report.get("usage"),
+            _number(report.get("ago"), 0, LONGEST_AGO),
         )
     except (ValueError, KeyError, TypeError, OverflowError):
         log.warning("the probe answered %.200r", line)
@@ -88,8 +93,8 @@ def _read_answer(findings: dict[int, Finding], line: str) -> None:
         findings[job_id] = finding
 
 
-def _number(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and 0 <= value <= 255 else default
+def _number(value: Any, default: int, largest: int = 255) -> int:
+    return value if isinstance(value, int) and 0 <= value <= largest else default
 
 
 def read_status(value: Any) -> int | None:
@@ -100,6 +105,7 @@ def read_status(value: Any) -> int | None:
 
 def probe(context: ActionContext, host: str) -> RetryAfter | None:
     """Ask a host about all jobs that should run there, and store what follows from its answers."""
+    context.together.settle()  # starts that are still to be stored: they are no news from the node
     with context.database.begin() as tx:
         asked = tx.now
         ids = tx.job_runs.jobs_of_head(host)
@@ -128,7 +134,7 @@ def _note_silence(tx: Transaction, limit: int, host: str, asked: int, jobs: Coll
     """Note that a host has not answered; its jobs have ended if that lasts for ``limit`` seconds (0: never)."""
     silence = tx.job_runs.note_silence(host, asked)
     if silence.probes == LOST_AFTER:
-        log.warning("%s has not answered %d times: Finaud tests it", host, silence.probes)
+        of_nodes(log, host).warning("%s has not answered %d times: Finaud tests it", host, silence.probes)
         tx.outbox.append(Wake(Tag.FINAUD))
     if not limit:
         return RetryAfter(AGAIN_SECONDS if silence.probes < LOST_AFTER else LOST_SECONDS)
@@ -137,7 +143,7 @@ def _note_silence(tx: Transaction, limit: int, host: str, asked: int, jobs: Coll
         return RetryAfter(min(AGAIN_SECONDS, remaining))
     if not _is_server_heard(tx, silence.since):
         return RetryAfter(AGAIN_SECONDS)
-    log.warning("%s has not answered for %d s: its jobs are lost", host, tx.now - silence.since)
+    of_nodes(log, host).warning("%s has not answered for %d s: its jobs are lost", host, tx.now - silence.since)
     for job_id in jobs:
         note_end(tx, job_id, ExecCode.DIED, None)
     return None
@@ -163,7 +169,7 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
     job_id = data.job.id
     match finding.answer:
         case ProbeAnswer.ENDED:
-            note_end(tx, job_id, finding.code, finding.status)
+            note_end(tx, job_id, finding.code, finding.status, finding.ago)
             if finding.fault:
                 tx.job_runs.note_fault(job_id, finding.fault)
         case ProbeAnswer.DIED:
@@ -192,9 +198,9 @@ def _note_frozen(tx: Transaction, data: JobData, finding: Finding) -> None:
         tx.outbox.append(Ask(JobAction.RESUME, data.job.id))
 
 
-def note_end(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
-    """Store the end of a job that a probe has found."""
-    if tx.job_runs.report(job_id, code, status):
+def note_end(tx: Transaction, job_id: int, code: int, status: int | None, ago: int = 0) -> None:
+    """Store the end of a job that a probe has found.  ``ago``: seconds since that end."""
+    if tx.job_runs.report(job_id, code, status, ago):
         tx.outbox.append(Ask(JobAction.END, job_id))
 
 
@@ -217,7 +223,9 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
     seconds = context.config.oar_ssh_connection_timeout
     answer = nodes.answer_of(context.remote.run({host: request}, seconds)[host])
-    log.info("sweep of %s: %s %s", host, "done" if answer.succeeded else answer.error, " ".join(answer.lines))
+    of_nodes(log, host).info(
+        "sweep of %s: %s %s", host, "done" if answer.succeeded else answer.error, " ".join(answer.lines)
+    )
     if not answer.succeeded:
         return RetryAfter(AGAIN_SECONDS)
     with context.database.begin() as tx:

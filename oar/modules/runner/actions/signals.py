@@ -41,7 +41,7 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
         case outcome:
             error = nodes.answer_of(outcome).error
             host = data.exec_host(context.config)
-            of_job(log, job_id).warning("the kill did not arrive at %s: %s", host, error)
+            of_job(log, job_id, nodes=[host]).warning("the kill did not arrive at %s: %s", host, error)
             return RetryAfter(KILL_AGAIN_SECONDS)
 
 

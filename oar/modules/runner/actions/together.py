@@ -5,10 +5,12 @@ those of the same kind that come meanwhile wait, and go together with the next t
 delayed, and a burst of jobs costs a few transactions instead of one, with its wait for the disk, for each step.
 
 Nobody waits long for others: not for a transaction that hangs (somebody else has locked one of its jobs), nor in one.
+A step that nobody waits for is done soon, with all that come in that time.
 
 See docs/design/launch.rst, "Steps".
 """
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
@@ -17,10 +19,14 @@ from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseUnavailable
 
+log = logging.getLogger("bipbip")
+
 #: So many steps share a transaction at most: its locks are short.
 STEPS_AT_A_TIME = 50
 #: A step waits so long, in seconds, for the transaction before it; and a shared one for each lock.
 PATIENCE = 0.1
+#: A step that nobody waits for is done within so long, in seconds.
+SOON = 1.0
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,6 +55,7 @@ class _Queue(Generic[Item, Result]):
         self._step = step
         self._changed = threading.Condition()
         self._waiting: list[_Turn] = []
+        self._unhurried: list[_Turn] = []  #: nobody waits for them
         self._under_way = 0  #: transactions
 
     def do(self, item: Item) -> Result:
@@ -68,6 +75,29 @@ class _Queue(Generic[Item, Result]):
         if turn.error is not None:
             raise turn.error
         return cast(Result, turn.result)
+
+    def do_soon(self, item: Item) -> None:
+        with self._changed:
+            self._unhurried.append(_Turn(item))
+            if len(self._unhurried) == 1:
+                timer = threading.Timer(SOON, self.settle)
+                timer.daemon = True
+                timer.start()
+
+    def settle(self) -> None:
+        while turns := self._take_unhurried():
+            self._do(turns)
+            for turn in turns:
+                if turn.is_alone:
+                    self._do([turn])
+                if turn.error is not None:
+                    log.info("%s is not done: %s", getattr(self._step, "__name__", "a step"), turn.error)
+
+    def _take_unhurried(self) -> list[_Turn]:
+        with self._changed:
+            turns, self._unhurried = self._unhurried[:STEPS_AT_A_TIME], self._unhurried[STEPS_AT_A_TIME:]
+            self._under_way += bool(turns)
+        return turns
 
     def _take(self) -> list[_Turn]:
         """Take the steps that wait, for one transaction; who calls has locked the queue."""
@@ -114,6 +144,19 @@ class Together:
 
     def do(self, step: Step[Item, Result], item: Item) -> Result:
         """Do a step of one job; return its result, after the commit.  Raises what the step raises."""
+        return self._queue(step).do(item)
+
+    def do_soon(self, step: Step[Item, Result], item: Item) -> None:
+        """Let a step of one job be done, of which nobody needs to know whether it was: this process may end before."""
+        self._queue(step).do_soon(item)
+
+    def settle(self) -> None:
+        """Do now what is to be done soon."""
         with self._mutex:
-            queue = self._queues.setdefault(step, _Queue(self._database, step))
-        return cast(Result, queue.do(item))
+            queues = list(self._queues.values())
+        for queue in queues:
+            queue.settle()
+
+    def _queue(self, step: Step[Item, Result]) -> _Queue[Item, Result]:
+        with self._mutex:
+            return self._queues.setdefault(step, _Queue(self._database, step))

@@ -11,19 +11,42 @@ export function zone() {
 }
 
 const names = { site: site.zone, browser: undefined, utc: "UTC" };
-const parts = new Intl.DateTimeFormat("en-CA", {
-  timeZone: names[zone()], hourCycle: "h23",
+const clock = (timeZone) => new Intl.DateTimeFormat("en-CA", {
+  timeZone, hourCycle: "h23",
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
 });
+const chosen = clock(names[zone()]), ofSite = clock(site.zone || undefined);
 
-function fields(seconds) {
-  return Object.fromEntries(parts.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+function written(seconds, by) {
+  const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+  return `${year}-${month}-${day} ${hour}:${minute}:${second}`;
 }
 
 /** Return a date as 2026-11-23 14:05:07. */
 export function fullDate(seconds) {
-  const { year, month, day, hour, minute, second } = fields(seconds);
-  return `${year}-${month}-${day} ${hour}:${minute}:${second}`;
+  return written(seconds, chosen);
+}
+
+/** Return a date as commands on the cluster take it: in its zone, whichever is chosen. */
+export function commandDate(seconds) {
+  return written(seconds, ofSite);
+}
+
+/** Return how far the clock of the chosen zone is ahead of UTC, in seconds. */
+export function offset(date) {
+  const [day, clock] = fullDate(date).split(" ");
+  return Math.round((Date.parse(`${day}T${clock}Z`) / 1000 - date) / 900) * 900;
+}
+
+/** Return a date as a field for dates has it, 2026-11-23T14:05. */
+export function fieldDate(seconds) {
+  return seconds ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
+}
+
+/** Return the date that stands in such a field, NaN for none. */
+export function dateOf(text) {
+  const date = Date.parse(`${text}Z`) / 1000;
+  return date - offset(date - offset(date));
 }
 
 /** Return a date as 14:05 if it is today, else as 11-23 14:05, of other years with the year. */

@@ -10,7 +10,7 @@ const MOST = 6;
 const PAGES = {
   dashboard: t("menu.dashboard"), nodes: t("menu.nodes"), jobs: t("menu.jobs"), gantt: t("menu.gantt"), submit: t("menu.submit"),
   usage: t("menu.usage"), reservations: t("menu.reservations"),
-  queues: t("menu.queues"), events: t("menu.events"), help: t("menu.help"),
+  queues: t("menu.queues"), events: t("menu.events"), help: t("menu.help"), ...(site.administers ? { admin: t("menu.admin"), rules: t("rules.title") } : {}),
 };
 
 let known = null;

@@ -1,7 +1,7 @@
 // Jobs and states of resources as columns of numbers: a day that is over, or what goes on.
 
-const HEAD = 32;
-const JOB_COLUMNS = ["id", "begin", "length", "walltime", "submitted", "user", "project", "queue", "name", "types", "state", "kind", "ranges"];
+const HEAD = 32, LAYOUT = 2;
+const JOB_COLUMNS = ["id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind", "ranges"];
 const WORDS = { user: "users", project: "projects", queue: "queues", name: "names", types: "types", state: "states", kind: "kinds" };
 /** What goes on without an end that is known. */
 export const FOR_EVER = 2 ** 32;
@@ -14,15 +14,16 @@ export const RUNNING = 1, PLANNED = 2;
 export function readChunk(buffer) {
   const magic = String.fromCharCode(...new Uint8Array(buffer, 0, 4));
   const head = new Uint32Array(buffer, 0, HEAD / 4);
-  if (magic !== "OARG" || head[1] !== 1) throw new Error("this is no chunk of the Gantt diagram");
+  if (magic !== "OARG" || head[1] !== LAYOUT) throw new Error("this is no chunk of the Gantt diagram");
   const [, , zero, jobs, ranges, states, pauses, length] = head;
   const words = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, HEAD, length)));
   let at = HEAD + length;
-  const column = (number) => (at += 4 * number, new Uint32Array(buffer, at - 4 * number, number));
+  const column = (number) => (at += 4 * number, joinedBytes(new Uint8Array(buffer, at - 4 * number, 4 * number)));
   const block = { words, jobs, ...Object.fromEntries(JOB_COLUMNS.map((name) => [name, column(jobs)])) };
   const absolute = (numbers) => numbers.map((each) => each + zero);
+  for (let job = 1; job < jobs; job++) block.id[job] += block.id[job - 1];
   block.begin = absolute(block.begin);
-  block.submitted = absolute(block.submitted);
+  block.submitted = block.begin.map((begin, job) => begin - block.wait[job]);
   block.end = block.begin.map((begin, job) => begin + block.length[job]);
   block.phase = new Uint8Array(jobs);
   block.rangeFirst = column(ranges);
@@ -30,6 +31,16 @@ export function readChunk(buffer) {
   block.states = { first: column(states), count: column(states), begin: absolute(column(states)), end: absolute(column(states)), state: column(states) };
   block.pauses = { job: column(pauses), begin: absolute(column(pauses)), end: absolute(column(pauses)) };
   return block;
+}
+
+/** Return numbers of which there are first the lowest bytes, then the next ones, then the others. */
+function joinedBytes(bytes) {
+  const number = bytes.length / 4, found = new Uint32Array(number);
+  for (let part = 0; part < 4; part++) {
+    const shift = 8 * part, from = part * number;
+    for (let each = 0; each < number; each++) found[each] |= bytes[from + each] << shift;
+  }
+  return found;
 }
 
 /** Make the same of the answer of /v1/gantt/live. */
@@ -84,10 +95,8 @@ export function place(block, segments, pieces) {
   const { first, count } = block.states, state = { of: [], top: [], bottom: [] };
   for (let each = 0; each < first.length; each++) pieces(segments, first[each], count[each], (top, bottom) => (state.of.push(each), state.top.push(top), state.bottom.push(bottom)));
   block.stateSpans = state;
-  for (const frame of block.frames ?? []) {
-    frame.pieces = [];
-    for (const [one, many] of frame.resources) pieces(segments, one, many, (top, bottom) => frame.pieces.push([top, bottom]));
-  }
+  const placed = (list, found = []) => (list.forEach(([one, many]) => pieces(segments, one, many, (top, bottom) => found.push([top, bottom]))), found);
+  for (const frame of block.frames ?? []) Object.assign(frame, { pieces: placed(frame.resources), lost: placed(frame.missing) });
   block.earliest = Math.min(...[block.begin, block.states.begin].map((dates) => dates.reduce((least, each) => Math.min(least, each), FOR_EVER)));
   block.latest = Math.max(...[block.end, block.states.end].map((dates) => dates.reduce((most, each) => Math.max(most, each), 0)));
 }

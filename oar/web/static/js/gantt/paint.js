@@ -5,6 +5,8 @@ import { ofJob, ofWord, parsed, STATE_COLOURS } from "./colours.js";
 /** How a pixel is drawn, beside its colour. */
 const EDGE = 1, PLAN = 2, REST = 4, PAUSE = 8, FAINT = 16, SHARED = 32;
 const PATTERN = { Absent: 64, Suspected: 128, Dead: 256 };
+/** The same by the names of patterns, the strongest first. */
+export const MARKS = { absent: PATTERN.Absent, suspected: PATTERN.Suspected, dead: PATTERN.Dead, faint: FAINT, plan: PLAN, rest: REST, pause: PAUSE };
 const STATES = { Absent: "absent", Suspected: "suspected", Dead: "dead" };
 /** A job has this width at least, in pixels: it is seen. */
 const NARROWEST = 0.7;
@@ -13,22 +15,16 @@ const LEAST = 0.22;
 /** Boxes of so many pixels and more have a border; of so many a name. */
 const BORDERED = 4, NAMED_WIDTH = 40, NAMED_HEIGHT = 11;
 
-/** A tile: pixels, and the boxes in it that have room for a name. */
-export class Tile {
+/** Finds what is in a place, and where; `layer(fill)` and `fill(...)` of those that extend it paint it. */
+export class Painter {
   constructor(width, height) {
     Object.assign(this, { width, height });
-    this.pixels = new ImageData(width, height);
-    this.cover = new Float32Array(width * height);
-    this.most = new Float32Array(width * height);
-    this.colour = new Uint32Array(width * height);
-    this.marks = new Uint16Array(width * height);
   }
 
   /** Paint what `scene` = {blocks, wanted, look, now} has in `place` = {from, scale (seconds of a pixel), top, unit (pixels of a row)}. */
   paint(scene, place) {
     this.place = place;
     this.names = [];
-    this.pixels.data.fill(0);
     this.from = place.from;
     this.to = place.from + this.width * place.scale;
     this.below = place.top + this.height / place.unit;
@@ -36,13 +32,6 @@ export class Tile {
     this.layer(() => this.frames(scene));
     this.layer(() => this.jobs(scene, true));
     this.layer(() => this.jobs(scene, false));
-  }
-
-  layer(fill) {
-    for (const each of [this.cover, this.most, this.colour, this.marks]) each.fill(0);
-    this.isTouched = false;
-    fill();
-    if (this.isTouched) this.compose();
   }
 
   states({ blocks, look }) {
@@ -60,13 +49,19 @@ export class Tile {
 
   frames({ blocks, look }) {
     for (const block of blocks) {
-      for (const frame of block.frames ?? []) for (const [top, bottom] of frame.pieces) this.fill(frame.from, frame.to, top, bottom, look.reserved, FAINT | EDGE);
+      for (const { id, name, from, to, pieces, lost } of block.frames ?? []) {
+        for (const [top, bottom] of pieces) {
+          this.fill(from, to, top, bottom, look.reserved, FAINT | EDGE);
+          this.name(`AR ${id}`, from, to, top, bottom, () => name ?? "", true);
+        }
+        for (const [top, bottom] of lost) this.fill(from, to, top, bottom, look.suspected, PATTERN.Suspected | EDGE);
+      }
     }
   }
 
   jobs(scene, areContainers) {
     for (const block of scene.blocks) {
-      const pauses = paused(block);
+      const pauses = (block.pausesOf ??= paused(block));
       visit(block, this.from, this.to, this.place.top, this.below, (job, top, bottom) => {
         if (isContainer(block, job) !== areContainers) return;
         this.job(scene, block, job, top, bottom);
@@ -84,14 +79,37 @@ export class Tile {
       this.fill(begin, Math.max(now, begin), top, bottom, colour, faint);
       if (end > now && end < FOR_EVER) this.fill(Math.max(now, begin), end, top, bottom, colour, REST | faint);
     } else this.fill(begin, end, top, bottom, colour, faint);
-    this.name(block, job, begin, phase === RUNNING && end >= FOR_EVER ? now : end, top, bottom);
+    this.name(block.id[job], begin, phase === RUNNING && end >= FOR_EVER ? now : end, top, bottom, () => [word(block, "name", job), word(block, "user", job)].filter(Boolean).join(" · "));
   }
 
-  /** Note a box that has room for a name. */
-  name(block, job, begin, end, top, bottom) {
+  /** Note a box that has room for its number; `text()` is what else is told of it, `isFrame` whether it is an outline round others. */
+  name(id, begin, end, top, bottom, text, isFrame = false) {
     const { scale, unit } = this.place;
     if ((end - begin) / scale < NAMED_WIDTH || (bottom - top) * unit < NAMED_HEIGHT) return;
-    this.names.push([block.id[job], begin, end, top, bottom, [word(block, "name", job), word(block, "user", job)].filter(Boolean).join(" · ")]);
+    if (begin >= this.to || end <= this.from || top >= this.below || bottom <= this.place.top) return;
+    this.names.push([id, begin, end, top, bottom, text(), isFrame]);
+  }
+}
+
+/** What layers of tiles of a size are made in, one after the other; all of it is zero between them. */
+let sheet = null;
+
+/** A tile: pixels, and the boxes in it that have room for a name. */
+export class Tile extends Painter {
+  constructor(width, height) {
+    super(width, height);
+    this.pixels = new ImageData(width, height);
+    const size = width * height;
+    if (sheet?.cover.length !== size) sheet = { cover: new Float32Array(size), most: new Float32Array(size), colour: new Uint32Array(size), marks: new Uint16Array(size) };
+    Object.assign(this, sheet);
+  }
+
+  layer(fill) {
+    this.isTouched = false;
+    fill();
+    if (!this.isTouched) return;
+    this.compose();
+    for (const each of [this.cover, this.most, this.colour, this.marks]) each.fill(0);
   }
 
   /** Cover a box; where nothing before covered as much, it is seen. */

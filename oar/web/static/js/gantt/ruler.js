@@ -1,5 +1,5 @@
 // Dates along the top of the diagram.
-import { fullDate } from "../common/format.js";
+import { fullDate, offset } from "../common/format.js";
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 /** Steps between dates, in seconds. */
@@ -16,10 +16,4 @@ export function dates(from, to, scale) {
     found.push({ date, isDay, text: step >= DAY ? full.slice(0, 10) : isDay ? full.slice(5, 10) : full.slice(11, 16) });
   }
   return found;
-}
-
-/** Return how far the clock of the chosen zone is ahead of UTC, in seconds. */
-export function offset(date) {
-  const [day, clock] = fullDate(date).split(" ");
-  return Math.round((Date.parse(`${day}T${clock}Z`) / 1000 - date) / (15 * MINUTE)) * 15 * MINUTE;
 }

@@ -4,6 +4,8 @@ import { dates } from "./ruler.js";
 
 /** Room for names of rows and for dates; on narrow screens less. */
 const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
+/** Length of the head of an arrow. */
+const ARROW = 8;
 const TILE_WIDTH = 512, TILE_HEIGHT = 256;
 /** Tiles that are kept. */
 const KEPT = 140;
@@ -17,7 +19,7 @@ const NAMED = 11, LINED = 6;
 const GROWING = 10;
 
 export class View {
-  /** `engine` paints; `told` = {moved(), chosen(hit), opened(id), folded(group)} is called. */
+  /** `engine` paints; `told` = {moved(), chosen(hit), opened(id), folded(group), selected(area)} is called. */
   constructor(canvas, engine, told) {
     Object.assign(this, { canvas, engine, told, from: 0, span: 86_400, top: 0, unit: 10, width: 0, height: 0, isFitted: true, rows: [], groups: [] });
     this.tiles = new Map();
@@ -26,6 +28,7 @@ export class View {
     this.generation = 0;
     this.isComplete = false;
     this.boxes = [];
+    this.arrows = [];
     this.script = [];
     this.touches = new Map();
     this.pen = canvas.getContext("2d");
@@ -58,7 +61,7 @@ export class View {
 
   style() {
     const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.paint = Object.fromEntries(["ink", "faint", "line", "card", "mark", "hover", "focus"].map((name) => [name, colour(name)]));
+    this.paint = Object.fromEntries(["ink", "faint", "line", "card", "mark", "hover", "focus", "state-reserved"].map((name) => [name, colour(name)]));
     this.font = style.fontFamily;
     this.renew();
   }
@@ -235,16 +238,27 @@ export class View {
     pen.fillStyle = this.paint.ink;
     for (const tile of this.tiles.values()) {
       if (!tile.picture || !this.isSeen(tile)) continue;
-      for (const [id, begin, end, top, bottom, text] of tile.names) {
+      for (const [id, begin, end, top, bottom, text, isFrame] of tile.names) {
         const key = `${id} ${top}`;
         if (done.has(key)) continue;
         done.add(key);
+        if (isFrame) this.drawFrame(begin, end, top, bottom);
         const x = Math.max(this.left, this.x(begin)) + 4, room = Math.min(this.width, this.x(end)) - x - 3;
         if (room < 28) continue;
         const whole = `${id}${text && room > 110 ? ` ${text}` : ""}`;
-        this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, x, (this.y(Math.max(top, this.top)) + this.y(Math.min(bottom, this.bottom))) / 2);
+        const high = this.y(Math.max(top, this.top)), low = this.y(Math.min(bottom, this.bottom));
+        pen.textAlign = isFrame ? "right" : "left";
+        this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, isFrame ? x + room : x, isFrame ? high + NAMED - 2 : (high + low) / 2);
       }
     }
+    pen.textAlign = "left";
+  }
+
+  /** Draw the outline of an advance reservation, whatever is in it. */
+  drawFrame(begin, end, top, bottom) {
+    this.pen.lineWidth = 2;
+    this.pen.strokeStyle = this.paint["state-reserved"];
+    this.pen.strokeRect(this.x(begin), this.y(top) + 1, (end - begin) / this.scale, (bottom - top) * this.unit - 2);
   }
 
   /** Write a text that is read on every colour: with a rim of the paper's. */
@@ -264,9 +278,66 @@ export class View {
     for (const [begin, end, top, bottom] of this.boxes) {
       pen.strokeRect(this.x(begin), this.y(top), Math.max(2, (Math.min(end, this.to + 86400) - begin) / this.scale), Math.max(2, (bottom - top) * this.unit));
     }
+    for (const arrow of this.arrows) this.drawArrow(...arrow);
+    this.drawSelection();
     const at = this.x(now());
     pen.fillStyle = paint.mark;
     if (at >= this.left) pen.fillRect(at - 1, RULER, 2, this.height);
+  }
+
+  /** Draw an arrow from the end of a piece to the begin of another one; with a rim, since it crosses others. */
+  drawArrow([, end, top, bottom], [begin, , above, below]) {
+    const { pen, paint } = this, x = this.x(end), y = this.y((top + bottom) / 2), toX = this.x(begin), toY = this.y((above + below) / 2);
+    const angle = Math.atan2(toY - y, toX - x), wing = (turn) => [toX - ARROW * Math.cos(angle + turn), toY - ARROW * Math.sin(angle + turn)];
+    for (const [colour, width] of [[paint.card, 4], [paint.ink, 1.5]]) {
+      pen.strokeStyle = colour;
+      pen.lineWidth = width;
+      pen.beginPath();
+      pen.moveTo(x, y);
+      pen.lineTo(toX, toY);
+      pen.moveTo(...wing(0.4));
+      pen.lineTo(toX, toY);
+      pen.lineTo(...wing(-0.4));
+      pen.stroke();
+    }
+  }
+
+  drawSelection() {
+    if (!this.area) return;
+    const { pen, paint } = this, { from, to, top, bottom } = this.area;
+    const box = [this.x(from), this.y(top), (to - from) / this.scale, (bottom - top) * this.unit];
+    pen.fillStyle = pen.strokeStyle = paint.focus;
+    pen.globalAlpha = 0.18;
+    pen.fillRect(...box);
+    pen.globalAlpha = 1;
+    pen.strokeRect(...box);
+  }
+
+  /** Select an area, {from, to, top, bottom}; null: none. */
+  select(area) {
+    this.area = area;
+    this.told.selected(area);
+    this.draw();
+  }
+
+  /** Select an area by keys: it begins with the job that is outlined, else in the middle; its far corner moves. */
+  extend(across, down) {
+    const step = STEP * this.span, rows = this.rows.length;
+    if (!rows) return;
+    const { from, to, top, bottom } = this.area ?? this.beginning();
+    const area = { from, to: Math.max(from + step / 4, to + across * step), top, bottom: Math.min(rows, Math.max(top + 1, bottom + down)) };
+    if (area.to > this.to) this.from = area.to - this.span;
+    if (area.bottom > this.bottom) (this.top += area.bottom - this.bottom), this.fit();
+    this.select(area);
+    this.told.moved();
+  }
+
+  /** Return where an area begins that keys select. */
+  beginning() {
+    const [begin, end, top, bottom] = this.boxes[0] ?? [];
+    if (begin !== undefined && begin < this.to && end > this.from) return { from: Math.max(begin, this.from), to: Math.min(end, this.to), top: Math.floor(top), bottom: Math.ceil(bottom) };
+    const from = this.from + this.span / 2, row = Math.floor((this.top + Math.min(this.bottom, this.rows.length)) / 2);
+    return { from, to: from, top: row, bottom: row + 1 };
   }
 
   drawRows() {
@@ -324,6 +395,13 @@ export class View {
     pen.fill();
   }
 
+  /** Return where everything is, for who draws the same. */
+  sight() {
+    const { from, scale, top, unit, width, height, left } = this;
+    const rows = this.rows.slice(Math.floor(top), Math.ceil(this.bottom)).map((row) => [row.group, row.label].filter(Boolean).join(" "));
+    return { from, scale, top, unit, width, height, left, ruler: RULER, dates: this.marks(), rows };
+  }
+
   // -- hands ----------------------------------------------------------------------------------------------------------
 
   /** Move by a part of what is seen. */
@@ -366,11 +444,13 @@ export class View {
     this.canvas.setPointerCapture(event.pointerId);
     this.touches.set(event.pointerId, this.place(event));
     this.hasMoved = false;
+    this.corner = event.altKey ? this.place(event) : null;
   }
 
   point(event) {
     const here = this.place(event), old = this.touches.get(event.pointerId);
     if (!old) return this.hover(here);
+    if (this.corner) return (this.area = this.areaTo(here)), this.draw();
     const other = [...this.touches].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
       const before = Math.hypot(old.x - other.x, old.y - other.y), after = Math.hypot(here.x - other.x, here.y - other.y);
@@ -389,10 +469,21 @@ export class View {
 
   release(event) {
     const here = this.place(event), wasPressed = this.touches.delete(event.pointerId);
+    if (this.corner) {
+      this.corner = null;
+      return this.select(this.area);
+    }
     if (!wasPressed || this.hasMoved) return;
     const group = here.x < this.left && here.x < 20 && this.groups.find((each) => here.y >= this.y(each.first) && here.y < this.y(each.first + each.count));
     if (group) this.told.folded(group.name);
     else this.look(here);
+  }
+
+  /** Return the area between where Alt was held and a place: whole rows. */
+  areaTo(here) {
+    const dates = [this.corner.x, here.x].map((x) => Math.max(0, this.from + (Math.max(x, this.left) - this.left) * this.scale));
+    const rows = [this.corner.y, here.y].map((y) => Math.max(0, Math.min(this.rows.length - 1e-6, this.top + (Math.max(y, RULER) - RULER) / this.unit)));
+    return { from: Math.min(...dates), to: Math.max(...dates), top: Math.floor(Math.min(...rows)), bottom: Math.floor(Math.max(...rows)) + 1 };
   }
 
   hover(here) {
@@ -427,9 +518,10 @@ export class View {
       ArrowLeft: () => this.move(-STEP, 0), ArrowRight: () => this.move(STEP, 0), ArrowUp: () => this.move(0, -STEP), ArrowDown: () => this.move(0, STEP),
       PageUp: () => this.move(0, -1), PageDown: () => this.move(0, 1), "+": () => this.zoom(ZOOM), "-": () => this.zoom(1 / ZOOM),
       "]": () => this.stretch(ZOOM), "[": () => this.stretch(1 / ZOOM), 0: () => this.stretch(null), Home: () => this.told.home(),
-      n: () => this.told.walked(1), p: () => this.told.walked(-1), Enter: () => this.told.opened(),
+      n: () => this.told.walked(1), p: () => this.told.walked(-1), Enter: () => this.told.opened(), Escape: () => this.select(null),
     };
-    const act = acts[event.key] ?? (event.key === "=" ? acts["+"] : null);
+    const areas = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    const act = (event.shiftKey && areas[event.key] && (() => this.extend(...areas[event.key]))) || (acts[event.key] ?? (event.key === "=" ? acts["+"] : null));
     if (!act) return;
     event.preventDefault();
     act();
@@ -438,12 +530,19 @@ export class View {
   /** Outline the pieces of a job, and bring it into sight if it is not. */
   outline(boxes, isSought = false) {
     this.boxes = boxes;
+    this.arrows = [];
     if (isSought && boxes.length) {
       const [begin, end, top] = boxes[0];
       if (end < this.from || begin > this.to) this.from = Math.max(0, begin - (this.to - this.from) / 4);
       if (top < this.top || top > this.bottom - 1) (this.top = top - 2), this.fit();
       this.told.moved();
     }
+    this.draw();
+  }
+
+  /** Show what the outlined job depends on and what depends on it: pairs of pieces, of which the second waits. */
+  connect(arrows) {
+    this.arrows = arrows;
     this.draw();
   }
 }

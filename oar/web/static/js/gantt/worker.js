@@ -2,19 +2,31 @@
 import { place, readChunk, readLive, visit, word } from "./blocks.js";
 import { ofWord, STATE_COLOURS } from "./colours.js";
 import { layOut, pieces } from "./rows.js";
+import { Present } from "./present.js";
+import { drawing } from "./drawing.js";
 import { lookOf, Tile } from "./paint.js";
 
 /** Days of one question; jobs that are held at most. */
 const MOST_DAYS = 300, MOST_JOBS = 500_000;
 const DAY = 86400;
+/** Jobs up to which days are fetched ahead. */
+const MOST_AHEAD = 100_000;
 /** Jobs of a list; groups of the legend. */
 const LISTED = 1000, COUNTED = 12;
 /** So many days are fetched at the same time. */
 const AT_ONCE = 4;
 
+/** Seconds after which it is asked anew what ended on all days: jobs may have been removed. */
+const WHOLE = 600;
+
 const chunks = new Map(); // day -> block
+const days = new Map(); // day -> what the index tells of it
+let known = null, learning = Promise.resolve(); // of which period it tells, and when it was asked for
 let root = "", layout = null, rowRecord = null, live = null, look = null, filter = {}, ahead = 0, asked = 0, rowsAsked = "";
 let tiles = [], isPainting = false;
+let cursor = ""; // names what is known of what goes on
+let looking = Promise.resolve();
+const present = new Present();
 let shape = { folded: new Set(), word: "" };
 
 function now() {
@@ -56,13 +68,12 @@ const TAKES = {
     shape = { folded: new Set(folded), word: text };
     return rowRecord && arrange();
   },
-  async live() {
-    const record = await ask("live");
-    live = readLive(record);
-    if (layout) place(live, layout.segments, pieces);
-    return true;
+  live() {
+    looking = looking.catch(() => {}).then(follow); // one after the other: an answer is a difference to the one before
+    return looking;
   },
   period,
+  ahead: (message) => fetchAhead(message).catch(() => {}), // the page asks for what it then misses
   tiles(message) {
     tiles = message.tiles;
     if (!isPainting) paint();
@@ -72,6 +83,7 @@ const TAKES = {
   walk: (message) => walk(message),
   count: (message) => count(message),
   list: ({ from, to }) => list(from, to),
+  drawing: ({ sight, look: asked }) => drawing({ blocks: blocks(), wanted, look: lookOf(asked), now: now() }, sight),
 };
 
 onmessage = async ({ data }) => {
@@ -89,15 +101,23 @@ function arrange() {
   return { rows: layout.rows, groups: layout.groups, properties: rowRecord.properties };
 }
 
-/** Fetch the days on which something ended that began before the end of the period. */
-async function period({ from, to }) {
-  const mine = ++asked, items = [];
-  const start = Math.max(0, Math.floor(from / DAY) * DAY), last = now() + DAY;
-  for (let day = start; day < last; day += MOST_DAYS * DAY) {
-    items.push(...(await ask(`index?from=${Math.floor(day)}&to=${Math.floor(Math.min(last, day + MOST_DAYS * DAY - 1))}`)).items);
-    if (mine !== asked) return null;
-  }
-  const met = items.filter((item) => item.from < to).sort((a, b) => (a.day < b.day ? 1 : -1));
+/** Ask what has changed of what goes on; return whether anything has. */
+async function follow() {
+  const told = await ask(cursor ? `live?since=${cursor}` : "live");
+  if (told.cursor === cursor) return false;
+  cursor = told.cursor;
+  live = readLive(present.take(told));
+  if (layout) place(live, layout.segments, pieces);
+  return true;
+}
+
+/** Fetch the days on which something ended that began before the end of the period; what was moved to (`isMove`) needs no news. */
+async function period({ from, to, isMove }) {
+  const mine = ++asked, start = Math.max(0, Math.floor(from / DAY) * DAY);
+  learning = learning.catch(() => {}).then(() => learn(start, isMove)); // one after the other: each builds on what is known
+  await learning;
+  if (mine !== asked) return null;
+  const met = [...days.values()].filter((item) => item.end > from && item.from < to).sort((a, b) => b.end - a.end);
   let jobs = 0;
   const wanted = met.filter((item) => (jobs += item.jobs) <= MOST_JOBS);
   const missing = wanted.filter((item) => chunks.get(item.day)?.version !== item.version);
@@ -109,6 +129,52 @@ async function period({ from, to }) {
   if (mine !== asked) return null;
   for (const day of chunks.keys()) if (jobs > MOST_JOBS && !wanted.some((item) => item.day === day)) chunks.delete(day);
   return { isCut: wanted.length < met.length, since: wanted.at(-1)?.day, fresh };
+}
+
+/** Fetch days that may be looked at next, one by one, until something is asked for or enough jobs are held. */
+async function fetchAhead({ from, to }) {
+  const mine = asked;
+  learning = learning.catch(() => {}).then(() => learn(Math.max(0, Math.floor(from / DAY) * DAY), true));
+  await learning;
+  let held = [...chunks.values()].reduce((sum, block) => sum + block.jobs, 0);
+  for (const item of [...days.values()].filter((each) => each.end > from && each.from < to && !chunks.has(each.day))) {
+    held += item.jobs;
+    if (mine !== asked || held > MOST_AHEAD) return;
+    await chunk(item);
+  }
+}
+
+/** Return the periods of which it is not known what ended in them: earlier ones, and what may have ended since it was asked. */
+function unknown(start, isMove) {
+  const last = now() + DAY;
+  if (!known || (!isMove && now() - known.whole > WHOLE)) {
+    days.clear();
+    known = { from: start, to: now(), whole: now() };
+    return [[start, last]];
+  }
+  const found = isMove ? [] : [[Math.max(start, known.to - DAY), last]];
+  if (start < known.from) found.push([start, known.from - 1]);
+  known = { ...known, from: Math.min(start, known.from), to: isMove ? known.to : now() };
+  return found;
+}
+
+/** Ask what ended in the periods of which it is not known. */
+async function learn(start, isMove) {
+  const wanted = unknown(start, isMove);
+  try {
+    for (const [begin, end] of wanted) await index(begin, end);
+  } catch (error) {
+    known = null;
+    throw error;
+  }
+}
+
+async function index(begin, end) {
+  for (let at = begin; at < end; at += MOST_DAYS * DAY) {
+    const to = Math.min(end, at + MOST_DAYS * DAY - 1);
+    const { items } = await ask(`index?from=${Math.floor(at)}&to=${Math.floor(to)}`);
+    for (const item of items) days.set(item.day, { ...item, end: Date.parse(item.day) / 1000 + DAY });
+  }
 }
 
 async function chunk({ day, version }) {
@@ -166,8 +232,10 @@ function hit(date, height, reach) {
   }
   const row = layout?.rows[Math.floor(height)];
   const label = row && { label: row.label, group: row.group, number: row.number };
-  if (best) return { job: record(...best), row: label };
-  return { states: blocks().flatMap((block) => statesAt(block, date, height)), row: label };
+  const frames = (live?.frames ?? []).filter((each) => each.from <= date && each.to > date && each.pieces.some(([top, bottom]) => top <= height && bottom > height));
+  const reservations = frames.map(({ id, name, user, from, to }) => ({ id, ar_name: name, user, from, to }));
+  if (best) return { job: record(...best), row: label, reservations };
+  return { reservations, states: blocks().flatMap((block) => statesAt(block, date, height)), row: label };
 }
 
 function statesAt(block, date, height) {

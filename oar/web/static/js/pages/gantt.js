@@ -1,15 +1,15 @@
 // Who was, is and will be where.
 import { change, parameters } from "../common/address.js";
 import { csv } from "../csv.js";
+import { get } from "../common/api.js";
 import { draw, h } from "../common/dom.js";
-import { duration, fullDate, number, time } from "../common/format.js";
+import { dateOf, duration, fullDate, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page } from "../common/site.js";
-import { download, jobLink, nodeLink, stateChip, table } from "../common/parts.js";
+import { download, jobLink, nodeLink, reservationLink, stateChip, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { Engine, surroundings } from "../gantt/engine.js";
-import { offset } from "../gantt/ruler.js";
 import { View } from "../gantt/view.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
@@ -23,12 +23,16 @@ const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-
 const UNITS = new Set(["network_address"]);
 /** Milliseconds after the last move at which the address and the legend follow. */
 const REST = 250;
+/** Of periods up to this one as much before and after them is fetched, too: who moves on finds it there. */
+const FETCHED_AHEAD = 7 * DAY;
+/** Nodes of an area that are named in a request; of more only the number. */
+const MOST_NAMED = 50;
 /** Fields of a job for other programs. */
 const EXPORTED = ["id", "name", "user", "project", "queue", "types", "state", "kind", "resources", "walltime", "submitted", "begin", "end", "nodes"];
 
 const figures = (globalThis.oarPerf = { complete: 0, frames: [] });
 const frame = document.createElement("div"), canvas = document.createElement("canvas");
-let chosen = null, legend = null, listed = null, isCut = "", rowsShown = null, properties = [], isReady = false, timer = 0, follows = !parameters().from;
+let chosen = null, selection = null, legend = null, listed = null, isCut = "", rowsShown = null, properties = [], isReady = false, timer = 0, follows = !parameters().from;
 
 frame.className = "gantt-frame";
 canvas.tabIndex = 0;
@@ -43,7 +47,7 @@ const view = new View(canvas, engine, {
   complete: () => ((figures.complete ||= performance.now()), (frame.dataset.complete = "yes")),
   chosen: (hit) => ((chosen = hit), say()),
   opened: () => chosen?.job && location.assign(page("jobs", chosen.job.id)),
-  walked,
+  walked, selected: (area) => ((selection = area), area && announce(extent(area)), actions.show()),
 });
 figures.frames = view.script;
 engine.tell("begin", { ...surroundings(now()), look: look(), filter: filter() });
@@ -130,6 +134,29 @@ async function choose(id) {
   chosen = found;
   view.outline(found.boxes, true);
   say();
+  relate(found);
+}
+
+/** Show what a chosen job depends on and what depends on it, as far as it is among what was loaded. */
+async function relate(found) {
+  const { id } = found.job, around = await get(`jobs/${id}/dependencies`).catch(() => null);
+  const near = (around?.dependencies ?? []).filter((each) => each.job === id || each.requires === id);
+  const others = new Map(await Promise.all(near.map(async (each) => {
+    const other = each.job === id ? each.requires : each.job;
+    return [other, (await engine.ask("box", { id: other })).boxes[0]];
+  })));
+  if (chosen !== found || !near.length) return;
+  const piece = (job) => (job === id ? found.boxes[0] : others.get(job));
+  found.before = near.filter((each) => each.job === id).map((each) => each.requires);
+  found.behind = near.filter((each) => each.requires === id).map((each) => each.job);
+  view.connect(near.map((each) => [piece(each.requires), piece(each.job)]).filter(([from, to]) => from && to));
+  say();
+}
+
+/** Name the jobs that a chosen one depends on, and those that depend on it. */
+function related({ before = [], behind = [] }) {
+  const links = (ids) => ids.map((id, place) => [place ? ", " : " ", jobLink({ id })]);
+  return [before.length > 0 && [" · ", t("gantt.depends"), links(before)], behind.length > 0 && [" · ", t("gantt.awaited"), links(behind)]];
 }
 
 // -- what moves ----------------------------------------------------------------------------------------------------
@@ -146,9 +173,10 @@ function settle() {
     if (!isReady) return;
     const given = follows ? { from: "", to: "" } : { from: Math.round(view.from), to: Math.round(view.to) };
     change({ ...given, unit: view.isFitted ? "" : view.unit.toFixed(2), top: view.top > 0 ? view.top.toFixed(1) : "" });
-    const days = await engine.ask("period", { from: view.from, to: view.to }).catch(() => null);
+    const days = await engine.ask("period", { from: view.from, to: view.to, isMove: true }).catch(() => null);
     if (days?.fresh) view.renew();
     if (days) isCut = days.isCut ? days.since : "";
+    if (view.to - view.from <= FETCHED_AHEAD) engine.tell("ahead", { from: view.from - (view.to - view.from), to: view.to + (view.to - view.from) });
     legend = await engine.ask("count", sight()).catch(() => null);
     listed = parameters().view === "table" ? await engine.ask("list", sight()).catch(() => null) : null;
     actions.show();
@@ -171,7 +199,7 @@ function span(seconds) {
 }
 
 function go(event) {
-  const midnight = Date.parse(`${event.target.value}T00:00:00Z`) / 1000, date = midnight - offset(midnight);
+  const date = dateOf(`${event.target.value}T00:00`);
   if (!(date > 0)) return;
   follows = false;
   view.show(date, date + (view.to - view.from));
@@ -198,6 +226,7 @@ async function walked(step) {
   view.outline(found.boxes, true);
   announce(described(found.job));
   say();
+  relate(found);
 }
 
 async function select(changes) {
@@ -245,7 +274,7 @@ function tools() {
     button("all", t("gantt.all_rows"), () => view.stretch(null)),
     h("label", { key: "date" }, h("span", { class: "faint" }, t("gantt.date"), " "), h("input", { type: "date", on: { change: go } })),
     h("details", { class: "drop", key: "exports" }, h("summary", {}, t("jobs.export")), h("div", {},
-      h("button", { type: "button", class: "link", key: "png", on: { click: picture } }, "PNG"), h("button", { type: "button", class: "link", key: "csv", on: { click: give } }, "CSV"))));
+      h("button", { type: "button", class: "link", key: "png", on: { click: picture } }, "PNG"), h("button", { type: "button", class: "link", key: "svg", on: { click: vectors } }, "SVG"), h("button", { type: "button", class: "link", key: "csv", on: { click: give } }, "CSV"), h("button", { type: "button", class: "link", key: "print", on: { click: onPaper } }, t("gantt.print")))));
 }
 
 let before = null;
@@ -256,6 +285,7 @@ function layout(records) {
     filters(fields(), parameters(), select), tools(),
     isCut && h("p", { class: "notice", key: "cut" }, t("gantt.cut", { day: isCut })),
     h("div", { key: "gantt", id: "gantt" }),
+    selectionTools(),
     h("div", { key: "says", id: "gantt-says", class: "says" }),
     legendOf(), key(), h("p", { class: "faint", key: "keys", id: "gantt-keys" }, t("gantt.keys")),
     listed && listing(),
@@ -266,8 +296,9 @@ function layout(records) {
 function say() {
   const place = document.getElementById("gantt-says");
   if (!place) return;
-  if (chosen?.job) draw(place, jobLink(chosen.job), " ", stateChip(chosen.job.state), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)]);
-  else if (chosen?.row) draw(place, rowOf(chosen.row), chosen.states.map((each) => ` · ${each.state}: ${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`));
+  const inside = (chosen?.reservations ?? []).map((each) => [" · ", t("ar.one"), " ", reservationLink(each), ` ${each.user} ${fullDate(each.from)} → ${fullDate(each.to)}`]);
+  if (chosen?.job) draw(place, jobLink(chosen.job), " ", stateChip(chosen.job.state), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)], related(chosen), inside);
+  else if (chosen?.row) draw(place, rowOf(chosen.row), inside, chosen.states.map((each) => ` · ${each.state}: ${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`));
   else draw(place, t("gantt.hint"));
 }
 
@@ -297,6 +328,32 @@ function legendOf() {
     legend.rest > 0 && h("li", { key: " rest" }, t("nodes.more", { n: legend.rest })));
 }
 
+/** Tell from when until when an area goes, and of which rows it is. */
+function extent({ from, to, top, bottom }) {
+  const names = [view.rows[top]?.label, bottom - top > 1 && view.rows[bottom - 1]?.label].filter(Boolean).join(" – ");
+  return `${fullDate(from).slice(0, 16)} → ${fullDate(to).slice(0, 16)} · ${t("gantt.rows_n", { n: bottom - top })} (${names})`;
+}
+
+/** Show what can be done with an area that was selected with Alt, or with Shift and the arrows. */
+function selectionTools() {
+  if (!selection) return null;
+  const { from, to, top, bottom } = selection, close = () => view.select(null);
+  const zoom = () => (view.show(from, to), close(), moved());
+  return h("div", { class: "row notice", key: "selection", role: "group", "aria-label": t("gantt.selection") },
+    h("span", {}, extent(selection)),
+    h("button", { type: "button", key: "zoom", on: { click: zoom } }, t("gantt.zoom_in")),
+    h("a", { key: "reserve", href: page("reservations", "new", asked(from, to, view.rows.slice(top, bottom))) }, t("gantt.reserve")),
+    h("button", { type: "button", class: "quiet", key: "close", on: { click: close } }, t("gantt.unselect")));
+}
+
+/** Return what the form of a reservation begins with: whole minutes, the nodes of rows where rows are of nodes. */
+function asked(from, to, rows) {
+  const of = levels().split(",").indexOf("network_address"), depth = levels().split(",").length;
+  const name = of === 0 && depth > 1 ? "group" : of === depth - 1 ? "label" : null;
+  const nodes = name ? [...new Set(rows.map((row) => row[name].split(" / ").at(-1)))] : [];
+  return { from: Math.floor(from / 60) * 60, to: Math.ceil(to / 60) * 60, nodes: nodes.length, hosts: nodes.length <= MOST_NAMED ? nodes.join() : "" };
+}
+
 /** Explain the patterns. */
 function key() {
   const words = { plain: t("gantt.ran"), rest: t("gantt.rest"), plan: t("gantt.planned"), pause: t("gantt.suspended"), absent: t("condition.absent"), suspected: t("condition.suspected"), dead: t("condition.dead"), frame: t("gantt.reserved") };
@@ -321,6 +378,37 @@ function listing() {
 function picture() {
   canvas.toBlob(async (blob) => download("gantt.png", blob, "image/png"));
 }
+
+/** Return the view as vectors, in colours for paper; null: it holds too much. */
+function drawn() {
+  return engine.ask("drawing", { sight: view.sight(), look: { ...look(), isDark: false } });
+}
+
+async function vectors() {
+  const text = await drawn();
+  if (text === null) announce(t("gantt.too_full"));
+  else download("gantt.svg", text, "image/svg+xml");
+}
+
+/** Print the page with the diagram as vectors; what holds too much for that is printed as it is on the screen. */
+async function onPaper() {
+  const text = await drawn();
+  frame.querySelector("img")?.remove();
+  if (text !== null) {
+    const image = new Image();
+    image.alt = t("gantt.label");
+    image.src = `data:image/svg+xml,${encodeURIComponent(text)}`;
+    await image.decode();
+    frame.append(image);
+  }
+  globalThis.print();
+}
+addEventListener("afterprint", () => frame.querySelector("img")?.remove());
+addEventListener("keydown", (event) => {
+  if (event.key !== "p" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  onPaper();
+});
 
 async function give() {
   const { items } = await engine.ask("list", sight());

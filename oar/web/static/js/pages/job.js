@@ -8,6 +8,7 @@ import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { JobOutput } from "../job-output.js";
+import { SmallestChange } from "../smallest-change.js";
 
 const id = Number(location.pathname.split("/").pop());
 let saidState = null;
@@ -25,7 +26,7 @@ function view(job) {
     h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",
       h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
-      job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("jobs", null, { array: job.array, state: "all" }) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
+      job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
     jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
@@ -43,8 +44,11 @@ function waiting(job) {
       h("ul", { class: "plain" }, why.in_front.map((other) => h("li", { key: other.job_id }, jobLink({ id: other.job_id }), " ", h("bdi", {}, other.owner), " ", stateChip(other.state), other.end ? [" ", t("why.until"), " ", time(other.end)] : null)))),
     why.trouble && h("p", { class: "bad" }, why.trouble),
     why.advice && h("p", { class: "advice" }, why.advice),
+    change.view(),
     waited(why));
 }
+
+const change = new SmallestChange(id, () => actions.show());
 
 const FIRMNESS = { fixed: t("firmness.fixed"), latest: t("firmness.latest"), tentative: t("firmness.tentative") };
 function firmness(word) {

@@ -4,7 +4,7 @@ import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, jobLink, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
+import { conditionBar, jobLink, shareBar, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 
@@ -13,10 +13,11 @@ const name = decodeURIComponent(location.pathname.split("/").pop());
 async function load(signal) {
   const node = await get(`nodes/${encodeURIComponent(name)}`, {}, signal);
   const jobs = await get("jobs", { node: name, details: true, limit: 100 }, signal);
-  return { node, jobs: jobs.items };
+  const history = await get(`nodes/${encodeURIComponent(name)}/history`, {}, signal);
+  return { node, jobs: jobs.items, history };
 }
 
-function view({ node, jobs }) {
+function view({ node, jobs, history }) {
   document.title = `${node.name} · OAR`;
   const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
   return [
@@ -27,10 +28,27 @@ function view({ node, jobs }) {
     common(node.resources),
     h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
     resources(node.resources),
+    past(history),
     h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
       table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
   ];
 }
+
+/** Show for how much of the last days the node could be used, and when it could not. */
+function past({ items, seconds }) {
+  const all = Object.values(seconds).reduce((sum, each) => sum + each, 0);
+  const lost = items.filter((each) => each.attribute === "state" ? each.value !== "Alive" : ["YES", "on"].includes(each.value)).reverse();
+  return h("section", { class: "card", key: "history" }, h("h2", {}, t("node.history")),
+    all > 0 && h("p", {}, shareBar(seconds.Alive ?? 0, all), " Alive"),
+    table(t("node.history"), PAST, lost, (each) => `${each.attribute} ${each.value} ${each.from} ${each.to} ${each.resources[0]}`, t("node.never")));
+}
+
+const PAST = [
+  { key: "value", label: t("job.state"), cell: (each) => (each.attribute === "state" ? each.value : each.attribute) },
+  { key: "from", label: t("job.from"), cell: (each) => time(each.from) },
+  { key: "duration", label: t("job.duration"), kind: "number", cell: (each) => duration((each.to ?? now()) - each.from) },
+  { key: "resources", label: t("node.resources"), kind: "number", cell: (each) => each.resources.length },
+];
 
 const acts = new Acts(() => actions.show(), () => actions.refresh());
 

@@ -2,28 +2,14 @@
 import { Acts } from "../acts.js";
 import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { number } from "../common/format.js";
 import { page, site } from "../common/site.js";
 import { table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
-
-const COUNTED = { running: ["Running"], waiting: ["Waiting"], hold: ["Hold"], other: ["toLaunch", "Launching", "Suspended", "Resuming", "Finishing", "toError", "toAckReservation"] };
-const LABELS = { running: t("queue.running"), waiting: t("queue.waiting"), hold: t("queue.hold"), other: t("queue.other") };
+import { queueColumns } from "../queue-table.js";
 
 function columns() {
-  const counted = Object.entries(COUNTED).map(([key, states]) => ({
-    key, label: LABELS[key], kind: "number",
-    cell: (queue) => number(states.reduce((sum, state) => sum + (queue.jobs[state] ?? 0), 0)),
-  }));
-  return [
-    { key: "name", label: t("queue.queue"), cell: (queue) => h("a", { href: page("jobs", null, { queue: queue.name }) }, queue.name) },
-    { key: "state", label: t("queue.state"), cell: (queue) => h("span", { class: queue.state === "Active" ? "good" : "bad" }, queue.state === "Active" ? t("queue.active") : t("queue.stopped")) },
-    { key: "priority", label: t("queue.priority"), kind: "number", cell: (queue) => queue.priority },
-    { key: "policy", label: t("queue.policy"), cell: (queue) => queue.policy },
-    ...counted,
-    ...(site.administers ? [{ key: "acts", label: t("queue.acts"), cell: queueActs }] : []),
-  ];
+  return [...queueColumns(), ...(site.administers ? [{ key: "acts", label: t("queue.acts"), cell: queueActs }] : [])];
 }
 
 const acts = new Acts(() => actions.show(), () => actions.refresh());
@@ -36,6 +22,6 @@ function queueActs({ name, state }) {
 
 const actions = run({
   load: (signal) => get("queues", {}, signal),
-  view: (queues) => [h("h1", {}, t("queues.title")), table(t("queues.title"), columns(), queues.items, (queue) => queue.name, t("queues.none"))],
+  view: (queues) => [h("h1", {}, t("queues.title")), table(t("queues.title"), columns(), queues.items, (queue) => queue.name, t("queues.none")), site.administers && h("p", { key: "rules" }, h("a", { href: page("rules") }, t("rules.title")))],
   concerns: (message) => ["state", "jobs", "queues"].includes(message.name),
 });

@@ -1,5 +1,6 @@
 // An advance reservation: what it holds, who may use it, what runs in it, what happened to it.
 import { Acts } from "../acts.js";
+import { Alteration } from "../reservation-alteration.js";
 import { get, remove } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, number, percent, time } from "../common/format.js";
@@ -23,14 +24,16 @@ function view(record) {
       h("a", { href: page("gantt", null, { from: Math.floor(record.start_time - margin), to: Math.ceil(record.end_time + margin) }) }, t("ar.in_gantt"))),
     record.reasons.map((reason, place) => h("p", { key: `reason ${place}`, class: "notice bad" }, h("bdi", {}, reason))),
     may(record) && acts.view([{ key: "delete", label: t("act.delete"), question: t("ar.delete_question", { n: record.jobs.running.length }), run: () => remove(`reservations/${id}`) }]),
+    may(record) && alteration.view(record),
     facts(record), slots(record), jobs(record), bill(record), log(record),
   ];
 }
 
 const acts = new Acts(() => actions.show(), () => actions.refresh());
+const alteration = new Alteration(() => actions.show(), () => actions.refresh());
 const LIVE = ["w", "W", "r", "E"];
 
-/** Whether who looks may delete it: it lasts, and is his, or he is an administrator. */
+/** Whether who looks may change and delete it: it lasts, and is his, or he is an administrator. */
 function may(record) {
   return LIVE.includes(record.state) && (site.administers || site.user === record.owner);
 }

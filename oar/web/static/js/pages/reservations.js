@@ -3,12 +3,11 @@ import { change, parameters } from "../common/address.js";
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
-import { fullDate, time } from "../common/format.js";
+import { fullDate, offset, time } from "../common/format.js";
 import { reservationLink, table } from "../common/parts.js";
 import { run } from "../common/page.js";
-import { now } from "../common/site.js";
+import { now, page } from "../common/site.js";
 import { t } from "../common/words.js";
-import { offset } from "../gantt/ruler.js";
 
 const DAY = 86_400, WEEK = 7 * DAY;
 /** The calendar in units of its drawing. */
@@ -39,8 +38,8 @@ function view({ items, from }) {
     h("h1", {}, t("ar.title"), " ", isCalendar && h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(from + WEEK - 1).slice(0, 10)}`)),
     filters([{ name: "owner", label: t("ar.owner") }, { name: "view", label: t("nodes.view"), options: [["", t("ar.calendar")], ["all", t("ar.list")]] }], parameters(), select),
     isCalendar && h("div", { class: "row", key: "tools" }, step("←", from - WEEK, t("ar.week_before")), step(t("ar.this_week"), ""), step("→", from + WEEK + DAY, t("ar.week_after"))),
-    table(t("ar.title"), isCalendar ? [NAME, strip(from), ...OTHERS] : [NAME, ...OTHERS], items, (each) => each.reservation_id, t("ar.none")),
-    h("p", { class: "faint", key: "hint" }, t("ar.hint"), " ", h("code", {}, "qrsub")),
+    table(t("ar.title"), isCalendar ? [NAME, strip(from), ...OTHERS] : [NAME, ...OTHERS], items, (each) => `${each.id} ${each.submission_time}`, t("ar.none")),
+    h("p", { key: "new" }, h("a", { href: page("reservations", "new") }, t("ar.new"))),
   ];
 }
 

@@ -7,15 +7,14 @@ import { copy, nodeLinks, quoted } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { now, page, site } from "../common/site.js";
 import { t } from "../common/words.js";
+import { Asking } from "../asking.js";
 import { jobOf, optionsOf, others } from "../job-wishes.js";
 
-/** Milliseconds after the last key at which the question is asked. */
-const PAUSE = 400;
 /** Seconds from now that still are "now". */
 const SOON = 60;
 const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
 
-let answers = null, trouble = "", isOld = false, isAsking = false, isSending = false, timer = 0, key = newKey();
+let isSending = false, key = newKey();
 /** What is counted on a node: its cores, where resources have such a property. */
 let unit = "resource_id";
 
@@ -32,33 +31,20 @@ function newKey() {
 function alter(changes) {
   change(changes);
   key = newKey();
-  isOld = true;
-  trouble = "";
-  clearTimeout(timer);
-  timer = setTimeout(estimate, PAUSE);
+  asking.soon();
   actions.show();
 }
 
-/** Ask when the job and its alternatives would start; one question at a time. */
-async function estimate() {
-  if (!site.user) return;
-  if (isAsking) return void (timer = setTimeout(estimate, PAUSE));
-  const asked = wishes(), list = [{ label: t("submit.as_asked"), changes: {} }, ...others(asked)];
-  isAsking = true;
-  actions.show();
-  try {
-    const { items } = await post("estimates", { alternatives: list.map(({ changes }) => jobOf({ ...asked, ...changes })) });
-    answers = items.map((item, place) => ({ ...item, ...list[place] }));
-    trouble = "";
-    isOld = JSON.stringify(asked) !== JSON.stringify(wishes());
-    announce(`${t("submit.as_asked")}: ${startText(answers[0])}`);
-  } catch (error) {
-    trouble = error.record ? error.message : t("problem.unreachable");
-    answers = null;
-  }
-  isAsking = false;
-  actions.show();
+/** Ask when the job and its alternatives would start. */
+async function estimate(asked) {
+  const list = [{ label: t("submit.as_asked"), changes: {} }, ...others(asked)];
+  const { items } = await post("estimates", { alternatives: list.map(({ changes }) => jobOf({ ...asked, ...changes })) });
+  const answers = items.map((item, place) => ({ ...item, ...list[place] }));
+  announce(`${t("submit.as_asked")}: ${startText(answers[0])}`);
+  return answers;
 }
+
+const asking = new Asking(() => (site.user ? wishes() : null), estimate, () => actions.show());
 
 async function submit(event) {
   event.preventDefault();
@@ -69,7 +55,7 @@ async function submit(event) {
     const answer = await post("jobs", jobOf(wishes()), { "Idempotency-Key": key });
     location.assign(page("jobs", answer.id));
   } catch (error) {
-    trouble = error.record ? error.message : t("problem.unreachable");
+    asking.fail(error);
     isSending = false;
     actions.show();
   }
@@ -105,15 +91,15 @@ function view({ queues }) {
       h("p", { class: "code", key: "command" }, h("span", { class: "faint" }, "oarsub"), h("pre", { tabindex: "0", "aria-label": t("submit.same") }, command),
         h("button", { type: "button", class: "quiet", on: { click: (event) => copy(command, event.currentTarget) } }, t("copy"))),
       h("p", { key: "send" }, h("button", { disabled: !site.user || isSending }, t("submit.send")))),
-    trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, trouble)),
-    h("section", { class: `card${isOld || isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates()),
+    asking.trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, asking.trouble)),
+    h("section", { class: `card${asking.isOld || asking.isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates()),
   ];
 }
 
 function estimates() {
   if (!site.user) return h("p", { class: "faint" }, t("submit.login"));
-  if (!answers) return h("p", { class: "faint" }, isAsking ? t("submit.asking") : trouble ? "–" : t("submit.hint"));
-  return h("ul", { class: "plain" }, answers.map((answer) => h("li", { key: answer.label },
+  if (!asking.answer) return h("p", { class: "faint" }, asking.isAsking ? t("submit.asking") : asking.trouble ? "–" : t("submit.hint"));
+  return h("ul", { class: "plain" }, asking.answer.map((answer) => h("li", { key: answer.label },
     h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
     Object.keys(answer.changes).length > 0 && !answer.problem && [" ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
@@ -133,7 +119,7 @@ function startText(answer) {
 async function load(signal) {
   const { queues, properties } = await get("site", {}, signal);
   unit = "core" in properties ? "core" : "resource_id";
-  if (!answers && !isAsking && FIELDS.some((name) => parameters()[name])) (clearTimeout(timer), (timer = setTimeout(estimate, PAUSE)));
+  if (!asking.answer && !asking.isAsking && FIELDS.some((name) => parameters()[name])) asking.soon();
   return { queues };
 }
 

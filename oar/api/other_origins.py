@@ -1,0 +1,54 @@
+"""Pages of other origins that may use the API: those of ``API_CORS_ORIGINS``, with tokens and never with cookies.
+
+A browser gives an answer to a page of another origin only if the answer names that origin.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_SENT = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-ID"
+_SEEN = (
+    "ETag, Location, Retry-After, Idempotency-Replayed, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset,"
+    " X-Request-ID, X-OAR-Size, X-OAR-Complete"
+)
+#: Seconds for which a browser need not ask again.
+_KEPT = "600"
+
+
+class OtherOrigins:
+    """Stands before the application."""
+
+    def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
+        self._app = app
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the question of a browser, or let the answer to a request name the origin of its page."""
+        asked = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin, config = asked.get("origin"), self._config()
+        if origin is None or origin not in config.api_cors_origins:
+            await self._app(scope, receive, send)
+            return
+        named = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SEEN}
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in asked:
+            allowed = {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Allow-Headers": _SENT}
+            headers = {**named, **allowed, "Access-Control-Max-Age": _KEPT, "Vary": "Origin"}
+            await Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)(scope, receive, send)
+            return
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(named)
+            await send(message)
+
+        await self._app(scope, receive, send_named)

@@ -1,0 +1,114 @@
+"""The steps of ``oar-database --adopt``, and what a person sees of them."""
+
+import sys
+import time
+from contextlib import ExitStack, closing
+
+import click
+
+from oar.kao.facts.queue_policies import POLICIES
+from oar.lib.db import adoption
+from oar.lib.db.migrations import Migrator
+from oar.lib.db.old_databases import LiveJobs, OldDatabase, live_jobs
+from oar.lib.resources.properties import OURS
+from oar.lib.rules import adoption_report
+from oar.lib.rules.adopted_rules import OldRule
+from oar.lib.submission.admission_rules import explain_bad_text
+
+#: Seconds between two looks at jobs that are waited for.
+LOOK = 5.0
+#: Seconds between two lines of progress.
+_PROGRESS = 0.2
+
+
+def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
+    """Take over an old database; return the exit code.  Raises SchemaError, DatabaseUnavailable.
+
+    ``dry``: only tell what would be done.  ``waits``: wait for the end of jobs that only the old server can end.
+    """
+    with ExitStack() as stack:
+        old = stack.enter_context(closing(OldDatabase.open(origin)))
+        if not dry:
+            stack.enter_context(migrator.alone())
+        with migrator.database.snapshot() as tx:
+            adoption.require_empty(tx)
+        live = _waited(old) if waits and not dry else live_jobs(old)
+        if dry or live.number:
+            return _told(migrator, old, live, dry=dry)
+        with migrator.database.begin() as tx:
+            planned = adoption.plan(tx, old, _choices(migrator))
+            with _ProgressLine() as progress:
+                adoption.carry_out(tx, old, planned, progress.show)
+            violations = tx.invariants.of_rows()
+    for line in adoption_report.lines(planned.report):
+        click.echo(line)
+    for violation in violations:
+        click.echo(f"As in the old database: {violation}")
+    click.echo("\nIt is taken over: each table here has as many rows as are to be taken there.")
+    return 0
+
+
+def _told(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) -> int:
+    """Tell what would be done, or why it cannot be done; return the exit code."""
+    refusal = _refusal(live) if live.number else ""
+    if dry:
+        with migrator.database.snapshot() as tx:
+            planned = adoption.plan(tx, old, _choices(migrator))
+        for line in adoption_report.lines(planned.report._replace(live=refusal)):
+            click.echo(line)
+        click.echo("\nNothing is changed.")
+    else:
+        click.echo(f"[ERROR] {refusal}", err=True)
+    return 1 if live.number else 0
+
+
+def _refusal(live: LiveJobs) -> str:
+    names = ", ".join(map(str, live.first)) + (", ..." if live.number > len(live.first) else "")
+    return (
+        f"{live.number} jobs run or wait for an answer under the old server ({names}), which alone can end them: let no"
+        " other job start there (oarnotify, oarqueue -d), and wait with --running, or delete them there (oardel)."
+    )
+
+
+def _waited(old: OldDatabase) -> LiveJobs:
+    """Wait until no job is left that only the old server can end; tell how many there are, when that changes."""
+    told = -1
+    while (live := live_jobs(old)).number:
+        if live.number != told:
+            end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(live.last_end)) if live.last_end else "unknown"
+            click.echo(f"Waiting for {live.number} jobs of the old server; their walltimes end {end}.")
+            told = live.number
+        time.sleep(LOOK)
+        old.refresh()
+    return live
+
+
+def _choices(migrator: Migrator) -> adoption.AdoptionChoices:
+    shipped = {
+        rule.name: OldRule(number, rule.priority, rule.enabled, rule.text)
+        for number, rule in enumerate(migrator.rules, 1)
+    }
+    return adoption.AdoptionChoices(frozenset(POLICIES), OURS, shipped, lambda text: explain_bad_text(0, text) is None)
+
+
+class _ProgressLine:
+    """A line of a terminal that tells how far the work is; nothing is shown where nobody watches."""
+
+    def __init__(self) -> None:
+        self._is_seen = sys.stderr.isatty()
+        self._next = 0.0
+        self._table = ""
+
+    def __enter__(self) -> "_ProgressLine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_seen:
+            click.echo("\r\033[K", nl=False, err=True)
+
+    def show(self, table: str, rows: int, total: int) -> None:
+        """Tell it, not too often."""
+        if self._is_seen and (table != self._table or time.monotonic() >= self._next):
+            self._table, self._next = table, time.monotonic() + _PROGRESS
+            told = f"{table}: {rows} of {total} rows" if total else table
+            click.echo(f"\r\033[K{told}", nl=False, err=True)

@@ -1,0 +1,148 @@
+"""oar-keys: bring the keys of OAR to the nodes, or print what is to be there.
+
+See docs/design/nodes.rst, "Keys".
+"""
+
+import os
+import pwd
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.facts.host_names import is_host_name
+from oar.lib.io.processes import run
+from oar.lib.rules.key_installation import (
+    ACCOUNT,
+    KeyFiles,
+    authorized_lines,
+    host_keys,
+    merged,
+    node_script,
+    port_of,
+)
+from oar.lib.runtime import conf_file, read_config
+
+#: Seconds that a node has.
+_PATIENCE = 60
+#: Where the packages have the login shell, if this machine does not tell another place.
+_SHELL = "/usr/lib/oar/oarsh_shell"
+
+
+@oar_command("oar-keys", summary="Bring the keys of OAR to nodes.", style=ADMIN, admins_only=True)
+@option("--print", "is_printing", is_flag=True, help="Print what is to be on nodes, to install it otherwise.")
+@option("--node", "nodes", multiple=True, metavar="[LOGIN@]HOST", help="Install it there, by ssh as root (repeatable).")
+@option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node: how to reach them (ssh).")
+def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], ssh: str) -> int:
+    """Run the command."""
+    if is_printing is bool(nodes):
+        raise click.UsageError("Give --node HOST, once for each, or --print.")
+    for node in nodes:
+        if not is_host_name(node.rpartition("@")[2]) or node.startswith("-"):
+            raise Stop(f"[ERROR] {node} is not the name of a host.")
+    account = _account()
+    files = _read(account)
+    if is_printing:
+        _print(account, files)
+        return 0
+    port = port_of(read_config(conf_file(context.environment)).config.openssh_cmd)
+    return Installation(account, files, shlex.split(ssh), port).install(nodes)
+
+
+class Installation:
+    """Nodes get the keys, and the server their host keys."""
+
+    def __init__(self, account: pwd.struct_passwd, files: KeyFiles, ssh: Sequence[str], port: int) -> None:
+        """``port``: of the sshd of OAR on the nodes."""
+        self._account = account
+        self._files = files
+        self._ssh = [*ssh, "-oBatchMode=yes"]
+        self._port = port
+
+    def install(self, nodes: Sequence[str]) -> int:
+        """Do it, and tell for each node what came of it; return the exit code."""
+        told: list[str] = []
+        failed = set[str]()
+        for node in nodes:
+            outcome = self._run(node)
+            if outcome is None:
+                failed.add(node)
+            else:
+                told += host_keys(outcome, node.rpartition("@")[2], self._port)
+        known = merged(self._files.known_hosts, told)
+        if known != self._files.known_hosts:
+            self._files = self._files._replace(known_hosts=known)
+            _write(self._account, "known_hosts", known)
+            failed |= {node for node in nodes if node not in failed and self._run(node) is None}
+        for node in nodes:
+            if node not in failed:
+                click.echo(f"{node}: the keys are there.")
+        return 1 if failed else 0
+
+    def _run(self, node: str) -> str | None:
+        """Run the script on a node; return what it said, None if it failed, which is told."""
+        login = node if "@" in node else f"root@{node}"
+        outcome = run([*self._ssh, login, "sh -s"], timeout=_PATIENCE, stdin=node_script(self._files).encode())
+        if outcome.succeeded:
+            return outcome.output
+        lines = outcome.output.strip().splitlines() or ["no answer"]
+        click.echo(f"[ERROR] {node}: {lines[-1]}", err=True)
+        return None
+
+
+def _account() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(ACCOUNT)
+    except KeyError:
+        raise Stop(f"[ERROR] there is no account {ACCOUNT} on this machine.") from None
+
+
+@contextmanager
+def _as(account: pwd.struct_passwd) -> Iterator[None]:
+    """Be the account for a moment: its files are its own."""
+    before = os.geteuid()
+    if before != account.pw_uid:
+        os.seteuid(account.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def _read(account: pwd.struct_passwd) -> KeyFiles:
+    """Return the keys of the server.  Raises Stop."""
+    directory = Path(account.pw_dir) / ".ssh"
+    with _as(account):
+        server = next((name for name in ("id_ed25519.pub", "id_rsa.pub") if (directory / name).exists()), "")
+        try:
+            public, private, session = (
+                (directory / name).read_text() for name in (server, "oarsh_key", "oarsh_key.pub")
+            )
+            known = directory / "known_hosts"
+            return KeyFiles(public, private, session, known.read_text() if known.exists() else "")
+        except OSError:
+            raise Stop(f"[ERROR] the keys are not in {directory}: run oar-server prepare, on the server.") from None
+
+
+def _write(account: pwd.struct_passwd, name: str, text: str) -> None:
+    path = Path(account.pw_dir) / ".ssh" / name
+    with _as(account):
+        new = path.with_name(f"{name}.new")
+        new.write_text(text)
+        new.chmod(0o600)
+        new.replace(path)
+
+
+def _print(account: pwd.struct_passwd, files: KeyFiles) -> None:
+    shell = account.pw_shell if account.pw_shell.endswith("/oarsh_shell") else _SHELL
+    directory = f"{account.pw_dir}/.ssh"
+    click.echo(f"# {directory}/authorized_keys of each node (owner {ACCOUNT}, mode 0600, its directory 0700):")
+    for line in authorized_lines(files, shell):
+        click.echo(line)
+    click.echo("# Of this machine to the same place on each node and frontend (owner and modes as above):")
+    for name in ("oarsh_key", "oarsh_key.pub", "known_hosts"):
+        click.echo(f"# {directory}/{name}")

@@ -1,0 +1,143 @@
+"""oar_phoenix: reboots broken nodes."""
+
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.config.files import Config
+from oar.lib.control_delivery import delivering
+from oar.lib.db.user_sql import SITE, Subject, evaluate
+from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.reboot_steps import Step, Tried
+from oar.lib.io import reboots
+from oar.lib.io.reboots import RebootCommand
+from oar.lib.rules.reboots import RebootPlan, RebootPolicy, plan
+
+if TYPE_CHECKING:
+    from oar.lib.io.processes import CommandOutcome
+
+EXIT_CONFIGURATION, EXIT_DATABASE = 1, 2
+_KEYS = {Step.SOFT: "PHOENIX_SOFT_REBOOTCMD", Step.HARD: "PHOENIX_HARD_REBOOTCMD"}
+
+
+@oar_command(
+    "oar_phoenix",
+    summary="Reboot broken nodes: softly, then the hard way, then tell an administrator.",
+    style=ADMIN,
+    admins_only=True,
+    exit_codes={
+        DatabaseUnavailable: EXIT_DATABASE,
+        ConfigError: EXIT_CONFIGURATION,
+        BadCondition: EXIT_CONFIGURATION,
+    },
+)
+@option("-n", "--dry-run", "only_tell", is_flag=True, help="Only print what would be done.")
+def main(context: Context, *, only_tell: bool) -> None:
+    """Do the next step for each broken node."""
+    config = context.runtime.config
+    commands = _commands(config)
+    if not commands:
+        click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
+        return
+    status = Path(config.phoenix_status_file)
+    with reboots.only_one(status) as is_mine:
+        if not is_mine:
+            click.echo("# Nothing is done: another oar_phoenix is at work.")
+            return
+        broken = _broken(context)
+        tried = {node: last for node, last in reboots.read_tried(status).items() if node in broken}
+        now = int(time.time())
+        decided = plan(broken, tried, _policy(config, commands), now)
+        _tell(decided, only_tell=only_tell)
+        if not only_tell:
+            reboots.write_tried(status, {**tried, **_steps(decided, now)})
+            _report_given_up(context, decided.given_up)
+            _carry_out(config, commands, decided)
+
+
+def _commands(config: Config) -> dict[Step, RebootCommand]:
+    """Return the commands that are set.  Raises ConfigError."""
+    texts = {Step.SOFT: config.phoenix_soft_rebootcmd, Step.HARD: config.phoenix_hard_rebootcmd}
+    return {step: RebootCommand(_KEYS[step], text) for step, text in texts.items() if text}
+
+
+def _policy(config: Config, commands: Collection[Step]) -> RebootPolicy:
+    return RebootPolicy(
+        Step.SOFT in commands,
+        Step.HARD in commands,
+        config.phoenix_soft_timeout,
+        config.phoenix_hard_timeout,
+        config.phoenix_max_reboots,
+    )
+
+
+def _broken(context: Context) -> set[str]:
+    """Return the broken nodes that nobody uses and nobody maintains.  Raises Stop, BadCondition, ConfigError."""
+    ids = evaluate(context.database, Subject.RESOURCES, context.runtime.config.phoenix_broken_nodes, SITE)
+    with context.database.snapshot() as tx:
+        nodes = {each.network_address for each in tx.resources.select(ids) if each.network_address}
+        resources = tx.resources.of_nodes(nodes)
+        maintained = tx.resources.in_maintenance([each.id for each in resources])
+        kept = {each.network_address for each in resources if each.id in maintained} | tx.resources.busy_nodes()
+    odd = sorted(node for node in nodes - kept if not reboots.can_be_named(node))
+    if odd:
+        context.warn(f"not rebooted, because their names cannot stand in a command: {', '.join(odd)}")
+    return nodes - kept - set(odd)
+
+
+def _steps(decided: RebootPlan, now: int) -> dict[str, Tried]:
+    kinds = ((Step.SOFT, decided.soft), (Step.HARD, decided.hard), (Step.GIVEN_UP, decided.given_up))
+    return {node: Tried(step, now) for step, nodes in kinds for node in nodes}
+
+
+def _tell(decided: RebootPlan, *, only_tell: bool) -> None:
+    """Print a line for each kind of step that is done for some node."""
+    would = "would be " if only_tell else ""
+    for what, nodes in (
+        (f"{would}rebooted", decided.soft),
+        (f"{would}rebooted the hard way", decided.hard),
+        (f"{would}given up, no reboot has helped", decided.given_up),
+    ):
+        if nodes:
+            click.echo(f"{what}: {', '.join(nodes)}")
+    if decided.postponed:
+        click.echo(f"left for the next call (PHOENIX_MAX_REBOOTS): {decided.postponed} nodes")
+
+
+def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: RebootPlan) -> None:
+    """Run the commands, and add what they printed to the log.  Raises Stop if one failed."""
+    failed = []
+    for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
+        if nodes:
+            outcomes = reboots.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
+            _log(Path(config.phoenix_logdir), step, outcomes)
+            failed += [node for node, outcome in outcomes.items() if not outcome.succeeded]
+    if failed:
+        where = Path(config.phoenix_logdir) / reboots.LOG_NAME
+        raise Stop(f"[ERROR] The command failed for {', '.join(failed)}: see {where}.", EXIT_CONFIGURATION)
+
+
+def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") -> None:
+    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    date = time.strftime("%Y-%m-%dT%H:%M:%S")
+    with (directory / reboots.LOG_NAME).open("a", encoding="utf-8") as log:
+        for node, outcome in outcomes.items():
+            end = "no end in time" if outcome.timed_out else f"exit code {outcome.code}"
+            log.write(f"{date} {step} {node}: {end}\n")
+            log.writelines(f"    {line}\n" for line in outcome.output.splitlines())
+
+
+def _report_given_up(context: Context, nodes: Collection[str]) -> None:
+    """Mail the administrators the nodes that no reboot has helped."""
+    if nodes:
+        text = (
+            f"{', '.join(nodes)}: still broken after all reboots.\noar_phoenix leaves them alone until they are well."
+        )
+        with delivering(context.runtime), context.database.begin() as tx:
+            tx.outbox.append(Mail("Nodes that no reboot has helped", text))

@@ -1,0 +1,211 @@
+"""oar_resources_init: asks machines what is in them, and creates their resources."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from oar.cli.common.administration import note
+from oar.cli.common.command import Context, oar_command
+from oar.cli.common.hosts import ask_host, connector_words, read_hosts
+from oar.cli.common.job_selection import show_usage
+from oar.cli.common.options import ADMIN, Stop, option
+from oar.cli.common.resource_lines import Writers, property_lines, resource_lines
+from oar.lib.facts import found_machines, topology
+from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.found_machines import FoundMachine
+from oar.lib.facts.host_names import is_host_name
+from oar.lib.facts.topology import BadTopology, Machines, NewResource
+from oar.lib.resources import machines, node_changes, properties
+
+ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
+#: Machines that are asked at a time, and the seconds that one of them has.
+AT_A_TIME, SECONDS = 32, 60
+_PROBE = Path(__file__).parent.parent / "tools" / "describe_machine.sh"
+_MEMORY = "mem"
+
+
+class HostUnits(NamedTuple):
+    """The resources of a host."""
+
+    host: str
+    units: Sequence[NewResource]
+    memory: int  #: GiB
+    is_known: bool  #: it has resources already
+
+
+class HostAnswers(NamedTuple):
+    """What the hosts said, and which of them said nothing that is understood."""
+
+    machines: Mapping[str, FoundMachine]
+    failed: Sequence[str]
+
+
+@oar_command(
+    "oar_resources_init",
+    summary="Ask machines what is in them, and create their resources.",
+    style=ADMIN,
+    admins_only=True,
+    exit_codes={ConfigError: BAD_CONFIGURATION},
+)
+@click.argument("hostfile", required=False, metavar="HOSTFILE|-")
+@option("-H", "with_threads", is_flag=True, help="The threads of a core are in its cpuset (this is always so).")
+@option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
+@option("-o", "--write-to", "path", metavar="FILE", help="Write the lines to this file.")
+@option("-x", "--execute", is_flag=True, help="Create the resources, all or nothing; nothing is written.")
+@option("-y", "--yes", "is_sure", is_flag=True, help="Ask no question.")
+@option("-v", "--verbose", is_flag=True, help="Print the lines.")
+@option("-e", "--ssh", "connector", metavar="COMMAND", help="How a host is reached; without it OPENSSH_CMD.")
+@option("-n", "--oarnodesetting", metavar="COMMAND", default="oarnodesetting", help="What stands for it in the lines.")
+@option("-p", "--oarproperty", metavar="COMMAND", default="oarproperty", help="What stands for it in the lines.")
+@option("-c", "--conf", metavar="FILE", help="Another oar.conf.")
+@option("--update", is_flag=True, help="Also set the properties of hosts that have resources.")
+def main(
+    context: Context,
+    *,
+    hostfile: str | None,
+    with_threads: bool,
+    each_thread: bool,
+    path: str | None,
+    execute: bool,
+    is_sure: bool,
+    verbose: bool,
+    connector: str | None,
+    oarnodesetting: str,
+    oarproperty: str,
+    conf: str | None,
+    update: bool,
+) -> int:
+    """Ask all machines at once; write or do what creates their resources."""
+    if not hostfile:
+        return show_usage()
+    if hostfile == "-" and not is_sure:
+        raise Stop("Error: hosts that come by the standard input need -y, for nobody can answer then")
+    if conf:
+        context.environment = {**context.environment, "OARCONFFILE": os.path.abspath(conf)}
+    hosts = _checked(read_hosts(hostfile))
+    reach = connector_words(connector or context.runtime.config.openssh_cmd)
+    _confirm("# Is the OAR SSH key configured on all hosts?", is_sure=is_sure)
+    answers = _ask(reach, hosts)
+    found, missing = _resources(context, answers, each_thread=each_thread, update=update)
+    if execute:
+        _execute(context, found, missing)
+    else:
+        _write(path, _lines(found, missing, Writers(oarnodesetting, oarproperty)), verbose=verbose, is_sure=is_sure)
+    return A_HOST_FAILED if answers.failed else 0
+
+
+def _checked(hosts: Iterator[str]) -> list[str]:
+    """Return each host once.  Raises Stop."""
+    names = list(dict.fromkeys(hosts))
+    for host in names:
+        if not is_host_name(host):
+            raise Stop(f"Error: {host!r} is not the name of a host")
+    if not names:
+        raise Stop("Error: there is no host in the file")
+    return names
+
+
+def _confirm(question: str, *, is_sure: bool) -> None:
+    """Ask a question of yes or no.  Raises Stop for another answer than yes."""
+    if is_sure:
+        return
+    click.echo(f"{question} (press y to confirm) ", nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Stop("Aborted, nothing was done.", ANSWERED_NO)
+
+
+def _ask(reach: Sequence[str], hosts: Sequence[str]) -> HostAnswers:
+    """Let the hosts describe themselves; a line of progress for each."""
+    probe = _PROBE.read_bytes()
+    found: dict[str, FoundMachine] = {}
+    failed = []
+
+    def ask(host: str) -> tuple[str, FoundMachine | str]:
+        said = ask_host(host, [*reach, host, "sh -s"], SECONDS, probe)
+        if not said.is_good:
+            return host, "no answer in time" if said.signal else f"exit code {said.exit}"
+        try:
+            return host, found_machines.read(said.output.decode("utf-8", "replace"))
+        except BadTopology as error:
+            return host, str(error)
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for host, answer in pool.map(ask, hosts):
+            if isinstance(answer, FoundMachine):
+                found[host] = answer
+                click.echo(f"#   Checking {host} ... OK")
+            else:
+                failed.append(host)
+                click.echo(f"#   Checking {host} ... KO ({answer})")
+    return HostAnswers(found, failed)
+
+
+def _resources(
+    context: Context, answers: HostAnswers, *, each_thread: bool, update: bool
+) -> tuple[list[HostUnits], dict[str, bool]]:
+    """Return the resources of the hosts, and the properties that are missing, each with whether it is a text."""
+    with context.database.snapshot() as tx:
+        known = {each.network_address for each in tx.resources.of_nodes(answers.machines)}
+        last, columns = machines.last_numbers(tx), tx.resources.columns()
+    found = []
+    for host, machine in answers.machines.items():
+        if host in known and not update:
+            context.warn(f"{host} has resources already, it is left as it is (--update sets their properties)")
+            continue
+        units, last = found_machines.units_of(host, machine, last, each_thread=each_thread)
+        found.append(HostUnits(host, units, machine.memory, host in known))
+    has_gpus = any(unit.gpu is not None for each in found for unit in each.units)
+    wanted = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
+    return found, {name: is_text for name, is_text in wanted.items() if name not in columns}
+
+
+# -- lines and deeds --------------------------------------------------------------------------------------------------
+
+
+def _lines(found: Sequence[HostUnits], missing: Mapping[str, bool], writers: Writers) -> list[str]:
+    lines = property_lines(missing, writers) if found else []
+    for each in found:
+        memory = f"-p {_MEMORY}={each.memory}"
+        lines += resource_lines(each.units, memory, repair=each.is_known, writers=writers)
+    return lines
+
+
+def _write(path: str | None, lines: Sequence[str], *, verbose: bool, is_sure: bool) -> None:
+    """Print the lines, or write them to a file.  Raises Stop."""
+    text = "".join(f"{line}\n" for line in lines)
+    if verbose:
+        click.echo(text, nl=False)
+        if path is None:
+            return
+    if path is not None and os.path.lexists(path):
+        _confirm(f"# {path} exists. Overwrite it?", is_sure=is_sure)
+    try:
+        if path is None:
+            with tempfile.NamedTemporaryFile("w", prefix="oar_resources_init.", suffix=".sh", delete=False) as file:
+                file.write(text)
+            path = file.name
+        else:
+            Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Stop(f"[ERROR] cannot write {path or 'a temporary file'}: {error.strerror}", CANNOT_WRITE) from None
+    click.echo(f"# Look at {path}, then: sh {path}")
+
+
+def _execute(context: Context, found: Sequence[HostUnits], missing: Mapping[str, bool]) -> None:
+    """Create and repair the resources, all or nothing."""
+    count = 0
+    with context.database.begin() as tx:
+        for each in found:
+            columns = {**tx.resources.columns(), _MEMORY: "integer"}
+            memory = node_changes.sound([properties.check(_MEMORY, str(each.memory), columns)])
+            act = machines.repair if each.is_known else machines.create
+            count += len(act(tx, context.user, each.units, memory, missing))
+            missing = {}
+    note(context)
+    click.echo(f"{count} resource(s) created or repaired.")

@@ -1,0 +1,15 @@
+"""Names in a sentence: the first ones of many."""
+
+from collections.abc import Sequence
+
+#: So many names stand in a sentence.
+MAX_NAMED = 10
+
+
+def enumerated(names: Sequence[object], most: int = MAX_NAMED) -> str:
+    """Return names with commas between them, and that there are others behind the first ``most``.
+
+    >>> enumerated([5, 3]), enumerated("abc", 2)
+    ('5, 3', 'a, b and others')
+    """
+    return ", ".join(map(str, names[:most])) + (" and others" if len(names) > most else "")

@@ -1,0 +1,112 @@
+"""The life of a frame: it starts without a bipbip, ends with its reservation, and is made anew when it was lost.
+
+Apart from ``frames``, which all who ask for a reservation load.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.advance_reservations import AdvanceReservation
+from oar.lib.facts.messages import Ask, JobAction
+from oar.lib.facts.records import Cause
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.facts.states import EndCode, JobState, JobTypeName, Reservation
+from oar.lib.jobs import lifecycle
+from oar.lib.reservations import frames
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: The type by which a frame names the id of its reservation.
+_FRAME_TYPE = re.compile(rf"{JobTypeName.AR}=([0-9]{{1,18}})", re.ASCII)
+#: From Waiting to Running: no bipbip takes part.
+_START = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING)
+
+
+def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
+    """Let the frame run with all granted resources, from the date at which the reservation begins."""
+    if not lifecycle.move(tx, reservation.frame_id, _START[0]):
+        return
+    from oar.lib.db.rounds import StartRow
+
+    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    row = StartRow(reservation.frame_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
+    tx.rounds.start([row])
+    for state in _START[1:]:
+        lifecycle.move(tx, reservation.frame_id, state)
+    tx.jobs.update(reservation.frame_id, start_time=reservation.start)
+    to_launch = Ask(JobAction.RUN, reservation.frame_id)  # nothing is to be launched
+    tx.outbox[:] = [each for each in tx.outbox if each != to_launch]
+
+
+def make_anew(tx: "Transaction", reservation: AdvanceReservation, *, has_begun: bool) -> None:
+    """Give a reservation a frame in the place of the one that it has lost, as its row says."""
+    if reservation.state is ReservationState.ASKED:
+        frames.make(tx, reservation, decode_readable(reservation.request) or [ReservationAlternative(())])
+        return
+    granted = decode_readable(reservation.request)[reservation.alternative :][:1] or [ReservationAlternative(())]
+    frame_id = frames.make(tx, reservation, granted, kind=Reservation.SCHEDULED)
+    if has_begun:
+        start(tx, reservation._replace(frame_id=frame_id))
+
+
+def abandon(tx: "Transaction", frame_ids: Collection[int]) -> None:
+    """End frames that stand for no live reservation, whatever state they are in."""
+    causes = {
+        frame_id: _cause(number, "is over, or has another frame")
+        for frame_id, number in _numbers(tx, frame_ids).items()
+    }
+    lifecycle.move_all(tx, causes, JobState.FINISHING)
+    lifecycle.move_all(tx, causes, JobState.ERROR, because=causes)
+
+
+def _numbers(tx: "Transaction", frame_ids: Collection[int]) -> dict[int, int]:
+    """Return the numbers of the reservations whose frames these are, else of those that they say to stand for."""
+    known = {frame_id: number for frame_id, (_, number) in tx.advance_reservations.of_frames(frame_ids).items()}
+    types = tx.jobs.types(set(frame_ids) - known.keys())
+    said = {frame_id: _said(types.get(frame_id, ())) for frame_id in frame_ids if frame_id not in known}
+    numbers = {each.id: each.number for each in tx.advance_reservations.select(said.values())}
+    return known | {frame_id: numbers.get(reservation_id, reservation_id) for frame_id, reservation_id in said.items()}
+
+
+def _said(types: Iterable[str]) -> int:
+    """Return the id of the reservation that types of a frame name; 0 if none of them does."""
+    matches = filter(None, map(_FRAME_TYPE.fullmatch, types))
+    return next((int(match[1]) for match in matches), 0)
+
+
+def end(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
+    """End the frames of reservations that are over, or were deleted before their start."""
+    frame_ids = [each.frame_id for each in reservations]
+    causes = dict.fromkeys(lifecycle.move_all(tx, frame_ids, JobState.FINISHING), Cause(EndCode.SUCCESS))
+    if causes:
+        lifecycle.move_all(tx, causes, JobState.TERMINATED, because=causes)
+        tx.jobs.set_ends({each.frame_id: min(tx.now, each.end) for each in reservations if each.frame_id in causes})
+    for each in reservations:
+        if each.frame_id not in causes:
+            fate = f"was deleted by {each.deleted_by}" if each.deleted_by else "was deleted"
+            _give_up(tx, each, f"advance reservation {each.number} was deleted", _cause(each.number, fate))
+
+
+def refuse(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
+    """End the frame of a request that the scheduler refused."""
+    _give_up(tx, reservation, message, Cause(EndCode.REFUSED, {"text": message}))
+
+
+def withdraw(tx: "Transaction", reservation: AdvanceReservation, message: str) -> None:
+    """End the frame of a request for whose answer nobody waits any more."""
+    _give_up(tx, reservation, message, _cause(reservation.number, "was withdrawn before it was answered"))
+
+
+def _cause(number: int, fate: str) -> Cause:
+    """Return the cause of the end of a frame; ``fate`` completes "the advance reservation 12, which ..."."""
+    return Cause(EndCode.RESERVATION, {"reservation": number, "fate": fate, "is_frame": True})
+
+
+def _give_up(tx: "Transaction", reservation: AdvanceReservation, message: str, cause: Cause) -> None:
+    """End a frame that waits."""
+    causes = {reservation.frame_id: cause}
+    if lifecycle.move_all(tx, causes, JobState.ERROR, (JobState.WAITING,), because=causes):
+        tx.jobs.set_message([reservation.frame_id], message)

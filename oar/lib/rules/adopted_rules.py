@@ -1,0 +1,240 @@
+"""Admission rules of older versions: which of the standard ones a text of Perl is, and what it is in Python.
+
+Perl cannot run here.  The rules that OAR 2.5 shipped are recognised: comments, blanks and the words of messages may
+differ, and what sites used to change (a walltime, a group, a list) is taken over.  Every other text of Perl is kept as
+it is, disabled, for its administrator to read.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Fate(StrEnum):
+    """What becomes of a rule."""
+
+    SHIPPED = "SHIPPED"  #: it is a standard rule: the one that is shipped takes its place
+    TRANSLATED = "TRANSLATED"  #: the same, with what the site had changed in it
+    PYTHON = "PYTHON"  #: it is Python: it stays as it is
+    KEPT = "KEPT"  #: it is none of these: its text is kept, disabled
+    ADDED = "ADDED"  #: a shipped rule that the old database did not have
+
+
+class OldRule(NamedTuple):
+    """A rule as the old database has it."""
+
+    id: int
+    priority: int
+    enabled: bool
+    text: str
+
+
+class AdoptedRule(NamedTuple):
+    """A rule as the new database gets it."""
+
+    rule: OldRule
+    fate: Fate
+    name: str = ""  #: of the shipped rule, '' if it is none of them
+    was_enabled: bool = True
+    former: str = ""  #: the text in the old database
+
+
+class _Standard(NamedTuple):
+    """A standard rule: the name of the shipped one, and how its text is made of what the site has set."""
+
+    name: str
+    translate: "Callable[[str, Mapping[str, str]], str | None]"
+
+
+#: What sites change in standard rules: each replaced by its name before texts are compared.
+_PARAMETERS: Mapping[str, str] = {
+    "walltime": r'sql_to_duration\("([^"]*)"\)',
+    "group": r'\$admin_group="([^"]*)"',
+    "properties": r"@bad_resources=\(([^)]*)\)",
+    "types": r"@types=\((.*?)\);",
+    "reservations": r"\$max_nb_resa=(\d+)",
+    "file": r'open\(FILE,"([^"]*)"\)',
+}
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
+_MESSAGE = re.compile(r'"\[ADMISSION RULE\][^"]*"')
+#: Texts in quotes, of which blanks are a part, and blanks elsewhere.
+_BLANKS = re.compile(r"\"[^\"]*\"|'[^']*'|\s+")
+_DURATION = re.compile(r"(\d{1,6}):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
+#: Digits of a sum.
+_DIGITS = 12
+#: Properties of which the rules of OAR 2.5 did not know that they are OAR's own.
+_NEWER = frozenset({"drain", "gpu"})
+
+
+def _bare(text: str) -> str:
+    """Return a text of Perl without what does not matter: comments, the words of messages, blanks."""
+    plain = _MESSAGE.sub('"..."', _COMMENT.sub("", text).replace("\\'", "'"))
+    return _BLANKS.sub(lambda found: " ".join(found[0].split()) if found[0].strip() else "", plain)
+
+
+def skeleton(text: str) -> tuple[str, dict[str, str]]:
+    """Return a sum of what a rule of Perl does, and what a site may have set in it, by name."""
+    bare, found = _bare(text), dict[str, str]()
+    for name, pattern in _PARAMETERS.items():
+        if match := re.search(pattern, bare):
+            found[name] = match[1]
+            bare = bare[: match.start(1)] + f"<{name}>" + bare[match.end(1) :]
+    return hashlib.sha256(bare.encode()).hexdigest()[:_DIGITS], found
+
+
+# -- texts of the shipped rules, with what a site has set --------------------------------------------------------------
+
+
+def _as_shipped(text: str, found: Mapping[str, str]) -> str:
+    return text
+
+
+def _with_walltime(text: str, found: Mapping[str, str]) -> str | None:
+    match = _DURATION.fullmatch(found.get("walltime", ""))
+    if match is None:
+        return None
+    seconds = int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0)
+    return re.sub(r"(?m)^([A-Z_]+ = )\d+$", rf"\g<1>{seconds}", text, count=1) if seconds else None
+
+
+def _with_group(text: str, found: Mapping[str, str]) -> str | None:
+    group = found.get("group", "")
+    if not re.fullmatch(r"[\w.-]+", group, re.ASCII):
+        return None
+    return text.replace('user, "admin"', f'user, "{group}"').replace("group admin", f"group {group}")
+
+
+def _with_properties(text: str, found: Mapping[str, str]) -> str | None:
+    """Refuse what the site refuses, and what older versions did not know."""
+    names = {name for name in re.findall(r'"(\w+)"', found.get("properties", "")) if name != "cm_availability"}
+    shipped = re.search(r"(?m)^[A-Z_]+ = \{([^}]*)\}$", text)
+    if shipped is None or not names:
+        return None
+    ours = re.findall(r'"(\w+)"', shipped[1])
+    wanted = [name for name in ours if name in names or name in _NEWER] + sorted(names.difference(ours))
+    if wanted == ours:
+        return text
+    many = "\n" in shipped[1]
+    shown = "\n" + "".join(f'    "{name}",\n' for name in wanted) if many else ", ".join(f'"{name}"' for name in wanted)
+    return text[: shipped.start(1)] + shown + text[shipped.end(1) :]
+
+
+def _with_reservations(text: str, found: Mapping[str, str]) -> str | None:
+    if found["file"] != "< $ENV{HOME}/unlimited_reservation.users":
+        return None
+    return re.sub(r"(?m)^(MOST_WAITING_RESERVATIONS = )\d+$", rf"\g<1>{int(found['reservations'])}", text, count=1)
+
+
+def _with_file(text: str, found: Mapping[str, str]) -> str | None:
+    path = found.get("file", "")
+    if not re.fullmatch(r"[\w./-]+", path, re.ASCII):
+        return None
+    return re.sub(r'(?m)^path = "[^"]*"$', f'path = "{path}"', text, count=1)
+
+
+#: The first words of the types that OAR 2.5 knew by its own rule, and which the shipped one knows.
+_KNOWN_TYPES = frozenset(
+    [
+        *("container", "deploy", "desktop_computing", "besteffort", "cosystem", "idempotent", "placeholder"),
+        *("set_placeholder", "use_placeholder", "allowed", "inner", "timesharing", "token", "noop", "state"),
+        *("postpone", "deadline", "expire"),
+    ]
+)
+
+
+def _with_types(text: str, found: Mapping[str, str]) -> str | None:
+    """Add the types of the site; None if one of them cannot be read."""
+    own = []
+    for pattern in re.findall(r"qr/\^(.*?)\$/", found.get("types", "")):
+        words = re.findall(r"[a-z_]{4,}", pattern)
+        if words and set(words) <= _KNOWN_TYPES | {"user", "name", "standby", "permissive"}:
+            continue
+        if not re.fullmatch(r"[\w=:+*?()\[\]|.\\-]+", pattern, re.ASCII) or not _compiles(pattern):
+            return None
+        own.append(f'    r"{pattern}",\n')
+    mark = '    *config["JOB_TYPES_EXTRA"],\n'
+    return text.replace(mark, "".join(own) + mark, 1)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
+
+
+#: The standard rules of OAR 2.5, by the sum of what they do.
+_STANDARD: Mapping[str, _Standard] = {
+    "0f3eea8643fc": _Standard("01_default_queue", _as_shipped),
+    "1b16209c86c9": _Standard("02_no_root_nor_oar", _as_shipped),
+    "0b2b388fa871": _Standard("03_drained_nodes", _as_shipped),
+    "ee47927ae1bf": _Standard("04_admin_queue", _with_group),
+    "5e926283c158": _Standard("05_system_properties", _with_properties),
+    "75bc5dbecb2c": _Standard("06_besteffort", _as_shipped),
+    "f76bf1192467": _Standard("07_no_besteffort_reservation", _as_shipped),
+    "2537bf7b88fa": _Standard("08_inner_jobs", _as_shipped),
+    "948a98125ec2": _Standard("09_deploy", _as_shipped),
+    "acd0e08f9f6d": _Standard("10_whole_nodes_for_deploy", _with_properties),
+    "fe0fe9a9c14e": _Standard("11_desktop_computing", _as_shipped),
+    "b557b9aa7fdd": _Standard("12_waiting_reservations", _with_reservations),
+    "8d4787299d73": _Standard("13_admin_users", _with_file),
+    "4955e62a8c47": _Standard("14_interactive_walltime", _with_walltime),
+    "0b2ea9347894": _Standard("15_default_walltime", _with_walltime),
+    "cca2397f8ea6": _Standard("16_job_types", _with_types),
+    "5f2d9dc8c0b4": _Standard("17_default_resources", _as_shipped),
+}
+
+
+# -- what becomes of rules ---------------------------------------------------------------------------------------------
+
+
+def adopt_rules(
+    rules: Iterable[OldRule], shipped: Mapping[str, OldRule], is_python: Callable[[str], bool]
+) -> list[AdoptedRule]:
+    """Return what the new database gets: the old rules with their ids, behind them the shipped ones that are missing.
+
+    ``shipped``: the rules of this version, by name.
+    """
+    adopted = [_adopted(rule, shipped, is_python) for rule in rules]
+    present = {each.name for each in adopted}
+    number = max((each.rule.id for each in adopted), default=0)
+    missing = [rule for name, rule in shipped.items() if name not in present]
+    names = [name for name in shipped if name not in present]
+    added = [
+        AdoptedRule(rule._replace(id=number + place), Fate.ADDED, name)
+        for place, (name, rule) in enumerate(zip(names, missing, strict=True), 1)
+    ]
+    return [*adopted, *added]
+
+
+def _adopted(rule: OldRule, shipped: Mapping[str, OldRule], is_python: Callable[[str], bool]) -> AdoptedRule:
+    fate, name, text = _recognised(rule, shipped)
+    if fate is not Fate.KEPT:
+        return AdoptedRule(rule._replace(text=text), fate, name, rule.enabled, rule.text)
+    if is_python(rule.text):
+        return AdoptedRule(rule, Fate.PYTHON, "", rule.enabled, rule.text)
+    return AdoptedRule(rule._replace(enabled=False), Fate.KEPT, "", rule.enabled, rule.text)
+
+
+def _recognised(rule: OldRule, shipped: Mapping[str, OldRule]) -> tuple[Fate, str, str]:
+    """Return what a rule is, the name of the shipped one and the text that takes its place."""
+    for name, ours in shipped.items():
+        if rule.text.strip() == ours.text.strip():
+            return Fate.SHIPPED, name, ours.text
+    total, found = skeleton(rule.text)
+    standard = _STANDARD.get(total)
+    if standard and standard.name in shipped:
+        text = shipped[standard.name].text
+        translated = standard.translate(text, found)
+        if translated is not None:
+            return (Fate.SHIPPED if translated == text else Fate.TRANSLATED), standard.name, translated
+    return Fate.KEPT, "", rule.text
+
+
+def title(text: str) -> str:
+    """Return the first words of a rule: its comment, or its first line."""
+    lines: Sequence[str] = [line.strip("# \t") for line in text.split("\n")]
+    return next((line for line in lines if line), "")[:60]

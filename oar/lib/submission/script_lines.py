@@ -1,0 +1,202 @@
+"""``#OAR`` lines of a script: options of oarsub, as they are written there."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from oar.lib.facts.errors import BadRequest
+from oar.lib.submission.job_form import ArraySize
+
+_LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"
+_ESCAPED = r'\\([ "\\$])'
+#: The largest number that the database can hold has so many digits.
+_DIGITS = 18
+
+
+class Argument(Enum):
+    """What stands behind an option."""
+
+    FLAG = "nothing"
+    TEXT = "a text"
+    TEXTS = "a text, and the option may be repeated"
+    NUMBER = "a number"
+    ARRAY = "N, N%M or %M"
+
+
+class ScriptOption(NamedTuple):
+    """An option that a script may set."""
+
+    name: str  #: of its value, as in the record of oarsub
+    spellings: tuple[str, ...]
+    kind: Argument = Argument.TEXT
+
+    @property
+    def long(self) -> str:
+        """Return the name of the option as messages give it."""
+        return next(spelling for spelling in self.spellings if spelling.startswith("--"))
+
+
+Value = str | int | bool | ArraySize
+
+#: All of them.
+OPTIONS = (
+    ScriptOption("requests", ("-l", "--resource"), Argument.TEXTS),
+    ScriptOption("array", ("--array",), Argument.ARRAY),
+    ScriptOption("parameter_file", ("--array-param-file",)),
+    ScriptOption("queue", ("-q", "--queue")),
+    ScriptOption("properties", ("-p", "--property")),
+    ScriptOption("nodelist", ("--nodelist",), Argument.TEXTS),
+    ScriptOption("exclude", ("--exclude",), Argument.TEXTS),
+    ScriptOption("reservation", ("-r", "--reservation")),
+    ScriptOption("advance_reservation", ("--ar", "-ar", "--advance-reservation")),
+    ScriptOption("verify", ("--verify",)),
+    ScriptOption("checkpoint", ("--checkpoint",), Argument.NUMBER),
+    ScriptOption("signal", ("--signal",)),
+    ScriptOption("types", ("-t", "--type"), Argument.TEXTS),
+    ScriptOption("directory", ("-d", "--directory")),
+    ScriptOption("project", ("--project",)),
+    ScriptOption("name", ("-n", "--name")),
+    ScriptOption("dependencies", ("-a", "--anterior", "--after"), Argument.TEXTS),
+    ScriptOption("notify", ("--notify",)),
+    ScriptOption("max_restarts", ("--max-restarts",), Argument.NUMBER),
+    ScriptOption("use_job_key", ("-k", "--use-job-key"), Argument.FLAG),
+    ScriptOption("key_file", ("-i", "--import-job-key-from-file")),
+    ScriptOption(
+        "key_inline",
+        ("--import-job-key-inline", "--import-job-key-inline-priv", "--ssh_private_key", "--ssh-private-key"),
+    ),
+    ScriptOption("public_key", ("--ssh_public_key", "--ssh-public-key")),
+    ScriptOption("key_export", ("-e", "--export-job-key-to-file")),
+    ScriptOption("stdout", ("-O", "--stdout")),
+    ScriptOption("stderr", ("-E", "--stderr")),
+    ScriptOption("hold", ("--hold",), Argument.FLAG),
+    ScriptOption("stagein", ("-s", "--stagein")),
+    ScriptOption("stagein_md5sum", ("--stagein-md5sum",)),
+    ScriptOption("cpuset_name", ("--force_cpuset_name", "--force-cpuset-name")),
+    ScriptOption("environment", ("--env",), Argument.TEXTS),
+    ScriptOption("spool", ("--spool",), Argument.FLAG),
+)
+_BY_SPELLING = {spelling: each for each in OPTIONS for spelling in each.spellings}
+
+
+def option_of(name: str) -> ScriptOption:
+    """Return the option that sets a value."""
+    return next(each for each in OPTIONS if each.name == name)
+
+
+def option_lines(text: str) -> list[str]:
+    """Return the lines of a script that hold options: none if its first line is no comment."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    if not lines[0].startswith("#"):
+        return []
+    return [line for line in (each.rstrip() for each in lines) if re.match(r"#OAR\s", line)]
+
+
+def words_of_several(line: str) -> list[str] | None:
+    """Return the words of a line that may hold several options, None for one that does not."""
+    try:
+        words = shlex.split(line.removeprefix("#OAR"))
+    except ValueError:
+        return None
+    return words if sum(word.startswith("-") for word in words) > 1 else None
+
+
+def single_option(line: str) -> tuple[str, str | None]:
+    """Return the option of a line that holds one, and its value, None without one.  Raises BadRequest."""
+    match = re.match(_LINE, line)
+    if not match:
+        raise BadRequest("not an option")
+    text = match["value"]
+    return match["option"], unquoted(text.removeprefix("=").strip()) if text.strip() else None
+
+
+def unquoted(value: str) -> str:
+    """Return a value without the quotes around it, and without the backslashes of a shell."""
+    quote = value[:1]
+    if len(value) > 1 and quote in "\"'" and value.endswith(quote) and not re.search(rf"(?<!\\){quote}", value[1:-1]):
+        value = value[1:-1]
+        if quote == "'":
+            return value
+    return re.sub(_ESCAPED, r"\1", value)
+
+
+def values_of(text: str) -> dict[str, list[Value]]:
+    """Return what the lines of a script set, by the names of the options, in their order.
+
+    Raises BadRequest for the first line that is not understood.
+    """
+    values: dict[str, list[Value]] = {}
+    for line in option_lines(text):
+        try:
+            read = _read(line)
+        except BadRequest as error:
+            raise BadRequest(f"script: the line {line!r} is not understood: {error}") from None
+        for option, value in read:
+            values.setdefault(option.name, []).append(value)
+    return values
+
+
+def _read(line: str) -> list[tuple[ScriptOption, Value]]:
+    """Return the options of a line.  Raises BadRequest."""
+    if "\0" in line:
+        raise BadRequest("it holds the character NUL")
+    if words := words_of_several(line):
+        try:
+            return list(_options(words))
+        except BadRequest:
+            pass  # it holds one, whose value has dashes
+    spelling, value = single_option(line)
+    return [_with_value(_named(spelling), value)]
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[ScriptOption, Value]]:
+    left = iter(words)
+    for word in left:
+        spelling, value = _split(word)
+        option = _named(spelling)
+        if value is None and option.kind is not Argument.FLAG:
+            value = next(left, None)
+        yield _with_value(option, value)
+
+
+def _split(word: str) -> tuple[str, str | None]:
+    """Return an option and what is written right behind it: ``--name=x``, ``-nx``."""
+    if word in _BY_SPELLING:
+        return word, None
+    if word.startswith("--"):
+        spelling, equals, value = word.partition("=")
+        return spelling, value if equals else None
+    return word[:2], word[2:] or None
+
+
+def _named(spelling: str) -> ScriptOption:
+    if spelling not in _BY_SPELLING:
+        raise BadRequest(f"{spelling} is no option of scripts")
+    return _BY_SPELLING[spelling]
+
+
+def _with_value(option: ScriptOption, text: str | None) -> tuple[ScriptOption, Value]:
+    spelling = option.long
+    if option.kind is Argument.FLAG:
+        if text is not None:
+            raise BadRequest(f"{spelling} takes no value")
+        return option, True
+    if text is None:
+        raise BadRequest(f"{spelling} needs {option.kind.value}")
+    if option.kind is Argument.NUMBER:
+        return option, _number(text, spelling)
+    return option, _array(text, spelling) if option.kind is Argument.ARRAY else text
+
+
+def _array(text: str, spelling: str) -> ArraySize:
+    count, percent, limit = text.partition("%")
+    size = _number(count, spelling) if count or not percent else 0
+    return ArraySize(size, _number(limit, spelling) if percent else None)
+
+
+def _number(text: str, spelling: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        raise BadRequest(f"{spelling}: {text!r} is no number")
+    return int(text)

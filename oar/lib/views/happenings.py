@@ -1,0 +1,81 @@
+"""What has happened since somebody looks, counted for monitoring systems: each change once."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.history import JobStateChange
+from oar.lib.facts.states import FINAL, EventType, JobState
+from oar.lib.rules.metric_texts import (
+    LAUNCH_BOUNDS,
+    RUN_BOUNDS,
+    WAIT_BOUNDS,
+    HistogramFamily,
+    MetricFamily,
+    counter,
+)
+
+if TYPE_CHECKING:
+    from oar.lib.db.feed import News
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Job
+
+
+class Happenings:
+    """Counts what the feed tells."""
+
+    def __init__(self) -> None:
+        self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0)
+        self._causes: Counter[str] = Counter()
+        self._launched: dict[int, int] = {}  # jobs that are on their way to their nodes, and since when
+        self._waits = HistogramFamily(
+            "oar_job_wait_seconds", "How long jobs waited that were started.", WAIT_BOUNDS, "queue"
+        )
+        self._launches = HistogramFamily(
+            "oar_job_launch_seconds", "How long it took from the decision to start a job to its start.", LAUNCH_BOUNDS
+        )
+        self._runs = HistogramFamily("oar_job_run_seconds", "How long jobs ran that have ended.", RUN_BOUNDS, "queue")
+
+    def count(self, tx: "Transaction", news: "News") -> None:
+        """Count what has happened."""
+        ended = {change.job_id for change in news.changes if change.state in FINAL}
+        started = {change.job_id for change in news.changes if _is_start(change)}
+        causes = tx.job_ends.causes(ended) if ended else {}
+        concerned = ended | started
+        jobs = {job.id: job for job in tx.jobs.select(concerned)} if concerned else {}
+        self._steps["submitted"] += sum(1 for change in news.changes if change.former is None)
+        self._steps["started"] += len(started)
+        self._steps["ended"] += len(ended)
+        self._steps["refused"] += sum(1 for event in news.events if event.type == EventType.SUBMISSION_REFUSED)
+        self._causes.update(str(cause.code) for cause in causes.values())
+        self._count_launches(news.changes)
+        self._count_times(jobs, started, ended)
+
+    def families(self) -> Iterator[MetricFamily]:
+        """Give the numbers that only grow."""
+        yield counter("oar_job_steps_total", "What happened to jobs and submissions.", "step", self._steps)
+        yield counter("oar_jobs_ended_total", "Ended jobs by cause.", "cause", self._causes)
+
+    def histograms(self) -> tuple[HistogramFamily, ...]:
+        """Return how long things took."""
+        return self._waits, self._launches, self._runs
+
+    def _count_launches(self, changes: Sequence[JobStateChange]) -> None:
+        for change in changes:
+            if change.state is JobState.TO_LAUNCH:
+                self._launched[change.job_id] = change.date
+            elif change.state is not JobState.LAUNCHING:
+                begin = self._launched.pop(change.job_id, None)
+                if begin is not None and _is_start(change):
+                    self._launches.add(max(0, change.date - begin))
+
+    def _count_times(self, jobs: Mapping[int, "Job"], started: Collection[int], ended: Collection[int]) -> None:
+        for job_id, job in jobs.items():
+            if job_id in started:
+                self._waits.add(max(0, job.start_time - job.submission_time), job.queue)
+            if job_id in ended and job.started:
+                self._runs.add(max(0, job.stop_time - job.started), job.queue)
+
+
+def _is_start(change: JobStateChange) -> bool:
+    return change.state is JobState.RUNNING and change.former is JobState.LAUNCHING

@@ -1,0 +1,100 @@
+"""Advance reservations as tests of the cluster ask for them and look at them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.acceptance.harness import Cluster, Person, wait_until
+
+#: All cores of the room.
+EVERYTHING = "-l /network_address=4"
+
+
+def may_reserve(cluster: Cluster, name: str) -> Person:
+    """Somebody with an empty home who may ask for reservations."""
+    cluster.as_user("oar").run(f"oaruserset -a {name} arusers")
+    person = cluster.as_user(name)
+    person.run("rm -rf ~/* ~/.oar_ar_request")
+    return person
+
+
+def ask(person: Person, arguments: str) -> int:
+    """Ask for one reservation, which has to be granted; its number."""
+    return int(person.run(f"qrsub {arguments} -terse"))
+
+
+def row(cluster: Cluster, number: int, columns: str) -> list[str]:
+    """Columns of a reservation, from the database."""
+    return cluster.sql(f"SELECT {columns} FROM reservations WHERE ar_id = {number} ORDER BY reservation_id DESC")[0]
+
+
+def record(person: Person, number: int) -> dict[str, Any]:
+    """A reservation as qrstat tells programs."""
+    facts: dict[str, Any] = json.loads(person.run(f"qrstat -ar {number} -J"))[str(number)]
+    return facts
+
+
+def shown_state(person: Person, number: int) -> str:
+    """The state of a live reservation as qrstat lists it."""
+    lines = [line.split() for line in person.run("qrstat").splitlines()[2:]]
+    return next((words[-6] for words in lines if words[0] == str(number)), "gone")
+
+
+def wait_for_reservation(cluster: Cluster, number: int, state: str) -> None:
+    """Wait until a reservation is in a state, or with "gone" until it has left the system."""
+    if state == "gone":
+        wait_until(lambda: row(cluster, number, "ended > 0") == ["t"], lambda: log(cluster, number))
+    else:
+        wait_until(lambda: row(cluster, number, "state") == [state], lambda: log(cluster, number))
+
+
+def log(cluster: Cluster, number: int) -> list[str]:
+    """The events of a reservation, in their order."""
+    (identifier,) = row(cluster, number, "reservation_id")
+    rows = cluster.sql(
+        f"SELECT event FROM reservation_logs WHERE reservation_id = {identifier} ORDER BY reservation_log_id"
+    )
+    return [each[0] for each in rows]
+
+
+def hosts(cluster: Cluster, number: int) -> list[str]:
+    """The nodes of which a reservation has resources."""
+    (identifier,) = row(cluster, number, "reservation_id")
+    rows = cluster.sql(
+        "SELECT DISTINCT network_address FROM resources, reservations"
+        f" WHERE reservation_id = {identifier} AND resource_id = ANY (resources) ORDER BY 1"
+    )
+    return [each[0] for each in rows]
+
+
+def proposal(text: str) -> str:
+    """The date that a refusal proposes, as -a reads it."""
+    found = re.search(r"\(-a ([0-9.]+)\)", text)
+    assert found, text
+    return found[1]
+
+
+def now(cluster: Cluster) -> int:
+    """The time of the cluster."""
+    return int(cluster.sql("SELECT extract(epoch FROM clock_timestamp())::bigint")[0][0])
+
+
+def number_of_jobs(cluster: Cluster) -> int:
+    """How many jobs were ever submitted."""
+    return int(cluster.sql("SELECT count(*) FROM jobs")[0][0])
+
+
+@contextlib.contextmanager
+def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """The server with some more lines in its oar.conf, which it reads without a restart."""
+    root, path = cluster.as_user("root"), "/etc/oar/oar.conf"
+    former = root.run(f"cat {path}")
+    root.run(f"cat >>{path}", stdin="".join(f"{line}\n" for line in lines))
+    try:
+        yield
+    finally:
+        root.run(f"cat >{path}", stdin=former)

@@ -1,0 +1,120 @@
+"""oar_phoenix: broken nodes are rebooted."""
+
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oar_phoenix
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.reboot_steps import Step, Tried
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.io.reboots import only_one, read_tried, write_tried
+from oar.lib.resources import nodes
+from tests.builders import add_job, add_resources
+from tests.db.console import EVE, Console
+
+
+@pytest.fixture
+def phoenix(console: Console, tmp_path: Path) -> Console:
+    """Return the console of a site with commands that write the names of nodes to files."""
+    commands = {
+        "phoenix_soft_rebootcmd": f"sh -c 'echo soft $0 >> {tmp_path}/done; echo bye' {{NODENAME}}",
+        "phoenix_hard_rebootcmd": f"sh -c 'echo hard $0 >> {tmp_path}/done; exit 3' {{NODENAME}}",
+    }
+    paths = {"phoenix_status_file": str(tmp_path / "phoenix" / "state"), "phoenix_logdir": str(tmp_path / "log")}
+    return Console(console.database, console.config.replace(**commands, **paths))
+
+
+def done(tmp_path: Path) -> list[str]:
+    """Return what the commands were called for."""
+    path = tmp_path / "done"
+    return sorted(path.read_text().splitlines()) if path.exists() else []
+
+
+def suspect(database: Database, ids: list[int]) -> None:
+    """Let some resources be Suspected."""
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Suspected', state_num = 3 WHERE resource_id = ANY(%s)", (ids,))
+
+
+def test_broken_nodes_are_rebooted_once(phoenix: Console, tmp_path: Path) -> None:
+    ids = add_resources(phoenix.database, nodes=3)
+    suspect(phoenix.database, ids[:4])
+    result = phoenix.type(oar_phoenix.main)
+    assert (result.exit, result.out, result.err) == (0, "rebooted: node-1, node-2\n", "")
+    assert done(tmp_path) == ["soft node-1", "soft node-2"]
+    assert phoenix.type(oar_phoenix.main).out == ""
+    assert len(done(tmp_path)) == 2
+    log = (tmp_path / "log" / "oar_phoenix.log").read_text()
+    assert log.count(" soft_reboot node-1: exit code 0\n    bye\n") == 1
+
+
+def test_who_is_well_again_is_forgotten(phoenix: Console) -> None:
+    ids = add_resources(phoenix.database, nodes=2)
+    suspect(phoenix.database, ids[:2])
+    status = Path(phoenix.config.phoenix_status_file)
+    status.parent.mkdir()
+    write_tried(status, {"node-1": Tried(Step.GIVEN_UP, 5), "node-2": Tried(Step.HARD, 5)})
+    assert phoenix.type(oar_phoenix.main).out == ""
+    assert read_tried(status) == {"node-1": Tried(Step.GIVEN_UP, 5)}
+
+
+def test_jobs_and_maintenance_keep_their_nodes(phoenix: Console, tmp_path: Path) -> None:
+    ids = add_resources(phoenix.database, nodes=3)
+    add_job(phoenix.database, JobState.RUNNING, on=ids[:1])
+    with phoenix.database.begin() as tx:
+        nodes.begin_maintenance(tx, ids[2:4], by="root")
+        assert {each.state for each in tx.resources.select(ids[:2])} == {ResourceState.ALIVE}
+    suspect(phoenix.database, ids)
+    assert phoenix.type(oar_phoenix.main).out == "rebooted: node-3\n"
+    assert done(tmp_path) == ["soft node-3"]
+
+
+def test_a_hard_reboot_follows_and_then_a_mail(phoenix: Console, tmp_path: Path) -> None:
+    suspect(phoenix.database, add_resources(phoenix.database, nodes=2))
+    status = Path(phoenix.config.phoenix_status_file)
+    status.parent.mkdir()
+    write_tried(status, {"node-1": Tried(Step.SOFT, 5), "node-2": Tried(Step.HARD, 5)})
+    foretold = phoenix.type(oar_phoenix.main, "-n")
+    assert foretold.out == ("would be rebooted the hard way: node-1\nwould be given up, no reboot has helped: node-2\n")
+    assert (done(tmp_path), read_tried(status)["node-1"]) == ([], Tried(Step.SOFT, 5))
+    result = phoenix.type(oar_phoenix.main)
+    assert done(tmp_path) == ["hard node-1"]
+    assert result.exit == 1
+    assert f"[ERROR] The command failed for node-1: see {tmp_path}/log/oar_phoenix.log." in result.err
+    assert "mails to the administrator that are lost" in result.err  # there is no server here
+    assert phoenix.type(oar_phoenix.main).out == ""
+
+
+def test_a_name_that_could_be_an_option_is_left_alone(phoenix: Console, tmp_path: Path) -> None:
+    add_resources(phoenix.database, nodes=1, network_address="-oProxyCommand=x", state="Suspected")
+    result = phoenix.type(oar_phoenix.main)
+    assert "their names cannot stand in a command: -oProxyCommand=x" in result.err
+    assert done(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "said"),
+    [
+        ({"phoenix_soft_rebootcmd": "", "phoenix_hard_rebootcmd": ""}, 0, "# Nothing is done: neither PHOENIX_SOFT"),
+        ({"phoenix_soft_rebootcmd": "reboot"}, 1, "PHOENIX_SOFT_REBOOTCMD does not say which node"),
+        ({"phoenix_broken_nodes": "no_such = 1"}, 1, "no_such"),
+    ],
+)
+def test_what_is_not_configured(phoenix: Console, keys: dict[str, str], code: int, said: str) -> None:
+    site = Console(phoenix.database, phoenix.config.replace(**keys))
+    result = site.type(oar_phoenix.main)
+    assert result.exit == code
+    assert said in result.out + result.err
+
+
+def test_one_at_a_time_and_administrators_only(phoenix: Console) -> None:
+    with only_one(Path(phoenix.config.phoenix_status_file)):
+        assert phoenix.type(oar_phoenix.main).out == "# Nothing is done: another oar_phoenix is at work.\n"
+    assert phoenix.type(oar_phoenix.main, user=EVE).exit == 77
+
+
+def test_defaults_do_nothing(console: Console) -> None:
+    assert not Config().phoenix_soft_rebootcmd
+    assert console.type(oar_phoenix.main).exit == 0

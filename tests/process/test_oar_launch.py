@@ -1,0 +1,173 @@
+"""oar-launch: what it does when something is missing or fails; the engines themselves run in tests/acceptance.
+
+The nodes are this machine, as in the tests of oarrun; in the place of Dask stands a program that fails when told to.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process.test_oarrun import OARSH, is_gone
+from tests.process.this_machine import wait_until
+
+TOOLS = Path(__file__).parents[2] / "oar" / "tools"
+#: ``dask scheduler`` listens, ``dask worker`` runs; both say who they are and what they were given, unless told to end.
+DASK = """#!/usr/bin/python3
+import os, socket, sys, time
+
+part = sys.argv[1]
+certificate = os.environ["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"]
+print(part, *sys.argv[2:], certificate, flush=True)
+if os.environ.get("FAILS") == part:
+    sys.exit(3)
+if part == "scheduler":
+    host, port = (sys.argv[sys.argv.index(option) + 1] for option in ("--host", "--port"))
+    listener = socket.create_server((host, int(port)))
+assert os.stat(certificate).st_mode & 0o777 == 0o600 and "PRIVATE KEY" in open(certificate).read()
+open("%s.%s" % (part, os.environ.get("OAR_TASK_ID", "0")), "w").write("%d\\n" % os.getpid())
+time.sleep(600)
+"""
+
+
+class Job:
+    """A job on two nodes, with two resources on the first one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        texts = {name: (TOOLS / name).read_text() for name in ("oar-launch", "oarrun")}
+        for name, text in {**texts, "oarsh": OARSH, "dask": DASK}.items():
+            (directory / name).write_text(text)
+            (directory / name).chmod(0o755)
+        (directory / "nodes").write_text("localhost\nlocalhost\n127.0.0.1\n")
+        self.environment = {
+            **os.environ,
+            "PATH": f"{directory}:{os.environ['PATH']}",
+            "OAR_NODEFILE": str(directory / "nodes"),
+            "OAR_JOB_ID": "12",
+        }
+
+    def begin(self, *words: str) -> "subprocess.Popen[str]":
+        """Start oar-launch."""
+        return subprocess.Popen(
+            [self.directory / "oar-launch", *words],
+            env=self.environment,
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        """Return its exit code and what it printed."""
+        process = self.begin(*words)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def log(self) -> str:
+        """Return what the engine wrote."""
+        path = self.directory / "oar-launch.12.log"
+        return path.read_text() if path.exists() else ""
+
+    def processes(self, *names: str) -> list[int]:
+        """Return the processes of parts of the engine, once they are there."""
+        files = [self.directory / name for name in names]
+        wait_until(lambda: all(path.exists() and path.read_text().endswith("\n") for path in files))
+        return [int(path.read_text()) for path in files]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    made = re.findall(r"/tmp/oar-launch-\w+", job.log())
+    assert not any(map(os.path.exists, made))
+
+
+#: A program that waits for both workers.
+BOTH = "until [ -s worker.0 ] && [ -s worker.1 ]; do sleep 0.02; done; "
+
+
+def test_the_program_finds_the_engine_and_its_exit_code_counts(job: Job) -> None:
+    code, out, err = job.run("dask", "sh", "-c", BOTH + 'echo "$DASK_SCHEDULER_ADDRESS"; exit 7')
+    assert (code, out[:16]) == (7, "tls://127.0.0.1:")
+    assert err == f"oar-launch: {out.strip()} on 2 node(s); what it does is in oar-launch.12.log\n"
+    assert all(map(is_gone, job.processes("scheduler.0", "worker.0", "worker.1")))
+    assert f"scheduler --protocol tls --host 127.0.0.1 --port {out.strip().rpartition(':')[2]} " in job.log()
+
+
+def test_the_secret_stands_in_no_command_line_and_its_carrier_is_not_passed_on(job: Job) -> None:
+    show = BOTH + 'tr "\\0" "\\n" </proc/$(cat worker.0)/environ | grep -c OAR_LAUNCH_FILE; cat /proc/*/cmdline'
+    code, out, _ = job.run("dask", "sh", "-c", show + " 2>/dev/null | tr '\\0' ' '; exit 0")
+    assert code == 0
+    assert out.startswith("0\n")
+    assert "BEGIN PRIVATE KEY" not in out
+
+
+@pytest.mark.parametrize(("words", "status"), [(["/no/program"], 127), (["/etc/passwd"], 126), (["kill"], 1)])
+def test_a_program_that_does_not_start_is_named(job: Job, words: list[str], status: int) -> None:
+    code, _, err = job.run("dask", *words)
+    assert code == status
+    assert words == ["kill"] or f"oar-launch: {words[0]}: " in err
+
+
+@pytest.mark.parametrize(("part", "said"), [("scheduler", "the head"), ("worker", "the workers")])
+def test_a_part_that_ends_ends_the_program(job: Job, part: str, said: str) -> None:
+    job.environment["FAILS"] = part
+    code, out, err = job.run("dask", "sh", "-c", "echo $$; exec sleep 600")
+    assert code == 1
+    assert f"oar-launch: {said} of tls://127.0.0.1:" in err
+    assert err.endswith(" ended, see oar-launch.12.log\n")
+    assert not out or is_gone(int(out))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_passed_on_to_the_program(job: Job, number: signal.Signals) -> None:
+    process = job.begin("dask", "sh", "-c", "trap 'exit 9' TERM HUP; touch begun; while :; do sleep 0.02; done")
+    wait_until((job.directory / "begun").exists)
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    assert process.returncode == 9
+    assert all(map(is_gone, job.processes("scheduler.0")))
+
+
+def test_a_signal_before_the_program_runs_ends_it(job: Job) -> None:
+    (job.directory / "dask").write_text("#!/bin/sh\necho $$ >silent\nexec sleep 600\n")
+    process = job.begin("dask", "true")
+    processes = job.processes("silent")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert all(map(is_gone, processes))
+
+
+def test_engines_whose_program_is_not_there_are_named(job: Job) -> None:
+    job.environment["PATH"] = "/usr/bin:/bin"
+    for engine, command in (("dask", "dask"), ("ray", "ray"), ("spark", "spark-class")):
+        said = f"oar-launch: {command} is not in the PATH: enter the environment that has it first\n"
+        assert job.run(engine, "true") == (1, "", said)
+
+
+@pytest.mark.parametrize("words", [[], ["dask"], ["mpi", "true"]])
+def test_what_is_missing_is_said(job: Job, words: list[str]) -> None:
+    said = "oar-launch: needed are dask, ray or spark, and a program, see oar-launch --help\n"
+    assert job.run(*words) == (1, "", said)
+
+
+def test_it_needs_a_job_its_first_node_and_a_file_to_write(job: Job) -> None:
+    assert job.run("-o", "/no/log", "dask", "true") == (1, "", "oar-launch: /no/log: No such file or directory\n")
+    (job.directory / "nodes").write_text("192.0.2.1\n127.0.0.1\n")
+    said = "oar-launch: no address of 192.0.2.1, the first node of the job, is on this machine: "
+    assert job.run("dask", "true")[2].startswith(said)
+    del job.environment["OAR_NODEFILE"]
+    assert job.run("dask", "true")[2] == "oar-launch: OAR_NODEFILE is not set: this works inside a job\n"
+
+
+def test_it_tells_how_it_is_used(job: Job) -> None:
+    assert job.run("--help")[1].startswith("Usage: oar-launch [options] dask|ray|spark <program> [arguments]\n")
+    assert job.run("-x")[2] == "oar-launch: option -x not recognized\n"

@@ -1,0 +1,47 @@
+"""What people do on a site, and what they wait for."""
+
+from __future__ import annotations
+
+from machines.site import Machine, Site, wait_until
+
+
+def _frontend(site: Site) -> Machine:
+    """Where users log in: on the server, where there is no frontend."""
+    return site.machines.get("frontend") or site["server"]
+
+
+def submit(site: Site, arguments: str) -> str:
+    """Submit as alice on the frontend; return the number of the job."""
+    printed = _frontend(site).run(f"oarsub {arguments}", user="alice")
+    return printed.rpartition("OAR_JOB_ID=")[2].strip()
+
+
+def state(site: Site, job: str) -> str:
+    """The state of a job, as alice sees it."""
+    return _frontend(site).run(f"oarstat -s -j {job}", user="alice").split()[-1]
+
+
+def wait_for(site: Site, job: str, *wanted: str) -> None:
+    """Wait until a job is in one of these states."""
+    wait_until(lambda: state(site, job) in wanted)
+
+
+def all_alive(frontend: Machine) -> bool:
+    """Whether users see all nodes Alive."""
+    states = [line.split()[-1] for line in frontend.run("oarnodes -s", user="alice").splitlines() if line[0] == " "]
+    return set(states) == {"Alive"}
+
+
+def begun(site: Site) -> str:
+    """Submit a job that runs until somebody removes ``~/go``, and writes a line when it begins; wait until it runs."""
+    _frontend(site).run("touch go", user="alice")
+    job = submit(site, "-l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
+    wait_for(site, job, "Running")
+    return job
+
+
+def ends_well(site: Site, job: str) -> None:
+    """Let such a job end; it has run once."""
+    _frontend(site).run("rm -f go", user="alice")
+    wait_for(site, job, "Terminated")
+    assert _frontend(site).run(f"cat OAR.{job}.stdout", user="alice") == "begun\n"
