@@ -113,9 +113,9 @@ def test_a_running_job_is_drawn_up_to_now_and_its_rest_otherwise(
     line: list[str] = page.evaluate(LINE, TOP + 5)
 
     def colours(hours: float) -> set[str]:
-        """The colours round a date; those of one pixel are lines between dates."""
+        """The colours after a date; those of one pixel are lines between dates, which may hide half of a stripe."""
         place = int(LEFT + (len(line) - LEFT) * (0.6 + hours / 24))
-        return {colour for colour, number in Counter(line[place : place + 9]).items() if number > 1}
+        return {colour for colour, number in Counter(line[place : place + 24]).items() if number > 1}
 
     assert len(colours(-2)) == 1  # one colour: it runs
     assert len(colours(1)) > 1  # hatched: it may run on
