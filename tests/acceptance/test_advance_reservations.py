@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.faults import assert_sound, processes_of
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.reservations import EVERYTHING, may_reserve, proposal, row, shown_state
 
@@ -208,64 +207,3 @@ def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Clust
     deleted = "".join(f"alice has deleted advance_reservation {number}\n" for number in (second, third))
     assert alice.run("qrdel hourly") == f"{deleted}alice has deleted series {series}\n"
     assert alice.run("qrstat; qrstat -series") == ""
-
-
-def kill_the_server(cluster: Cluster) -> None:
-    """SIGKILL for what plans and what starts it again, in the middle of whatever they do."""
-    for part in ("meta_sched", "almighty"):
-        for process in processes_of(cluster, part):
-            process.kill()
-
-
-def start_it_again(cluster: Cluster) -> None:
-    cluster.server.do("stop")
-    cluster.server.do("start")
-
-
-def test_a_server_that_is_killed_over_a_start_begins_the_reservation_late(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run("qrsub -a +4 -d 300 -l /network_address=1 -terse"))
-    job = alice.submit(f"--ar {number} -l nodes=1,walltime=0:1 'echo ran >> ~/in-$OAR_AR_ID'")
-    kill_the_server(cluster)
-    (start,) = row(cluster, number, "start_time")
-    wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {start} + 1") == [["t"]])
-    start_it_again(cluster)
-    cluster.wait_for_state(job, "Terminated")
-    assert alice.run(f"cat ~/in-{number}") == "ran\n"
-    (frame,) = row(cluster, number, "frame_id")
-    assert cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {frame}") == [[start]]
-    assert alice.run(f"qrdel {number}") == f"alice has deleted advance_reservation {number}\n"
-
-
-def assert_ended_once(cluster: Cluster, number: int, job: int) -> None:
-    """A reservation and its job have ended, with one bill, and all fits together."""
-    cluster.wait_for_state(job, "Error")
-    (stop,) = cluster.sql(f"SELECT stop_time FROM jobs WHERE job_id = {job}")[0]
-    (identifier, ended) = row(cluster, number, "reservation_id, ended")
-    assert 0 < int(stop) <= int(ended)
-    ends = f"SELECT count(*) FROM reservation_logs WHERE reservation_id = {identifier} AND event = 'TERMINATED'"
-    assert cluster.sql(ends) == [["1"]]
-    assert_sound(cluster)
-
-
-def test_a_server_that_is_killed_over_an_end_ends_the_reservation_and_its_jobs(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run("qrsub -d 8 -l /network_address=1 -terse"))
-    job = alice.submit(f"--ar {number} -l nodes=1 'sleep 600'")
-    cluster.wait_for_state(job, "Running")
-    kill_the_server(cluster)
-    (end,) = row(cluster, number, "end_time")
-    wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {end} + 1") == [["t"]])
-    start_it_again(cluster)
-    wait_until(lambda: shown_state(alice, number) == "gone")
-    assert row(cluster, number, "end_time, state") == [end, "x"]
-    assert_ended_once(cluster, number, job)
-
-
-def test_a_deletion_that_a_killed_server_has_not_seen_is_carried_out(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run("qrsub -d 600 -l /network_address=1 -terse"))
-    job = alice.submit(f"--ar {number} -l nodes=1,walltime=0:5 'sleep 600'")
-    cluster.wait_for_state(job, "Running")
-    kill_the_server(cluster)
-    assert alice.run(f"qrdel {number}") == f"alice has registered the advance_reservation {number} for deletion\n"
-    start_it_again(cluster)
-    wait_until(lambda: shown_state(alice, number) == "gone")
-    assert_ended_once(cluster, number, job)

@@ -86,7 +86,12 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
         "db/test_held_reservations::test_a_round_goes_on_beside_a_row_that_somebody_holds",
         "db/test_qrsub::test_who_types_it_again_does_not_keep_his_request_from_being_withdrawn",
         "acceptance/test_advance_reservations::test_who_does_not_wait_for_the_answer_leaves_no_request",
-        "acceptance/test_advance_reservations::test_a_server_that_is_killed_over_a_start_begins_the_reservation_late",
+        "acceptance/test_reservation_crashes::test_a_server_that_is_killed_over_a_start_begins_the_reservation_late",
+        "acceptance/test_reservation_crashes::"
+        "test_a_server_that_is_killed_over_an_end_ends_the_reservation_and_its_jobs",
+        "acceptance/test_reservation_crashes::test_a_deletion_that_a_killed_server_has_not_seen_is_carried_out",
+        "acceptance/test_reservation_crashes::test_a_change_that_a_killed_server_has_not_seen_is_made_once",
+        "acceptance/test_reservation_crashes::test_a_script_of_the_site_is_told_each_event_at_most_once_over_a_kill",
     ),
     15: (
         "db/test_advance_reservations::test_a_lost_node_is_an_error_that_heals",
@@ -234,13 +239,22 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     ),
 }
 
-#: The statements of the customer's document, by their paragraphs there.  Pages and routes belong to the API.
+#: The statements of the customer's document, by their paragraphs there.
 STATEMENTS: Mapping[str, Sequence[str]] = {
     "1 an interval on resources, for some users, by negotiation": (
         "acceptance/test_advance_reservations::test_an_overlap_is_refused_and_its_proposal_is_granted",
         "acceptance/test_demo::test_the_demonstration_shows_real_work_and_leaves_nothing",
     ),
     "4.4.1 users create, delete, show, use": ("acceptance/test_documentation::test_examples_print_what_is_shown",),
+    "4.4.2 the same by pages": (
+        "browser/test_reserving::test_a_reservation_is_tried_while_it_is_typed_then_asked_for_and_changed",
+        "browser/test_reserving::test_what_cannot_be_granted_says_when_it_could",
+        "browser/test_reserving::test_reservations_are_bands_in_the_diagram",
+    ),
+    "4.4.3 the same by the API": (
+        "api/test_reservation_changes::test_routes_tell_what_commands_tell",
+        "api/test_parity::test_each_option_of_a_request_has_its_field",
+    ),
     "5.1.1 clients": ("unit/test_start_up::test_a_user_command_starts_without_what_is_heavy",),
     "5.1.3.1.1 switches of qrsub": (
         "db/test_qrsub::test_all_of_a_request_is_stored",
@@ -258,6 +272,18 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "5.1.3.1.1 -alloc and -pe": ("db/test_qrsub::test_slots_lie_as_the_rule_says",),
     "5.1.3.1.1 -q": ("db/test_qrsub::test_a_list_of_queues_is_tried_from_the_highest_priority_on",),
     "5.1.3.1.1 -w v": ("db/test_qrsub::test_a_request_is_verified_on_the_present_situation_and_nothing_is_stored",),
+    "5.1.3.1.1 -masterq": (
+        "db/test_qrsub::test_slots_lie_as_the_rule_says",
+        "acceptance/test_reservation_crashes::test_a_job_begins_on_the_host_of_the_master_queues",
+    ),
+    "5.1.3.3 -f though the host does not answer": (
+        "acceptance/test_advance_reservations::"
+        "test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer",
+    ),
+    "5.1.3.3 jobs go first, then the reservation": (
+        "db/test_advance_reservations::test_the_owner_deletes_and_its_jobs_go_first",
+        "db/test_qrdel::test_with_jobs_it_is_registered_and_goes_with_the_last",
+    ),
     "5.1.3.3 qrdel": (
         "db/test_qrdel::test_all_that_is_named_is_tried_in_its_order",
         "db/test_qrdel::test_all_of_some_users",
@@ -313,10 +339,22 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_reserved_resources::TestOrphanedQueue::test_with_force_other_jobs_are_left_behind",
     ),
     "5.2.2.3 clean-up at the end": ("acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",),
+    "5.2.3.2 to add, delete and get, with conditions and chosen fields": (
+        "api/test_reservation_changes::test_a_reservation_is_granted_changed_and_deleted",
+        "api/test_reservation_reading::test_conditions_hold_together",
+        "api/test_reservation_reading::test_some_fields_and_pages",
+    ),
+    "5.2.3.3 events of additions, deletions and changes": (
+        "api/test_reservation_events::test_each_line_is_told_with_the_reservation_as_it_is_now",
+        "api/test_reservation_events::test_a_line_that_is_committed_late_is_neither_lost_nor_overtaken",
+    ),
     "5.2.3.1 states": ("db/test_qrstat::test_reservations_are_chosen_by_owner_and_state",),
     "5.3.2.1.1 verifications of jobs, -w n": (
         "db/test_oarsub_reservation::TestRefusals::test_requests_that_it_cannot_hold",
         "db/test_oarsub_reservation::TestRefusals::test_with_verify_n_it_is_accepted_and_waits",
+    ),
+    "5.3.2.1.1 the reservation is a field of its jobs": (
+        "db/test_oarsub_reservation::TestFrames::test_lists_leave_it_out_and_records_name_the_reservation",
     ),
     "5.3.2.2 jobs start after the start, on free resources": (
         "scheduler/test_random_reservations::test_jobs_outside_keep_away_and_jobs_inside_stay_inside",
@@ -331,6 +369,14 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     ),
     "5.4.3.2 reporting records": ("db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",),
     "5.4.3.3 views": ("db/test_schema::test_all_views_are_there",),
+    "appendix 1, access lists": (
+        "unit/test_access_lists::test_an_entry_allows_and_none_denies",
+        "acceptance/test_reservation_rights::test_those_use_a_reservation_whom_its_access_list_allows",
+    ),
+    "spooled objects: what is asked, granted and known survives": (
+        "db/test_reservation_crashes::test_each_statement_of_a_round_may_be_the_last",
+        "db/test_reservation_crashes::test_what_happened_while_the_server_was_down_is_written_late",
+    ),
     "appendix 1, fields": ("db/test_qrstat::test_json_has_what_the_detail_has_with_types",),
     "appendix 3, schema": ("db/test_qrstat::test_xml_is_valid_for_every_state_and_for_hostile_texts",),
 }
