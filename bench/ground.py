@@ -27,6 +27,7 @@ SETUP = REPOSITORY / "setup" / "database"
 class Ground:
     """A database and the environment of the commands that use it."""
 
+    server: PostgreSQL
     database: Database
     environment: dict[str, str]
 
@@ -58,7 +59,7 @@ def ground() -> Iterator[Ground]:
             conf.write_text(f'DB_HOSTNAME="{server.socket}"\nMAX_DB_CONNECTION_TIMEOUT="1"\n')
             environment = {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"]}
             database = Database(settings)
-            yield Ground(database, environment)
+            yield Ground(server, database, environment)
             database.close()
     finally:
         server.stop()

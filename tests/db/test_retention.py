@@ -158,7 +158,8 @@ def test_states_go_but_not_the_present_ones(past: Past, database: Database) -> N
 def test_former_plans_and_the_accounting_go(past: Past, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "ROWS", 2)
     with database.begin() as tx:
-        tx.execute("INSERT INTO accounting (window_start, window_stop) VALUES (%s, %s)", (1, NOW - 366 * DAY))
+        for start, stop in ((1, NOW - 366 * DAY), (2, NOW - 366 * DAY), (3, NOW - 366 * DAY), (4, NOW)):
+            tx.execute("INSERT INTO accounting (window_start, window_stop) VALUES (%s, %s)", (start, stop))
         for date in (NOW - 9 * DAY, NOW):
             for job in range(3):
                 tx.execute("INSERT INTO gantt_jobs_predictions_log VALUES (%s, %s, 0)", (date, job))
@@ -166,7 +167,17 @@ def test_former_plans_and_the_accounting_go(past: Past, database: Database, monk
     removed = past.purge(retention_gantt_log=7, retention_accounting=365)
     assert removed["RETENTION_GANTT_LOG"] == 6
     assert past.count("gantt_jobs_predictions_log") == past.count("gantt_jobs_resources_log") == 3
-    assert past.count("accounting") == 0
+    assert removed["RETENTION_ACCOUNTING"] == 3
+    assert past.count("accounting") == past.count("accounting", "window_start = 4") == 1
+
+
+def test_no_step_removes_more_accounting_than_its_share(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "ROWS", 2)
+    with past.database.begin() as tx:
+        for start in range(5):
+            tx.execute("INSERT INTO accounting (window_start, window_stop) VALUES (%s, %s)", (start, NOW - 9 * DAY))
+    (windows,) = (each for each in retention.kept(Config()) if each.key == "RETENTION_ACCOUNTING")
+    assert list(windows.purge(past.database, 7)) == [2, 2, 1]
 
 
 @pytest.mark.parametrize("work", ["submit", "end", "event"])

@@ -72,14 +72,15 @@ LOGS = {
         ),
     )
 }
-#: The first rows of tables that are sorted by their date.
+#: The first rows of tables that are sorted by a date, and which of them are too old.
 _BY_DATE = {
     table: f"""
     DELETE FROM {table} WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM {table} WHERE {column} < %s ORDER BY {column} LIMIT %s))"""
-    for table, column in (
-        ("gantt_jobs_predictions_log", "sched_date"),
-        ("gantt_jobs_resources_log", "sched_date"),
+        SELECT ctid FROM {table} WHERE {condition} ORDER BY {column} LIMIT %(limit)s))"""
+    for table, column, condition in (
+        ("gantt_jobs_predictions_log", "sched_date", "sched_date < %(before)s"),
+        ("gantt_jobs_resources_log", "sched_date", "sched_date < %(before)s"),
+        ("accounting", "window_start", "window_start < %(before)s AND window_stop < %(before)s"),
     )
 }
 _COUNTS = {
@@ -128,8 +129,10 @@ class Retention(Table):
             self._changed(topic)
 
     def remove_before(self, table: str, date: int, limit: int) -> int:
-        """Remove so many rows of a table of plans that are older than a date; return how many there were."""
-        return self._tx.execute(_BY_DATE[table], (date, limit))
+        """Remove so many rows of a table of plans, or of the accounting, that are too old; return how many it were."""
+        if table == "accounting":
+            self._changed(Topic.ACCOUNTING)
+        return self._tx.execute(_BY_DATE[table], {"before": date, "limit": limit})
 
     def count_before(self, table: str, date: int) -> int:
         """Return how many rows of a table are older than a date."""

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 DAY = 86400
-#: So many jobs, or rows of a log, are removed in a transaction.
-JOBS, ROWS = 500, 5000
+#: So many jobs, or rows of a log, are removed in a transaction: few enough that it takes less than a tenth of a second,
+#: also where jobs have many rows (measured by ``bench/retention.py``).
+JOBS, ROWS = 100, 2000
 
 
 class Keeper(Protocol):
@@ -47,7 +48,7 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
     purge_jobs = partial(_purge_jobs, archive=archive)
     return [
         _log("RETENTION_CHALLENGES", "key pairs of ended jobs", config.retention_challenges, "challenges"),
-        Kept("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, _purge_plans, _count_plans),
+        Kept("RETENTION_GANTT_LOG", "rows of former plans", config.retention_gantt_log, _purge_before, _count_plans),
         _log("RETENTION_JOB_STATE_LOGS", "states of ended jobs", config.retention_job_state_logs, "job_state_logs"),
         _log("RETENTION_EVENT_LOGS", "events", config.retention_event_logs, "event_logs"),
         _log("RETENTION_RESOURCE_LOGS", "states of resources", config.retention_resource_logs, "resource_logs"),
@@ -56,7 +57,7 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
             "RETENTION_ACCOUNTING",
             "accounting windows",
             config.retention_accounting,
-            _purge_accounting,
+            partial(_purge_before, tables=("accounting",)),
             lambda database, days: _count_before(database, "accounting", days),
         ),
     ]
@@ -107,24 +108,20 @@ def _log(key: str, what: str, days: int, table: str) -> Kept:
 _PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
 
 
-def _purge_plans(database: "Database", days: int) -> Iterator[int]:
-    for table in _PLANS:
+def _purge_before(database: "Database", days: int, tables: Sequence[str] = _PLANS) -> Iterator[int]:
+    for table in tables:
         removed = ROWS
         while removed == ROWS:
-            removed = _rested(database, partial(_remove_plans, table=table, days=days))
+            removed = _rested(database, partial(_remove_before, table=table, days=days))
             yield removed
 
 
-def _remove_plans(tx: "Transaction", *, table: str, days: int) -> int:
+def _remove_before(tx: "Transaction", *, table: str, days: int) -> int:
     return tx.retention.remove_before(table, tx.now - days * DAY, ROWS)
 
 
 def _count_plans(database: "Database", days: int) -> int:
     return sum(_count_before(database, table, days) for table in _PLANS)
-
-
-def _purge_accounting(database: "Database", days: int) -> Iterator[int]:
-    yield _rested(database, lambda tx: tx.accounting.delete_before(tx.now - days * DAY))
 
 
 def _count_before(database: "Database", table: str, days: int) -> int:

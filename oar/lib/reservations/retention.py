@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 DAY = 86400
 #: So many are removed in a transaction.
-BATCH = 1000
+BATCH = 100
 
 
 def count_old(database: "Database", days: int) -> int:

@@ -1,0 +1,130 @@
+"""What a long past costs: ``python -m bench.retention [JOBS ENDED]``.
+
+Two databases with the same present, one of them with a past.  Users' questions on both in turn, the shortest of each,
+so that the load of the machine meets both alike: the elapsed time with the past may be a fifth longer than without.
+Then the oldest jobs are purged, a million rows of theirs, while the scheduler makes rounds, on a database as durable as
+that of a site: no transaction of the purge, and so nothing that it locks, may last longer than 100 ms.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from statistics import median
+
+from bench.figures import Figures, heading
+from bench.ground import Ground, command, cost, ground
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.config.files import Config
+from oar.lib.jobs.retention import JOBS, kept
+from oar.lib.runtime import Runtime
+from tests.db import history
+
+ENDED, LIVE = 10_000_000, 500
+#: What one job of the past has in all tables, about; the purge of so many rows is looked at.
+ROWS_OF_A_JOB, PURGED = 12, 1_000_000
+#: So much longer a question may take, and so long a transaction of the purge (ms).
+LONGER, LONGEST = 1.2, 100.0
+#: Each question is asked so often on each database.
+TURNS = 7
+#: Questions about the present, and about one job: ``{live}``.
+QUESTIONS = {
+    "oarstat": ("oarstat",),
+    "oarstat -u": ("oarstat", "-u", "user7"),
+    "oarstat -f -j": ("oarstat", "-f", "-j", "{live}"),
+    "oarstat -s -j": ("oarstat", "-s", "-j", "{live}"),
+    "oarstat --explain": ("oarstat", "--explain", "{live}"),
+    "oarnodes -s": ("oarnodes", "-s"),
+    "oarnodes -j": ("oarnodes", "-j"),
+    "oarsub": ("oarsub", "-l", "/resource_id=1,walltime=0:1", "true"),
+    "oardel (no such job)": ("oardel", "999999999"),
+}
+_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+
+
+def filled(stand: Ground, ended: int) -> int:
+    """Give a database its past and its present; return the number of its newest job."""
+    history.fill(stand.database, finished=ended, live=LIVE)
+    stand.analyze()
+    with stand.database.begin() as tx:
+        newest: int = tx.value("SELECT max(job_id) FROM jobs")
+    return newest
+
+
+def ask(figures: Figures, empty: tuple[Ground, int], full: tuple[Ground, int]) -> None:
+    """Print how much longer each question takes where there is a past."""
+    for name, (program, *words) in QUESTIONS.items():
+        pairs = [
+            [
+                cost(stand, command(program, *(word.format(live=newest) for word in words)), 1).elapsed
+                for stand, newest in (empty, full)
+            ]
+            for _ in range(TURNS)
+        ]
+        without, with_past = (min(times) for times in zip(*pairs, strict=True))
+        figures.add(f"{name} ({without * 1000:.0f} ms without a past)", with_past / without, LONGER, "x")
+
+
+def make_durable(stand: Ground) -> None:
+    """Let what is written from now on reach the disk."""
+    for name in _DURABLE:
+        stand.server.execute(f"ALTER SYSTEM SET {name} = on")
+    stand.server.execute("SELECT pg_reload_conf()")
+    stand.server.execute("CHECKPOINT")
+
+
+def rounds(stand: Ground) -> Iterator[float]:
+    """Make rounds for ever; give the seconds that each took."""
+    scheduler = MetaScheduler(Runtime(Config(), stand.database), goes_on=False)
+    while True:
+        begin = time.perf_counter()
+        scheduler.round()
+        yield time.perf_counter() - begin
+
+
+def purge(stand: Ground, ended: int, times: list[float]) -> None:
+    """Purge a million rows, or half of the past; note what each transaction took."""
+    (jobs,) = (each for each in kept(Config(retention_jobs=1)) if each.key == "RETENTION_JOBS")
+    wanted = min(PURGED // ROWS_OF_A_JOB, ended // 2)
+    pieces = jobs.purge(stand.database, 1)
+    while len(times) * JOBS < wanted:
+        begin = time.perf_counter()
+        next(pieces)
+        times.append((time.perf_counter() - begin) / 2)  # it rests as long as it works
+
+
+def watch(figures: Figures, stand: Ground, ended: int) -> None:
+    """Print what the transactions of a purge took, and the rounds without it and beside it."""
+    every, times = rounds(stand), list[float]()
+    quiet = [next(every) for _ in range(20)]
+    worker = threading.Thread(target=purge, args=(stand, ended, times))
+    worker.start()
+    beside = []
+    while worker.is_alive():
+        beside.append(next(every))
+    figures.note(f"transactions of {JOBS} jobs", len(times), "")
+    figures.note("the median of a transaction", median(times) * 1000)
+    figures.add("the longest transaction", max(times) * 1000, LONGEST)
+    for name, which in (("without the purge", quiet), ("beside the purge", beside)):
+        figures.note(f"a round {name}: median of {len(which)}", median(which) * 1000)
+        figures.note(f"a round {name}: longest", max(which) * 1000)
+
+
+def main() -> None:
+    """Print the tables."""
+    ended = int(sys.argv[1]) if len(sys.argv) > 1 else ENDED
+    figures = Figures()
+    with ExitStack() as stack:
+        empty, full = (stack.enter_context(ground()) for _ in range(2))
+        newest = filled(empty, 0), filled(full, ended)
+        heading(f"Questions with {ended} ended jobs, times what they take without")
+        ask(figures, (empty, newest[0]), (full, newest[1]))
+        make_durable(full)
+        heading("A purge beside the rounds of the scheduler")
+        watch(figures, full, ended)
+    figures.end()
+
+
+if __name__ == "__main__":
+    main()
