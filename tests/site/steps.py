@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from machines.site import Machine, Site, wait_until
 
+from tests.documents import SOURCE, named_blocks
+
+_GUIDE = SOURCE / "docs" / "administrator-guide.rst"
+
 
 def _frontend(site: Site) -> Machine:
     """Where users log in: on the server, where there is no frontend."""
@@ -45,3 +49,19 @@ def ends_well(site: Site, job: str) -> None:
     _frontend(site).run("rm -f go", user="alice")
     wait_for(site, job, "Terminated")
     assert _frontend(site).run(f"cat OAR.{job}.stdout", user="alice") == "begun\n"
+
+
+def back_up(site: Site) -> None:
+    """Make a dump of the database, as the administrator's guide tells it."""
+    _follow(site, "a dump")
+
+
+def restore(site: Site) -> None:
+    """Go back to the last dump, as the administrator's guide tells it."""
+    _follow(site, "back to a dump")
+
+
+def _follow(site: Site, block: str) -> None:
+    """Type a block of the guide on the server."""
+    for line in named_blocks(_GUIDE)[block].splitlines():
+        site["server"].run(line.strip().removeprefix("server# "))

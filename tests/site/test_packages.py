@@ -7,7 +7,7 @@ from pathlib import Path
 from machines.site import Machine, Site
 
 from tests.site.conftest import NEXT, NEXT_VERSION
-from tests.site.steps import begun, ends_well, submit, wait_for
+from tests.site.steps import back_up, begun, ends_well, restore, state, submit, wait_for
 
 _APT = "DEBIAN_FRONTEND=noninteractive apt-get -y"
 
@@ -31,8 +31,9 @@ def test_nothing_of_the_packages_was_changed_by_what_runs(site: Site) -> None:
         assert not [line for line in changed.splitlines() if "/etc/" not in line]
 
 
-def test_an_upgrade_finds_a_job_running_and_leaves_it_running(site: Site) -> None:
+def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(site: Site) -> None:
     job = begun(site)
+    back_up(site)
     site["server"].run(f"{_APT} install {NEXT}/oar-{{common,python,server,user}}_*.deb")
     if version(site["server"], "oar-server").startswith(f"ii {NEXT_VERSION}"):
         stopped = site["server"].attempt("systemctl is-active oar-server.service")
@@ -44,6 +45,9 @@ def test_an_upgrade_finds_a_job_running_and_leaves_it_running(site: Site) -> Non
     assert refused.code != 0
     assert "version" in refused.err
     site["frontend"].run(f"{_APT} install {NEXT}/oar-{{common,python,user}}_*.deb")
+    assert state(site, job) == "Running"
+    restore(site)
+    site["server"].run("oar-database --check --deep")
     ends_well(site, job)
     wait_for(site, submit(site, "true"), "Terminated")
     environments = site["server"].run("ls /usr/lib/oar/environments").split()
