@@ -55,7 +55,7 @@ def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(si
 
 
 def test_a_purge_leaves_nothing_but_the_database_which_a_new_installation_finds(packages: Path) -> None:
-    with Site({"server": "bookworm"}, lambda top: None, [f"{packages}:/srv"]) as site:
+    with Site({"server": "trixie"}, lambda top: None, [f"{packages}:/srv"]) as site:
         machine = site["server"]
         machine.run(f"{_APT} install /srv/oar-*.deb")
         words = "-e 's/^#* *DB_BASE_PASSWD=.*/DB_BASE_PASSWD=x/' -e 's/^#* *DB_BASE_PASSWD_RO=.*/DB_BASE_PASSWD_RO=y/'"
