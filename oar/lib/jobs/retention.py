@@ -63,7 +63,7 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
     ]
 
 
-def _rested(database: "Database", work: "Callable[[Transaction], int]") -> int:
+def rested(database: "Database", work: "Callable[[Transaction], int]") -> int:
     """Do a piece of work in a transaction of its own, rest as long as it took, and return its result."""
     begin = time.monotonic()
     with database.begin() as tx:
@@ -89,7 +89,7 @@ def _log(key: str, what: str, days: int, table: str) -> Kept:
             return len(piece.old)
 
         while not is_end:
-            yield _rested(database, remove)
+            yield rested(database, remove)
 
     def count(database: "Database", days: int) -> int:
         place, is_end, found = 0, False, 0
@@ -112,7 +112,7 @@ def _purge_before(database: "Database", days: int, tables: Sequence[str] = _PLAN
     for table in tables:
         removed = ROWS
         while removed == ROWS:
-            removed = _rested(database, partial(_remove_before, table=table, days=days))
+            removed = rested(database, partial(_remove_before, table=table, days=days))
             yield removed
 
 
@@ -148,7 +148,7 @@ def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) 
 
     removed = JOBS
     while removed == JOBS:
-        removed = _rested(database, remove)
+        removed = rested(database, remove)
         yield removed
 
 
@@ -176,7 +176,7 @@ def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
         return archive.keep(tx, [job.id for job in jobs])
 
     while not is_end:
-        yield _rested(database, copy)
+        yield rested(database, copy)
 
 
 def count_missing(database: "Database", archive: Keeper) -> int:

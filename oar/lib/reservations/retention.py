@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oar.lib.db.lock_keys import PURGE_LOCK
+from oar.lib.jobs.retention import DAY, rested
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
 
-DAY = 86400
 #: So many are removed in a transaction.
 BATCH = 100
 
@@ -24,11 +24,13 @@ def purge(database: "Database", days: int) -> Iterator[int]:
 
     Those stay of which a job is kept, or whose frame is not accounted.  Raises DatabaseUnavailable.
     """
+
+    def remove(tx: "Transaction") -> int:
+        ids = tx.purge.old_reservations(tx.now - days * DAY, BATCH)
+        tx.purge.remove_reservations(ids)
+        return len(ids)
+
     removed = BATCH
     while removed == BATCH:
-        with database.begin() as tx:
-            tx.advisory_locks.take(PURGE_LOCK)
-            ids = tx.purge.old_reservations(tx.now - days * DAY, BATCH)
-            tx.purge.remove_reservations(ids)
-        removed = len(ids)
+        removed = rested(database, remove)
         yield removed
