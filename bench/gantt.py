@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from bench.drawn_site import DAY, DrawnSize, fill
 from bench.figures import Figures, heading
 from bench.ground import ground
+from oar.api.server import spare_what_stays
 from oar.lib.config.files import Config
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
@@ -61,6 +62,7 @@ def main() -> None:
         jobs = fill(stand.database, size, now)
         stand.analyze()
         api = Api(Runtime(Config(instance_name="bench", api_rate_read=0), stand.database), Path(directory, "api.sock"))
+        spare_what_stays()
         api.start()
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         try:

@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -114,17 +114,22 @@ def gantt_rows(
         unknown = [level for level in levels if level not in properties]
         if unknown:
             raise BadRequest(f"{unknown[0]!r} is no property of resources")
-        resources = tx.listings.resources(columns=tuple(dict.fromkeys(("resource_id", "type", *levels))))
-    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for resource in resources:
-        labels = tuple(str(resource[level] or "") for level in levels)
-        groups.setdefault((resource["type"], labels), []).append(resource["resource_id"])
+        found = tx.listings.grouped(("type", *levels))
     items = [
-        {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(sorted(ids)))}
-        for (kind, labels), ids in sorted(groups.items(), key=lambda group: _natural(*group[0]))
+        {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
+        for kind, labels, ids in sorted(_labelled(found), key=lambda row: _natural(row[0], row[1]))
     ]
     named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
     return answer_unless_known(request, {"levels": levels, "items": items, "properties": named})
+
+
+def _labelled(found: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tuple[str, tuple[str, ...], list[int]]]:
+    """Return resources by their type and by the values of properties as texts; no value is an empty one."""
+    rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for (kind, *values), ids in found:
+        key = kind, tuple([str(value or "") for value in values])
+        rows[key] = sorted([*rows[key], *ids]) if key in rows else ids
+    return ((*key, ids) for key, ids in rows.items())
 
 
 def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:

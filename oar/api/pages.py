@@ -47,8 +47,11 @@ Record = Mapping[str, Any]
 
 
 @router.get("/static/{version}/{name:path}")
-def static(request: Request, version: str, name: str) -> Answer:
-    """Return a file that pages load; of another version there is none, so that no page mixes two."""
+async def static(request: Request, version: str, name: str) -> Answer:
+    """Return a file that pages load; of another version there is none, so that no page mixes two.
+
+    It is in memory: no thread is needed for it.
+    """
     assets = _documents(request).assets
     asset = assets.find(name) if version == assets.version else None
     if asset is None:

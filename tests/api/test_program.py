@@ -1,5 +1,6 @@
 """The program oar-api: its start, its end, what it says when it cannot."""
 
+import gc
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api.server import listening_sockets
+from oar.api.server import listening_sockets, spare_what_stays
 from oar.lib.db.connections import DatabaseSettings
 
 Start = Callable[..., "Program"]
@@ -106,3 +107,12 @@ def test_no_answer_waits_in_the_kernel() -> None:
     (listening,) = listening_sockets(["127.0.0.1:0"])
     with listening:
         assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows where TCP_NODELAY belongs
+
+
+def test_the_collector_of_garbage_does_not_look_at_what_stays() -> None:
+    before = gc.get_freeze_count()
+    try:
+        spare_what_stays()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()

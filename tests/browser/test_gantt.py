@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
+from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
+from oar.lib.runtime import Runtime
+from tests.api.conftest import Api
 from tests.browser.conftest import Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources
@@ -284,3 +287,37 @@ def test_the_days_beside_those_in_sight_are_fetched_ahead(
     day = time.strftime("%Y-%m-%d", time.gmtime(shown - 24 * HOUR))
     with visitor.context.expect_event("request", lambda request: f"/gantt/chunks/{day}" in request.url):
         diagram(visitor, f"?from={shown + 6 * HOUR}&to={shown + 18 * HOUR}")
+
+
+def test_a_card_beside_the_pointer_tells_what_is_there(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    past = ended(database, resources[2:], 8, 4, name="<b>sim")
+    page = diagram(visitor)
+    card = page.locator(".gantt-card")
+    expect(card).to_be_hidden()
+    point(page, -6, 1.5)
+    expect(card).to_contain_text(f"{past} <b>sim")
+    expect(card).to_contain_text("node-2 (2 resources)")
+    expect(card.locator("dl")).to_contain_text("walltime")
+    box = card.bounding_box()
+    assert box
+    assert box["x"] + box["width"] <= 1280
+    assert box["y"] + box["height"] <= 900
+    page.mouse.move(1, 1)
+    expect(card).to_be_hidden()
+    page.get_by_role("application").focus()
+    page.keyboard.press("n")
+    expect(card).to_contain_text(f"{past} <b>sim")
+
+
+def test_the_card_of_a_planned_job_says_why_it_waits(
+    visitor: Visitor, api: Api, database: Database, resources: list[int]
+) -> None:
+    holder = add_job(database, JobState.RUNNING, on=resources, user="alice", walltime=2 * HOUR)
+    add_job(database, user="bob", name="train")
+    MetaScheduler(Runtime(api.runtime.config, Database(database.settings))).round()
+    page = diagram(visitor)
+    point(page, 2.4, 0.3)
+    expect(page.locator(".gantt-card .why")).to_contain_text(str(holder))
+    expect(page.locator(".gantt-card")).to_contain_text("at the latest")

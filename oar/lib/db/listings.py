@@ -1,7 +1,7 @@
 """What users are shown of many jobs or resources at once (``tx.listings``)."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import NO_FRAME
@@ -247,6 +247,14 @@ class Listings(Table):
             f"SELECT {', '.join(columns)} FROM resources WHERE {where} ORDER BY resource_id", parameters
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def grouped(self, columns: Sequence[str]) -> list[tuple[Sequence[Any], list[int]]]:
+        """Return all resources by the values of some columns: the values, and the ids in their order."""
+        names = ", ".join(dict.fromkeys(columns))
+        rows = self._tx.rows(
+            f"SELECT {', '.join(columns)}, array_agg(resource_id ORDER BY resource_id) FROM resources GROUP BY {names}"
+        )
+        return [(values, ids) for *values, ids in rows]
 
     def alike(self, now: int) -> list[AlikeResources]:
         """Return how many resources of nodes are alike."""

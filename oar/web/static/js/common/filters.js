@@ -6,11 +6,14 @@ import { t } from "./words.js";
 const PAUSE = 400;
 let timer = 0;
 
-/** Show fields, {name, label, kind, options}, with their values; `select(changes)` is told of new ones. */
+/** Show fields, {name, label, kind, options, isRare}, with their values; rare ones are folded away until one is filled. `select(changes)` is told of new values. */
 export function filters(fields, values, select) {
   const isAny = fields.some((field) => values[field.name]);
+  const label = (field) => h("label", { key: field.name }, h("span", {}, field.label), input(field, values[field.name] ?? "", select));
+  const rare = fields.filter((field) => field.isRare), isOpen = rare.some((field) => values[field.name]);
   return h("form", { class: "filters", role: "search", key: "filters", on: { submit: (event) => event.preventDefault() } },
-    fields.map((field) => h("label", { key: field.name }, h("span", {}, field.label), input(field, values[field.name] ?? "", select))),
+    fields.filter((field) => !field.isRare).map(label),
+    rare.length > 0 && h("details", { key: "rare", class: "rare", ...(isOpen ? { open: true } : {}) }, h("summary", {}, t("filter.more")), h("div", { class: "filters" }, rare.map(label))),
     isAny && h("button", { type: "button", class: "quiet", key: "none", on: { click: () => select(Object.fromEntries(fields.map((field) => [field.name, ""]))) } }, t("filter.none")));
 }
 

@@ -3,11 +3,13 @@ import { script, site } from "../common/site.js";
 
 /** A worker; `hear(tile)` gets the tiles that it has painted. */
 export class Engine {
-  constructor(hear) {
+  hear = (tile) => tile.picture.close();
+
+  constructor() {
     this.worker = new Worker(script("gantt/worker.js"), { type: "module", name: "oar-gantt" });
     this.waiting = new Map();
     this.number = 0;
-    this.worker.onmessage = ({ data }) => (data.tile ? hear(data) : this.settle(data));
+    this.worker.onmessage = ({ data }) => (data.tile ? this.hear(data) : this.settle(data));
     this.worker.onerror = () => this.waiting.forEach(([, fail]) => fail(new Error("worker")));
   }
 

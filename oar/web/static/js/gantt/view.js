@@ -35,7 +35,7 @@ export class View {
     const on = (name, act, options) => canvas.addEventListener(name, act.bind(this), options);
     on("pointerdown", this.press), on("pointermove", this.point), on("pointerup", this.release), on("pointercancel", this.release);
     on("wheel", this.wheel, { passive: false });
-    on("keydown", this.key), on("dblclick", this.open);
+    on("keydown", this.key), on("dblclick", this.open), on("pointerleave", this.leave);
     new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
     for (const [target, name] of [[globalThis, "oar:theme"], [matchMedia("(prefers-color-scheme: dark)"), "change"]]) target.addEventListener(name, () => (this.style(), told.restyled()));
     setInterval(() => this.draw(), 1000);
@@ -232,7 +232,7 @@ export class View {
 
   /** Write on each job with room for it what it is. */
   drawNames() {
-    const { pen } = this, done = new Set();
+    const { pen } = this, done = new Set(), frames = [];
     pen.font = `11px ${this.font}`;
     pen.textBaseline = "middle";
     pen.fillStyle = this.paint.ink;
@@ -242,23 +242,31 @@ export class View {
         const key = `${id} ${top}`;
         if (done.has(key)) continue;
         done.add(key);
-        if (isFrame) this.drawFrame(begin, end, top, bottom);
+        if (isFrame) {
+          frames.push([id, begin, end, top, bottom, text]);
+          continue;
+        }
         const x = Math.max(this.left, this.x(begin)) + 4, room = Math.min(this.width, this.x(end)) - x - 3;
         if (room < 28) continue;
         const whole = `${id}${text && room > 110 ? ` ${text}` : ""}`;
         const high = this.y(Math.max(top, this.top)), low = this.y(Math.min(bottom, this.bottom));
-        pen.textAlign = isFrame ? "right" : "left";
-        this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, isFrame ? x + room : x, isFrame ? high + NAMED - 2 : (high + low) / 2);
+        this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, x, (high + low) / 2);
       }
     }
-    pen.textAlign = "left";
+    for (const frame of frames) this.drawFrame(...frame);
   }
 
   /** Draw the outline of an advance reservation, whatever is in it. */
-  drawFrame(begin, end, top, bottom) {
-    this.pen.lineWidth = 2;
-    this.pen.strokeStyle = this.paint["state-reserved"];
-    this.pen.strokeRect(this.x(begin), this.y(top) + 1, (end - begin) / this.scale, (bottom - top) * this.unit - 2);
+  drawFrame(id, begin, end, top, bottom, text) {
+    const { pen, paint } = this, right = Math.min(this.width, this.x(end)), high = this.y(top);
+    pen.lineWidth = 2;
+    pen.fillStyle = pen.strokeStyle = paint["state-reserved"];
+    pen.strokeRect(this.x(begin), high + 1, (end - begin) / this.scale, (bottom - top) * this.unit - 2);
+    const words = `${id} ${text}`.trim(), wide = pen.measureText(words).width + 8;
+    if (right - Math.max(this.left, this.x(begin)) < wide) return;
+    pen.fillRect(right - wide, high, wide, NAMED + 4);
+    pen.fillStyle = paint.card;
+    pen.fillText(words, right - wide + 4, high + NAMED / 2 + 2);
   }
 
   /** Write a text that is read on every colour: with a rim of the paper's. */
@@ -491,11 +499,20 @@ export class View {
     this.hovering = setTimeout(() => this.look(here), 40);
   }
 
+  leave() {
+    clearTimeout(this.hovering);
+    this.looked = null;
+    this.told.chosen(null, null);
+  }
+
   /** Ask what is at a place. */
-  async look({ x, y }) {
+  async look(here) {
+    const { x, y } = here;
     if (x < this.left || y < RULER || !this.rows.length) return;
+    this.looked = here;
     const date = this.from + (x - this.left) * this.scale;
-    this.told.chosen(await this.engine.ask("hit", { date, height: this.top + (y - RULER) / this.unit, reach: this.scale }), date);
+    const found = await this.engine.ask("hit", { date, height: this.top + (y - RULER) / this.unit, reach: this.scale });
+    if (this.looked === here) this.told.chosen(found, here);
   }
 
   open() {
@@ -525,6 +542,12 @@ export class View {
     if (!act) return;
     event.preventDefault();
     act();
+  }
+
+  /** Return where the outlined job is on the screen: below the begin of its first piece. */
+  get outlined() {
+    const [begin, , , bottom] = this.boxes[0] ?? [];
+    return begin === undefined ? null : { x: Math.max(this.left, Math.min(this.x(begin), this.width)), y: this.y(Math.min(bottom, this.bottom)) };
   }
 
   /** Outline the pieces of a job, and bring it into sight if it is not. */

@@ -27,6 +27,8 @@ let tiles = [], isPainting = false;
 let cursor = ""; // names what is known of what goes on
 let looking = Promise.resolve();
 const present = new Present();
+const turns = new MessageChannel(); // between two tiles other messages have their turn; a timer waits longer for that
+turns.port1.onmessage = paint;
 let shape = { folded: new Set(), word: "" };
 
 function now() {
@@ -47,9 +49,7 @@ async function ask(path, kind = "json") {
 /** What is done with each message of the page; what it answers goes back with the number of the message. */
 const TAKES = {
   begin(message) {
-    ({ root, ahead } = message);
-    look = lookOf(message.look);
-    filter = message.filter;
+    ({ root, ahead, filter } = message);
   },
   look(message) {
     look = lookOf(message.look);
@@ -201,7 +201,7 @@ function paint() {
   tile.paint({ blocks: blocks(), wanted, look, now: now() }, next);
   createImageBitmap(tile.pixels).then((picture) => {
     postMessage({ tile: next.key, picture, names: tile.names, painted: now() }, [picture]);
-    setTimeout(paint);
+    turns.port2.postMessage(null);
   });
 }
 

@@ -9,16 +9,16 @@ import { now, page } from "../common/site.js";
 import { download, jobLink, nodeLink, reservationLink, stateChip, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
-import { Engine, surroundings } from "../gantt/engine.js";
+import { FIELDS, PAST, filter, levels, period, shape, unit } from "../gantt/asked.js";
+import { engine, taken } from "../gantt/first.js";
+import { PopUp } from "../gantt/popup.js";
 import { View } from "../gantt/view.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
-/** Periods of the buttons; of the one that is shown at first two thirds are past. */
+/** Periods of the buttons. */
 const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
-const PAST = 0.6;
 const COLOURS = { job: t("colour.job"), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state") };
 const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
-const FIELDS = ["user", "queue", "project", "state", "type", "q"];
 const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
 const UNITS = new Set(["network_address"]);
 /** Milliseconds after the last move at which the address and the legend follow. */
@@ -41,16 +41,23 @@ canvas.setAttribute("aria-label", t("gantt.label"));
 canvas.setAttribute("aria-describedby", "gantt-keys");
 frame.append(canvas);
 
-const engine = new Engine((tile) => view.take(tile));
 const view = new View(canvas, engine, {
   moved, restyled: () => engine.tell("look", { look: look() }), home, folded,
   complete: () => ((figures.complete ||= performance.now()), (frame.dataset.complete = "yes")),
-  chosen: (hit) => ((chosen = hit), say()),
+  chosen: pointed,
   opened: () => chosen?.job && location.assign(page("jobs", chosen.job.id)),
   walked, selected: (area) => ((selection = area), area && announce(extent(area)), actions.show()),
 });
+const card = new PopUp(frame);
 figures.frames = view.script;
-engine.tell("begin", { ...surroundings(now()), look: look(), filter: filter() });
+engine.hear = (tile) => view.take(tile);
+engine.tell("look", { look: look() });
+
+/** Show what is pointed at; nothing: what was chosen last stays below the diagram. */
+function pointed(hit, place) {
+  card.show(hit, place);
+  if (hit) (chosen = hit), say();
+}
 
 function look() {
   const style = getComputedStyle(document.documentElement);
@@ -58,42 +65,22 @@ function look() {
   return { by: COLOURS[parameters().color] ? parameters().color : "job", isDark: style.getPropertyValue("--dark").trim() === "1", colours };
 }
 
-function filter() {
-  const given = parameters();
-  return Object.fromEntries(FIELDS.map((name) => [name, given[name] ?? ""]));
-}
-
-/** DrawGantt has a row for each resource, this high, and shows what goes beyond the screen by scrolling. */
-const AS_DRAWGANTT = { rows: "network_address,resource_id", unit: 20 };
-
-function levels() {
-  const { rows, view: kind } = parameters();
-  return rows || (kind === "drawgantt" ? AS_DRAWGANTT.rows : "network_address");
-}
-
-/** Return the height of rows that the address asks for, 0 for none. */
-function unit() {
-  const { unit: given, view: kind } = parameters();
-  return Number(given) > 0 ? Number(given) : kind === "drawgantt" ? AS_DRAWGANTT.unit : 0;
-}
-
-function period() {
-  const { from, to } = parameters(), begin = Number(from), end = Number(to);
-  if (begin >= 0 && end > begin && from) return [begin, end];
-  return [now() - PAST * DAY, now() + (1 - PAST) * DAY];
-}
-
 // -- what is loaded ------------------------------------------------------------------------------------------------
 
 async function load() {
-  const [from, to] = isReady ? [view.from, view.to] : period();
-  const isNew = rowsShown !== levels();
-  const [rows, , days] = await Promise.all([isNew || resourcesChanged ? engine.ask("rows", { levels: levels() }) : null, engine.ask("live"), engine.ask("period", { from, to })]);
+  const { rows, days, from, to } = (await taken()) ?? (await news());
   resourcesChanged = false;
   rowsShown = levels();
   if (rows) properties = rows.properties;
   if (days) isCut = days.isCut ? days.since : "";
   return { rows, from, to };
+}
+
+async function news() {
+  const [from, to] = isReady ? [view.from, view.to] : period();
+  const isNew = rowsShown !== levels();
+  const [rows, , days] = await Promise.all([isNew || resourcesChanged ? engine.ask("rows", { levels: levels() }) : null, engine.ask("live"), engine.ask("period", { from, to })]);
+  return { rows, days, from, to };
 }
 
 let resourcesChanged = false;
@@ -162,6 +149,7 @@ function related({ before = [], behind = [] }) {
 // -- what moves ----------------------------------------------------------------------------------------------------
 
 function moved() {
+  card.hide();
   follows = false;
   settle();
 }
@@ -210,11 +198,11 @@ async function folded(group) {
   const all = new Set(parameters().fold?.split(",").filter(Boolean));
   if (!all.delete(group)) all.add(group);
   change({ fold: [...all].join() });
-  await shape();
+  await reshape();
 }
 
-async function shape() {
-  const rows = await engine.ask("shape", { folded: parameters().fold?.split(",") ?? [], word: parameters().node ?? "" });
+async function reshape() {
+  const rows = await engine.ask("shape", shape());
   if (rows) view.setRows(rows);
   settle();
 }
@@ -226,6 +214,7 @@ async function walked(step) {
   view.outline(found.boxes, true);
   announce(described(found.job));
   say();
+  card.show(found, view.outlined);
   relate(found);
 }
 
@@ -233,7 +222,7 @@ async function select(changes) {
   const old = parameters(), fresh = change("view" in changes ? { ...changes, unit: "", top: "" } : changes);
   if (old.color !== fresh.color) engine.tell("look", { look: look() });
   engine.tell("filter", { filter: filter() });
-  if ((old.node ?? "") !== (fresh.node ?? "")) await shape();
+  if ((old.node ?? "") !== (fresh.node ?? "")) await reshape();
   if ("view" in changes) unit() ? view.stretch(unit() / view.unit) : view.stretch(null);
   if (rowsShown !== levels()) return actions.refresh();
   view.renew();
@@ -249,14 +238,14 @@ function fields() {
   return [
     { name: "rows", label: t("gantt.rows"), options: rows && !choices.some(([key]) => key === rows) ? [...choices, [rows, rows]] : choices },
     { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "job" ? "" : key, word]) },
-    { name: "user", label: t("filter.user") },
-    { name: "queue", label: t("filter.queue") },
-    { name: "project", label: t("filter.project") },
-    { name: "state", label: t("filter.state"), options: [["", t("states.all")], ...STATES.map((each) => [each, each])] },
-    { name: "type", label: t("filter.type") },
     { name: "q", label: t("gantt.find") },
     { name: "node", label: t("nodes.find") },
     { name: "view", label: t("nodes.view"), options: [["", t("gantt.diagram")], ["drawgantt", t("gantt.as_drawgantt")], ["table", t("nodes.table")]] },
+    { name: "user", label: t("filter.user"), isRare: true },
+    { name: "queue", label: t("filter.queue"), isRare: true },
+    { name: "project", label: t("filter.project"), isRare: true },
+    { name: "state", label: t("filter.state"), isRare: true, options: [["", t("states.all")], ...STATES.map((each) => [each, each])] },
+    { name: "type", label: t("filter.type"), isRare: true },
   ];
 }
 
@@ -417,4 +406,3 @@ async function give() {
 }
 
 const actions = run({ load, view: layout, shown, concerns });
-if (parameters().fold || parameters().node) engine.tell("shape", { folded: parameters().fold?.split(",") ?? [], word: parameters().node ?? "" });
