@@ -123,6 +123,7 @@ ESTIMATE = {"feasible": or_null(FLAG), "start": MAYBE_INTEGER, "not_before": MAY
 }
 QUEUE = record(
     {"name": TEXT, "priority": INTEGER, "policy": TEXT, "state": TEXT, "jobs": by_name(INTEGER), "version": TEXT}
+    | {"oldest_waiting": MAYBE_INTEGER}
 )
 CONDITIONS = {"free": INTEGER, "used": INTEGER, "reserved": INTEGER, "draining": INTEGER, "absent": INTEGER} | {
     "suspected": INTEGER,
@@ -215,7 +216,7 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "dashboard": record(
         {"resources": record({"total": INTEGER, **WITH_STANDBY}), "queues": many(QUEUE)}
-        | {"jobs": or_null(_known("JobPage")), "events": many(_known("Event"))}
+        | {"jobs": or_null(_known("JobPage")), "events": many(_known("Event")), "last_round": MAYBE_INTEGER}
     ),
     "jobs_list": _known("JobPage"),
     "job": _known("Job"),
@@ -294,6 +295,10 @@ ANSWERS: Mapping[str, Schema] = {
             "since": MAYBE_TEXT,
             "cursor": TEXT,
         }
+    ),
+    "gantt_occupancy": record(
+        {"from": INTEGER, "bucket": INTEGER, "now": INTEGER, "resources": INTEGER}
+        | {"used": many(NUMBER), "planned": many(NUMBER), "unusable": many(NUMBER)}
     ),
     "gantt_rows": record(
         {

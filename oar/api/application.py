@@ -22,6 +22,7 @@ from oar.api import (
     dashboard,
     event_log,
     gantt,
+    gantt_curve,
     general,
     grid,
     history,
@@ -87,7 +88,20 @@ def all_routes() -> Routes:
     """Return the routes, in the order in which they are asked and described."""
     # A word such as ``events`` stands before the number in the same place.
     of_reservations = (reservation_events, reservations, reservation_changes)
-    state = (general, site, dashboard, nodes, node_history, grid, *of_reservations, gantt, usage, history, event_log)
+    state = (
+        general,
+        site,
+        dashboard,
+        nodes,
+        node_history,
+        grid,
+        *of_reservations,
+        gantt,
+        gantt_curve,
+        usage,
+        history,
+        event_log,
+    )
     beside_jobs = (changes.arrays, changes.batches, changes.estimates, bulk.router)
     of_jobs = (jobs.router, job_parts.router, arrays.router, changes.router, *beside_jobs, output.router)
     of_administrators = (

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 KEPT_BYTES = 64 << 20
 
 
+def packed(chunk: bytes) -> bytes:
+    """Return a chunk as it is sent."""
+    return gzip.compress(chunk, 6, mtime=0)
+
+
 class Chunks:
     """The chunks that were asked for last, packed."""
 
@@ -36,7 +41,7 @@ class Chunks:
         found = self.kept(day, version)
         if found is not None:
             return found
-        made = gzip.compress(day_chunk(tx, day), 6, mtime=0)
+        made = packed(day_chunk(tx, day))
         with self._lock:
             if (day, version) not in self._kept:
                 self._kept[day, version] = made

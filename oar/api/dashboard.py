@@ -25,10 +25,13 @@ def dashboard(request: Request) -> Answer:
 
 
 def dashboard_record(who: Asking) -> dict[str, object]:
-    """Return what a first look shows; ``jobs`` is null for nobody."""
+    """Return what a first look shows; ``jobs`` is null for nobody, ``last_round`` if there was none."""
+    with who.database.snapshot() as tx:
+        last_round = tx.usage.last_round()
     return {
         "resources": totals(who),
         "queues": queues_record(who)["items"],
         "jobs": job_page(who, JobListing.model_validate(_MINE)) if who.caller.user else None,
         "events": event_page(who, EventListing.model_validate({"limit": EVENTS}))["items"],
+        "last_round": last_round or None,
     }

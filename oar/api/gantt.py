@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers import Answer, answer_unless_known
+from oar.api.chunk_cache import packed
 from oar.api.gantt_live import live_record
 from oar.api.jobs import PRINTABLE, words_of
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
-from oar.lib.views.gantt_chunks import DAY, LAYOUT, ranges
+from oar.lib.views.gantt_chunks import DAY, LAYOUT, day_chunk, ranges
 
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DayVersion
@@ -64,11 +65,17 @@ def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")]
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
 def gantt_chunk(
-    request: Request, day: Day, v: Annotated[str | None, Query(max_length=60, pattern=PRINTABLE)] = None
+    request: Request,
+    day: Day,
+    v: Annotated[str | None, Query(max_length=60, pattern=PRINTABLE)] = None,
+    since: Annotated[Seconds, Query(description="Only what ended at this date or later.")] = 0,
 ) -> Answer:
     """Return the jobs and states of resources that ended on a day (UTC), as columns of integers; packed by gzip."""
     who = asking(request)
     number, chunks = _day(day), service_of(request).chunks
+    if since > number * DAY:
+        with who.database.snapshot() as tx:
+            return _packed(packed(day_chunk(tx, number, since)), {"Cache-Control": "private, no-store"})
     kept = chunks.kept(number, v) if v else None
     if kept is not None and (number + 1) * DAY <= time.time():
         return _packed(kept, {"ETag": f'W/"{v}"', "Cache-Control": _UNTOUCHED})

@@ -111,17 +111,21 @@ def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:
     with who.database.snapshot() as tx:
         queues = tx.queues.all()
         numbers = tx.job_pages.live_by_queue()
+        oldest = {wait.queue: wait.oldest for wait in tx.usage.waits()}
     in_order = sorted(queues, key=lambda queue: (-queue.priority, queue.name))
-    return {"items": [_queue_item(queue, numbers) for queue in in_order]}
+    return {"items": [_queue_item(queue, numbers, oldest.get(queue.name)) for queue in in_order]}
 
 
-def _queue_item(queue: Queue, numbers: Mapping[tuple[str, JobState], int]) -> dict[str, object]:
+def _queue_item(
+    queue: Queue, numbers: Mapping[tuple[str, JobState], int], oldest: int | None = None
+) -> dict[str, object]:
     return {
         "name": queue.name,
         "priority": queue.priority,
         "policy": queue.policy,
         "state": queue.state,
         "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
+        "oldest_waiting": oldest,
         "version": version_of_values(*queue),
     }
 

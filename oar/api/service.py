@@ -10,6 +10,7 @@ from fastapi import Request
 
 from oar.api.callers import SAFE_METHODS, Caller, Identities, peer_of_request
 from oar.api.chunk_cache import Chunks
+from oar.api.curve_cache import Curves
 from oar.api.gantt_live import Moments
 from oar.api.hub import Hub
 from oar.api.limits import Buckets, InTurn, Rate, UnderWay
@@ -76,6 +77,7 @@ class Service:
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         runtime.database.deliver = self._deliver
         self.chunks = Chunks()
+        self.curves = Curves()
         self.moments = Moments()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._reads, self._changes, self.estimates = (Buckets(rate) for rate in _rates(runtime.config))

@@ -49,7 +49,9 @@ class Documents:
         words = self._words[visit.language]
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
-        modules = self.assets.imported(f"js/pages/{name}.js")  # named in the document, they come at once
+        # Named in the document, they come at once; before the others what the page begins to fetch its records with.
+        scripts = [f"js/{name}/first.js", f"js/pages/{name}.js"]
+        modules = list(dict.fromkeys(each for script in scripts for each in self.assets.imported(script)))
         menu = (*MENU[:-1], ADMINISTRATION, MENU[-1]) if visit.administers else MENU
         return template.render(record, t=words, visit=visit, page=name, menu=menu, static=static, modules=modules)
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.curve_cache import Curves
 from oar.api.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
@@ -95,6 +96,16 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
     assert (state["first"], state["number"], state["state"], state["begin"]) == (resources[2], 2, "Suspected", begin)
     (late,) = _chunk(anonymous, DAY_BEFORE + 1)["jobs"]
     assert late["begin"] == begin + DAY - 100  # it began the day before
+
+
+def test_only_what_ended_since_a_date_is_told(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    _ended(database, resources[:1], DAY_BEFORE, stop=200)
+    late = _ended(database, resources[1:2], DAY_BEFORE, stop=300)
+    text = datetime.fromtimestamp(DAY_BEFORE * DAY, UTC).strftime("%Y-%m-%d")
+    answer = anonymous.get(f"/v1/gantt/chunks/{text}", params={"since": DAY_BEFORE * DAY + 300})
+    (drawn,) = read(answer.content)["jobs"]
+    assert (drawn["id"], answer.headers["cache-control"]) == (late, "private, no-store")
 
 
 def test_a_day_of_nothing_is_empty(anonymous: httpx.Client) -> None:
@@ -196,3 +207,33 @@ def test_a_moment_that_is_long_ago_is_forgotten() -> None:
     cursors = [moments.answer({**record, "states": [n]}, None)["cursor"] for n in range(MOST_MOMENTS + 1)]
     assert moments.answer(record, cursors[0])["since"] is None
     assert moments.answer(record, cursors[-1])["since"] == cursors[-1]
+
+
+def test_a_curve_tells_how_busy_the_cluster_was_and_will_be(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    begin = DAY_BEFORE * DAY
+    _ended(database, resources[:2], DAY_BEFORE, begin=1800, stop=7200)
+    running = add_job(database, JobState.RUNNING, on=resources[:1], walltime=2 * 3600)
+    record = anonymous.get("/v1/gantt/occupancy", params={"from": begin, "to": begin + 3 * 3600}).json()
+    assert (record["used"], record["planned"], record["resources"]) == ([1.0, 2.0, 0.0], [0.0, 0.0, 0.0], 4)
+    with database.begin() as tx:
+        now = tx.now
+        tx.jobs.update(running, start_time=now - 3600)
+    near = anonymous.get("/v1/gantt/occupancy", params={"from": now - 1800, "to": now + 7200, "bucket": 900}).json()
+    assert near["used"][0] == 1.0
+    assert near["planned"][3] == 1.0
+    assert near["planned"][-1] == 0.0
+
+
+@pytest.mark.parametrize("period", [{"from": 9, "to": 9}, {"from": 0, "to": 60 * 2000, "bucket": 60}])
+def test_a_curve_has_an_end(anonymous: httpx.Client, period: dict[str, int]) -> None:
+    assert anonymous.get("/v1/gantt/occupancy", params=period).status_code == 400
+
+
+def test_a_curve_is_kept_for_a_moment_only() -> None:
+    curves, made = Curves(), iter(range(100))
+    told = [curves.curve((0,), lambda: {"n": next(made)})["n"] for _ in range(2)]
+    for number in range(1, 40):
+        curves.curve((number,), lambda: {"n": next(made)})
+    assert told == [0, 0]
+    assert curves.curve((0,), lambda: {"n": next(made)})["n"] == 40

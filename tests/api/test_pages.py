@@ -135,6 +135,19 @@ def test_the_dashboard_counts_what_the_grid_shows(known: Callable[[str], httpx.C
     assert ([job["id"] for job in record["jobs"]["items"]], record["jobs"]["total"]) == ([mine], 1)
 
 
+def test_the_dashboard_tells_who_waits_for_longest_and_when_the_scheduler_looked(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    job = add_job(database)
+    with database.begin() as tx:
+        submitted = tx.now - 900
+        tx.jobs.update(job, submission_time=submitted)
+        tx.execute("UPDATE gantt_jobs_predictions SET start_time = %s WHERE moldable_job_id = 0", (submitted + 1,))
+    record = anonymous.get("/v1/dashboard").json()
+    oldest = {queue["name"]: queue["oldest_waiting"] for queue in record["queues"]}
+    assert (oldest["default"], oldest["besteffort"], record["last_round"]) == (submitted, None, submitted + 1)
+
+
 def test_nobody_has_no_jobs_on_the_dashboard(anonymous: httpx.Client, database: Database) -> None:
     add_job(database)
     record = anonymous.get("/v1/dashboard").json()

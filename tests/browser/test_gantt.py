@@ -19,7 +19,7 @@ from tests.browser.conftest import Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources
 
-HOUR = 3600
+HOUR, DAY = 3600, 86400
 #: Everything in sight is drawn.
 COMPLETE = ".gantt-frame[data-complete]"
 #: The colours of a line of pixels of the diagram, by its distance from the top in units of the style sheet.
@@ -181,6 +181,23 @@ def test_what_happens_is_drawn_as_it_happens(visitor: Visitor, database: Databas
     lives = [url for url in visitor.requests if "/gantt/live" in url]
     assert ["since=" in url for url in lives] == [False, *(True for _ in lives[1:])]
     assert len(lives) > 1
+
+
+def test_of_a_day_that_goes_on_only_what_has_ended_since_is_fetched(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    now = time.time()
+    ended(database, resources[2:], now % DAY / HOUR, 0)  # on this day, from its begin on
+    first, second = (add_job(database, JobState.RUNNING, on=resources[:1]) for _ in range(2))
+    page = diagram(visitor)
+    for number, job in enumerate((first, second), 2):
+        with database.begin() as tx:
+            lifecycle.move(tx, job, JobState.FINISHING)
+            lifecycle.move(tx, job, JobState.TERMINATED)
+        expect(page.get_by_role("button", name=f"Terminated {number}")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("3 jobs")
+    chunks = [url.partition("?")[2] for url in visitor.requests if "/gantt/chunks/" in url]
+    assert [chunk.partition("=")[0] for chunk in chunks] == ["v", "since", "since"]
 
 
 def test_an_area_is_selected_by_keyboard(visitor: Visitor, database: Database, resources: list[int]) -> None:

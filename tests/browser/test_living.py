@@ -1,5 +1,7 @@
 """Pages follow what happens, and are used by keyboard alone."""
 
+import re
+
 from playwright.sync_api import expect
 
 from oar.lib.db.database import Database
@@ -125,3 +127,20 @@ def test_a_page_that_was_cut_off_catches_up(visitor: Visitor, database: Database
     expect(page.locator("h1 .state")).to_contain_text("Error")
     expect(page.get_by_role("alert")).to_have_count(0)
     visitor.errors = [each for each in visitor.errors if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+def test_the_first_page_shows_how_busy_the_cluster_was_and_that_nobody_plans(
+    visitor: Visitor, database: Database
+) -> None:
+    resources = add_resources(database)
+    running, waiting = add_job(database, JobState.RUNNING, on=resources, walltime=86400), add_job(database)
+    with database.begin() as tx:
+        tx.jobs.update(running, start_time=tx.now - 12 * 3600)
+        tx.jobs.update(waiting, submission_time=tx.now - 3600)
+        tx.execute("UPDATE gantt_jobs_predictions SET start_time = %s WHERE moldable_job_id = 0", (tx.now - 1200,))
+    page = visitor.open("")
+    expect(
+        page.get_by_role("img", name=re.compile(r"busy (49|50|51) % in the last 24 hours, planned (49|50|51) %"))
+    ).to_be_visible()
+    expect(page.get_by_role("link", name="The scheduler has not looked at the jobs for 00:20")).to_be_visible()
+    expect(page.get_by_role("table", name="Queues")).to_contain_text("01:00")

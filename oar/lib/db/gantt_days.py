@@ -74,13 +74,38 @@ _OPEN = """
 _PAUSES = """
     SELECT job_id, date_start, date_stop FROM job_state_logs
     WHERE job_id = ANY(%s) AND job_state = 'Suspended' ORDER BY job_id, date_start"""
+#: Resources of the usual type that are known.
+_USUAL = "SELECT count(*) FROM resources WHERE type = 'default'"
+_OF_JOB = """(SELECT count(*) FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default')"""
+#: From when until when jobs have so many resources of the usual type; of those that go on, and are planned, until when
+#: they may have them.
+_SPANS = f"""
+    SELECT j.start_time, j.stop_time, {_OF_JOB}, false FROM jobs j
+    WHERE j.stop_time > %(start)s AND j.start_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    UNION ALL
+    SELECT j.start_time, CASE WHEN m.moldable_walltime > 0 THEN j.start_time + m.moldable_walltime ELSE %(stop)s END,
+        {_OF_JOB}, false
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.start_time > 0 AND j.start_time < %(stop)s
+      AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    UNION ALL
+    SELECT p.start_time, p.start_time + m.moldable_walltime,
+        (SELECT count(*) FROM resources r WHERE r.resource_id = ANY(s.resources) AND r.type = 'default'), true
+    FROM gantt_jobs_predictions_visu p
+    JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
+    JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND p.start_time < %(stop)s
+      AND {NO_FRAME}"""
 #: How often something ended on each day, a sum by which another set of jobs is noticed, and when the first of it began.
-_VERSIONS = """
+_VERSIONS = f"""
     WITH ended AS (
         SELECT j.stop_time / 86400 AS day, count(*) AS jobs, sum(hashint8(j.job_id))::bigint AS sum,
             min(j.start_time) AS first FROM jobs j
         WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
-          AND j.start_time > 0 AND j.assigned_moldable_job <> 0 GROUP BY 1),
+          AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME} GROUP BY 1),
     closed AS (
         SELECT l.date_stop / 86400 AS day, count(*) AS intervals, min(l.date_start) AS first FROM resource_logs l
         WHERE l.attribute = 'state' AND l.date_stop >= %(start)s AND l.date_stop < %(stop)s
@@ -114,6 +139,15 @@ class DrawnState(NamedTuple):
     start: int
     stop: int
     resources: list[int]
+
+
+class HeldSpan(NamedTuple):
+    """So many resources of the usual type that a job had, has, or is to have, between two dates."""
+
+    start: int
+    stop: int  #: of a job that goes on: when its walltime is over
+    number: int
+    is_planned: bool
 
 
 class DayVersion(NamedTuple):
@@ -163,6 +197,14 @@ class GanttDays(Table):
     def pauses(self, jobs: list[int]) -> list[tuple[int, int, int]]:
         """Return when jobs were suspended: ``(job, from, to)``, to = 0 if that lasts."""
         return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
+
+    def spans(self, start: int, stop: int) -> list[HeldSpan]:
+        """Return which resources jobs had, have, and are to have between two dates; of a running job all its time."""
+        return [HeldSpan(*row) for row in self._tx.rows(_SPANS, {"start": start, "stop": stop})]
+
+    def resources(self) -> int:
+        """Return how many resources of the usual type there are."""
+        return int(self._tx.rows(_USUAL)[0][0])
 
     def versions(self, start: int, stop: int) -> list[DayVersion]:
         """Return what the days between two dates hold; days that hold nothing are left out."""

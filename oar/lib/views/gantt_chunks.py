@@ -25,11 +25,11 @@ Range = tuple[int, int]
 Pause = tuple[int, int, int]
 
 
-def day_chunk(tx: "Transaction", day: int) -> bytes:
-    """Return the chunk of a day, given in days since 1970."""
-    start, stop = day * DAY, (day + 1) * DAY
+def day_chunk(tx: "Transaction", day: int, since: int = 0) -> bytes:
+    """Return the chunk of a day, given in days since 1970; of what ended at ``since`` or later."""
+    start, stop = max(since, day * DAY), (day + 1) * DAY
     jobs, states = tx.gantt_days.ended(start, stop), tx.gantt_days.closed_states(start, stop)
-    return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=start)
+    return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=day * DAY)
 
 
 def ranges(ids: Sequence[int]) -> Iterator[Range]:

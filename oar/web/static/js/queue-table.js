@@ -1,7 +1,7 @@
 // The queues as a table: what they hold.
 import { h } from "./common/dom.js";
-import { number } from "./common/format.js";
-import { page } from "./common/site.js";
+import { duration, number } from "./common/format.js";
+import { now, page } from "./common/site.js";
 import { t } from "./common/words.js";
 
 const COUNTED = { running: ["Running"], waiting: ["Waiting"], hold: ["Hold"], other: ["toLaunch", "Launching", "Suspended", "Resuming", "Finishing", "toError", "toAckReservation"] };
@@ -19,5 +19,6 @@ export function queueColumns() {
     { key: "priority", label: t("queue.priority"), kind: "number", cell: (queue) => queue.priority },
     { key: "policy", label: t("queue.policy"), cell: (queue) => queue.policy },
     ...counted,
+    { key: "oldest", label: t("queue.oldest"), kind: "number", cell: (queue) => (queue.oldest_waiting ? duration(now() - queue.oldest_waiting) : "–") },
   ];
 }

@@ -36,9 +36,8 @@ export function readChunk(buffer) {
 /** Return numbers of which there are first the lowest bytes, then the next ones, then the others. */
 function joinedBytes(bytes) {
   const number = bytes.length / 4, found = new Uint32Array(number);
-  for (let part = 0; part < 4; part++) {
-    const shift = 8 * part, from = part * number;
-    for (let each = 0; each < number; each++) found[each] |= bytes[from + each] << shift;
+  for (let each = 0, second = number, third = 2 * number, last = 3 * number; each < number; each++) {
+    found[each] = bytes[each] | (bytes[second + each] << 8) | (bytes[third + each] << 16) | (bytes[last + each] << 24);
   }
   return found;
 }
@@ -82,18 +81,19 @@ export function word(block, name, job) {
   return block.words[WORDS[name]][block[name][job]];
 }
 
-/** Find the pieces of a block on the rows of a layout. */
+/** Find the pieces of a block on the rows of a layout; what is known from elsewhere has none. */
 export function place(block, segments, pieces) {
   const spans = { job: [], top: [], bottom: [] };
   for (let job = 0, range = 0; job < block.jobs; job++) {
+    const isKnown = block.isKnown?.(job);
     for (const stop = range + block.ranges[job]; range < stop; range++) {
-      pieces(segments, block.rangeFirst[range], block.rangeCount[range], (top, bottom) => (spans.job.push(job), spans.top.push(top), spans.bottom.push(bottom)));
+      if (!isKnown) pieces(segments, block.rangeFirst[range], block.rangeCount[range], (top, bottom) => (spans.job.push(job), spans.top.push(top), spans.bottom.push(bottom)));
     }
   }
   block.spans = { job: Uint32Array.from(spans.job), top: Float64Array.from(spans.top), bottom: Float64Array.from(spans.bottom) };
   block.bands = banded(block.spans);
   const { first, count } = block.states, state = { of: [], top: [], bottom: [] };
-  for (let each = 0; each < first.length; each++) pieces(segments, first[each], count[each], (top, bottom) => (state.of.push(each), state.top.push(top), state.bottom.push(bottom)));
+  for (let each = 0; each < first.length; each++) if (!block.isKnownState?.(each)) pieces(segments, first[each], count[each], (top, bottom) => (state.of.push(each), state.top.push(top), state.bottom.push(bottom)));
   block.stateSpans = state;
   const placed = (list, found = []) => (list.forEach(([one, many]) => pieces(segments, one, many, (top, bottom) => found.push([top, bottom]))), found);
   for (const frame of block.frames ?? []) Object.assign(frame, { pieces: placed(frame.resources), lost: placed(frame.missing) });

@@ -19,6 +19,16 @@ export function spread(word) {
   return sum;
 }
 
+/** Return a colour that is one number as style sheets have it. */
+export function cssOf(colour) {
+  return `#${colour.toString(16).padStart(6, "0")}`;
+}
+
+/** Return a colour as one number. */
+export function whole([red, green, blue]) {
+  return (red << 16) | (green << 8) | blue;
+}
+
 /** Return the colour of a job by its number, [red, green, blue]. */
 export function ofJob(id, isDark) {
   return fromHue((id * GOLDEN) % 1, 0.6, isDark ? 0.45 : 0.68);

@@ -1,4 +1,5 @@
 // The view as a drawing of vectors, to be printed or put into a paper.
+import { cssOf } from "./colours.js";
 import { MARKS, Painter } from "./paint.js";
 
 /** Boxes of one drawing; a view that holds more is told to be too full. */
@@ -23,7 +24,7 @@ class Drawing extends Painter {
     if (right <= left || low <= high || this.parts.length > MOST) return;
     const place = `x="${short(left)}" y="${short(high)}" width="${short(Math.max(0.3, right - left))}" height="${short(low - high)}"`;
     const pattern = Object.entries(MARKS).find(([, mark]) => marks & mark)?.[0];
-    this.parts.push(`<rect ${place} fill="rgb(${colour.join()})"${pattern === "faint" ? ' fill-opacity="0.15"' : ""} class="${pattern ?? "plain"}"/>`);
+    this.parts.push(`<rect ${place} fill="${cssOf(colour)}"${pattern === "faint" ? ' fill-opacity="0.15"' : ""} class="${pattern ?? "plain"}"/>`);
     if (LINES[pattern]) this.parts.push(`<rect ${place} fill="url(#${pattern})"/>`);
   }
 }

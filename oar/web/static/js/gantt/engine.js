@@ -14,8 +14,8 @@ export class Engine {
   }
 
   /** Tell something that has no answer. */
-  tell(kind, message = {}) {
-    this.worker.postMessage({ ...message, kind });
+  tell(kind, message = {}, transferred = []) {
+    this.worker.postMessage({ ...message, kind }, transferred);
   }
 
   /** Ask something.  Throws an error of which `record` is set if the service has told what is wrong. */

@@ -1,6 +1,6 @@
 // Paints a tile of the diagram into pixels: of everything that is smaller than one, as much as it covers.
 import { FOR_EVER, PLANNED, RUNNING, visit, word } from "./blocks.js";
-import { ofJob, ofWord, parsed, STATE_COLOURS } from "./colours.js";
+import { ofJob, ofWord, parsed, STATE_COLOURS, whole } from "./colours.js";
 
 /** How a pixel is drawn, beside its colour. */
 const EDGE = 1, PLAN = 2, REST = 4, PAUSE = 8, FAINT = 16, SHARED = 32;
@@ -12,6 +12,8 @@ const STATES = { Absent: "absent", Suspected: "suspected", Dead: "dead" };
 const NARROWEST = 0.7;
 /** What is there is seen, however little it covers. */
 const LEAST = 0.22;
+/** Marks a colour that is known: black is one, too. */
+const SEEN = 1 << 24;
 /** Boxes of so many pixels and more have a border; of so many a name. */
 const BORDERED = 4, NAMED_WIDTH = 40, NAMED_HEIGHT = 11;
 
@@ -52,7 +54,7 @@ export class Painter {
       for (const { id, name, from, to, pieces, lost } of block.frames ?? []) {
         for (const [top, bottom] of pieces) {
           this.fill(from, to, top, bottom, look.reserved, FAINT | EDGE);
-          this.name(`AR ${id}`, from, to, top, bottom, () => name ?? "", true);
+          if (this.hasRoom(from, to, top, bottom)) this.names.push([`AR ${id}`, from, to, top, bottom, name ?? "", true]);
         }
         for (const [top, bottom] of lost) this.fill(from, to, top, bottom, look.suspected, PATTERN.Suspected | EDGE);
       }
@@ -61,33 +63,33 @@ export class Painter {
 
   jobs(scene, areContainers) {
     for (const block of scene.blocks) {
-      const pauses = (block.pausesOf ??= paused(block));
+      if (areContainers && !containersOf(block).some(Boolean)) continue;
+      const containers = containersOf(block), pauses = (block.pausesOf ??= paused(block)), rgb = coloursOf(block, scene.look);
       visit(block, this.from, this.to, this.place.top, this.below, (job, top, bottom) => {
-        if (isContainer(block, job) !== areContainers) return;
-        this.job(scene, block, job, top, bottom);
-        for (const [from, to] of pauses.get(block.id[job]) ?? []) this.fill(from, Math.min(to, scene.now), top, bottom, this.last, PAUSE);
+        if (containers[block.types[job]] !== areContainers) return;
+        this.job(scene, block, job, top, bottom, rgb);
+        if (pauses.size) for (const [from, to] of pauses.get(block.id[job]) ?? []) this.fill(from, Math.min(to, scene.now), top, bottom, this.last, PAUSE);
       });
     }
   }
 
-  job({ wanted, look, now }, block, job, top, bottom) {
-    const isWanted = wanted(block, job), phase = block.phase[job], begin = block.begin[job], end = block.end[job];
-    const colour = (this.last = isWanted ? colourOf(block, job, look) : look.faint);
-    const faint = (isWanted ? 0 : FAINT) | (isContainer(block, job) ? FAINT | EDGE : 0);
+  job({ wanted, look, now }, block, job, top, bottom, rgb) {
+    const isWanted = !wanted || wanted(block, job), phase = block.phase[job], begin = block.begin[job], end = block.end[job];
+    const colour = (this.last = isWanted ? (rgb[job] ||= SEEN | colourOf(block, job, look)) & ~SEEN : look.faint);
+    const faint = (isWanted ? 0 : FAINT) | (containersOf(block)[block.types[job]] ? FAINT | EDGE : 0);
     if (phase === PLANNED) this.fill(begin, end, top, bottom, colour, PLAN | faint);
     else if (phase === RUNNING) {
       this.fill(begin, Math.max(now, begin), top, bottom, colour, faint);
       if (end > now && end < FOR_EVER) this.fill(Math.max(now, begin), end, top, bottom, colour, REST | faint);
     } else this.fill(begin, end, top, bottom, colour, faint);
-    this.name(block.id[job], begin, phase === RUNNING && end >= FOR_EVER ? now : end, top, bottom, () => [word(block, "name", job), word(block, "user", job)].filter(Boolean).join(" · "));
+    const until = phase === RUNNING && end >= FOR_EVER ? now : end;
+    if (this.hasRoom(begin, until, top, bottom)) this.names.push([block.id[job], begin, until, top, bottom, [word(block, "name", job), word(block, "user", job)].filter(Boolean).join(" · "), false]);
   }
 
-  /** Note a box that has room for its number; `text()` is what else is told of it, `isFrame` whether it is an outline round others. */
-  name(id, begin, end, top, bottom, text, isFrame = false) {
-    const { scale, unit } = this.place;
-    if ((end - begin) / scale < NAMED_WIDTH || (bottom - top) * unit < NAMED_HEIGHT) return;
-    if (begin >= this.to || end <= this.from || top >= this.below || bottom <= this.place.top) return;
-    this.names.push([id, begin, end, top, bottom, text(), isFrame]);
+  /** Whether a box has room for its number, and is in sight. */
+  hasRoom(begin, end, top, bottom) {
+    const { scale, unit, top: above } = this.place;
+    return (end - begin) / scale >= NAMED_WIDTH && (bottom - top) * unit >= NAMED_HEIGHT && begin < this.to && end > this.from && top < this.below && bottom > above;
   }
 }
 
@@ -100,7 +102,7 @@ export class Tile extends Painter {
     super(width, height);
     this.pixels = new ImageData(width, height);
     const size = width * height;
-    if (sheet?.cover.length !== size) sheet = { cover: new Float32Array(size), most: new Float32Array(size), colour: new Uint32Array(size), marks: new Uint16Array(size) };
+    if (sheet?.cover.length !== size) sheet = { cover: new Float32Array(size), most: new Float32Array(size), colours: new Uint32Array(size), marks: new Uint16Array(size) };
     Object.assign(this, sheet);
   }
 
@@ -109,50 +111,74 @@ export class Tile extends Painter {
     fill();
     if (!this.isTouched) return;
     this.compose();
-    for (const each of [this.cover, this.most, this.colour, this.marks]) each.fill(0);
+    for (const each of [this.cover, this.most]) each.fill(0); // colours and marks are those of what covers
   }
 
   /** Cover a box; where nothing before covered as much, it is seen. */
   fill(begin, end, top, bottom, colour, marks) {
     const { from, scale, top: above, unit } = this.place;
-    let left = (begin - from) / scale, right = (end - from) / scale;
-    if (right - left < NARROWEST) right = left + NARROWEST;
+    const left = (begin - from) / scale, right = Math.max((end - from) / scale, left + NARROWEST);
     const high = (top - above) * unit, low = (bottom - above) * unit;
     const x0 = Math.max(0, left), x1 = Math.min(this.width, right), y0 = Math.max(0, high), y1 = Math.min(this.height, low);
     if (x1 <= x0 || y1 <= y0) return;
     this.isTouched = true;
-    const isBordered = marks & EDGE || (right - left >= BORDERED && low - high >= BORDERED);
-    const firstX = Math.floor(x0), lastX = Math.ceil(x1) - 1, firstY = Math.floor(y0), lastY = Math.ceil(y1) - 1;
-    for (let y = firstY; y <= lastY; y++) {
-      const tall = Math.min(y + 1, y1) - Math.max(y, y0);
-      const isEdge = isBordered && (y === Math.floor(high) || y === Math.ceil(low) - 1);
-      for (let x = firstX, at = y * this.width + firstX; x <= lastX; x++, at++) {
-        const share = tall * (x === firstX || x === lastX ? Math.min(x + 1, x1) - Math.max(x, x0) : 1);
-        const isShared = this.cover[at] > 0.99 && share > 0.99 && !(marks & PAUSE);
-        this.cover[at] += share;
-        if (share < this.most[at]) continue;
-        this.most[at] = share;
-        this.colour[at] = (colour[0] << 16) | (colour[1] << 8) | colour[2];
-        const isSide = isBordered && (x === Math.floor(left) || x === Math.ceil(right) - 1);
-        this.marks[at] = marks & ~EDGE | (isEdge || isSide ? EDGE : 0) | (isShared ? SHARED : 0);
-      }
+    const isBordered = marks & EDGE || (right - left >= BORDERED && low - high >= BORDERED), inner = marks & ~EDGE;
+    const first = Math.floor(x0), last = Math.ceil(x1) - 1, line = Math.floor(y0), lastLine = Math.ceil(y1) - 1;
+    const sideOf = (x) => (isBordered && (x === Math.floor(left) || x === Math.ceil(right) - 1) ? EDGE : 0);
+    const firstMarks = inner | sideOf(first), lastMarks = inner | sideOf(last);
+    const firstShare = Math.min(first + 1, x1) - x0, lastShare = x1 - last;
+    for (let y = line; y <= lastLine; y++) {
+      const tall = Math.min(y + 1, y1) - Math.max(y, y0), at = y * this.width;
+      const edge = isBordered && (y === Math.floor(high) || y === Math.ceil(low) - 1) ? EDGE : 0;
+      this.cells(at + first, at + first + 1, tall * firstShare, colour, firstMarks | edge);
+      if (last > first) this.cells(at + last, at + last + 1, tall * lastShare, colour, lastMarks | edge);
+      if (last > first + 1) this.cells(at + first + 1, at + last, tall, colour, inner | edge);
+    }
+  }
+
+  /** Cover a share of each pixel between two. */
+  cells(from, to, share, colour, marks) {
+    const { cover, most, colours, marks: all } = this, above = marks & PAUSE ? 0 : SHARED, isWhole = share > 0.99;
+    for (let at = from; at < to; at++) {
+      const before = cover[at];
+      cover[at] = before + share;
+      if (share < most[at]) continue;
+      most[at] = share;
+      colours[at] = colour;
+      all[at] = isWhole && before > 0.99 ? marks | above : marks;
     }
   }
 
   /** Lay what was covered over what is there. */
   compose() {
-    const { data } = this.pixels, { cover, colour, marks, width } = this;
-    for (let at = 0, to = 0; at < cover.length; at++, to += 4) {
-      if (!cover[at]) continue;
-      const share = Math.max(LEAST, Math.min(1, cover[at])) * strength(marks[at], at % width, (at / width) | 0);
-      const under = data[to + 3] / 255 * (1 - share), all = share + under, dark = marks[at] & EDGE && !(marks[at] & FAINT) ? 0.66 : 1;
-      for (let part = 0, shift = 16; part < 3; part++, shift -= 8) {
-        data[to + part] = (((colour[at] >> shift) & 255) * dark * share + data[to + part] * under) / all;
+    const { cover, colours, marks, width, height } = this, pixels = (this.words ??= new Uint32Array(this.pixels.data.buffer));
+    for (let y = 0, at = 0; y < height; y++) {
+      for (let x = 0; x < width; x++, at++) {
+        const covered = cover[at];
+        if (!covered) continue;
+        const mark = marks[at], share = Math.max(LEAST, Math.min(1, covered)) * (mark ? strength(mark, x, y) : 1);
+        const dark = mark & EDGE && !(mark & FAINT) ? 0.66 : 1, colour = colours[at];
+        const red = (colour >> 16) * dark, green = ((colour >> 8) & 255) * dark, blue = (colour & 255) * dark;
+        if (pixels[at] && share < 1) this.blend(4 * at, red, green, blue, share);
+        else pixels[at] = packed(red, green, blue, 255 * share);
       }
-      data[to + 3] = 255 * all;
     }
   }
+
+  /** Lay a colour over that of a pixel. */
+  blend(to, red, green, blue, share) {
+    const { data } = this.pixels, under = (data[to + 3] / 255) * (1 - share), all = share + under;
+    data[to] = (red * share + data[to] * under) / all;
+    data[to + 1] = (green * share + data[to + 1] * under) / all;
+    data[to + 2] = (blue * share + data[to + 2] * under) / all;
+    data[to + 3] = 255 * all;
+  }
 }
+
+/** Return a pixel as the words of this machine have it. */
+const packed = new Uint8Array(Uint32Array.of(1).buffer)[0]
+  ? (red, green, blue, share) => ((share << 24) | (blue << 16) | (green << 8) | red) >>> 0
+  : (red, green, blue, share) => ((red << 24) | (green << 16) | (blue << 8) | share) >>> 0;
 
 /** Return how strong a pixel is: patterns tell what colours alone do not. */
 function strength(marks, x, y) {
@@ -169,8 +195,15 @@ function strength(marks, x, y) {
   return 1;
 }
 
-function isContainer(block, job) {
-  return (block.containers ??= block.words.types.map((types) => / container\b/.test(` ${types}`)))[block.types[job]];
+/** Return for each set of types whether it makes a job a container. */
+function containersOf(block) {
+  return (block.containers ??= block.words.types.map((types) => / container\b/.test(` ${types}`)));
+}
+
+/** Return the colours of the jobs of a block as far as they are known, 0: not yet. */
+function coloursOf(block, look) {
+  if (block.colouredFor !== look) (block.colouredFor = look), (block.rgb = new Uint32Array(block.jobs));
+  return block.rgb;
 }
 
 function paused({ pauses }) {
@@ -183,12 +216,12 @@ function paused({ pauses }) {
 }
 
 function colourOf(block, job, look) {
-  if (look.by === "job") return ofJob(block.id[job], look.isDark);
+  if (look.by === "job") return whole(ofJob(block.id[job], look.isDark));
   const told = word(block, look.by, job);
-  return look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : ofWord(told);
+  return look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : whole(ofWord(told));
 }
 
 /** Return the colours of the style sheet as the painter wants them. */
 export function lookOf({ by, isDark, colours }) {
-  return { by, isDark, ...Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, parsed(colour)])) };
+  return { by, isDark, ...Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, whole(parsed(colour))])) };
 }

@@ -1,6 +1,7 @@
 // Holds the jobs of the diagram, and paints tiles of it, so that the page never waits.
 import { place, readChunk, readLive, visit, word } from "./blocks.js";
-import { ofWord, STATE_COLOURS } from "./colours.js";
+import { cssOf, ofWord, STATE_COLOURS, whole } from "./colours.js";
+import { chunkPath, dayOf, daysPath, lastDate, livePath, rowsPath } from "./paths.js";
 import { layOut, pieces } from "./rows.js";
 import { Present } from "./present.js";
 import { drawing } from "./drawing.js";
@@ -13,6 +14,10 @@ const DAY = 86400;
 const MOST_AHEAD = 100_000;
 /** Jobs of a list; groups of the legend. */
 const LISTED = 1000, COUNTED = 12;
+/** Pieces in which a day that goes on is held, before it is fetched as a whole again. */
+const MOST_TAILS = 60;
+/** Seconds by which the end of a job may be older than when it is told. */
+const LATE = 60;
 /** So many days are fetched at the same time. */
 const AT_ONCE = 4;
 
@@ -36,11 +41,23 @@ function now() {
 }
 
 function blocks() {
-  return live ? [...chunks.values(), live] : [...chunks.values()];
+  const all = [...chunks.values()].flatMap((block) => [block, ...block.tails]);
+  return live ? [...all, live] : all;
+}
+
+/** What the page fetches in its first moments: path -> {body, take}; `body` is a promise of bytes, null if there are none. */
+const coming = new Map();
+
+function expect(path) {
+  const each = {};
+  each.body = new Promise((take) => (each.take = take));
+  coming.set(path, each);
 }
 
 async function ask(path, kind = "json") {
-  const answer = await fetch(new URL(`v1/gantt/${path}`, root), { cache: path.includes("v=") ? "default" : "no-cache" });
+  const given = await coming.get(path)?.body;
+  if (coming.delete(path) && given) return JSON.parse(new TextDecoder().decode(given));
+  const answer = await fetch(new URL(`v1/gantt/${path}`, root), { cache: path.includes("?v=") ? "default" : "no-cache" });
   if (answer.ok) return answer[kind]();
   const record = await answer.json().catch(() => null);
   throw new Error(record?.detail ?? `${answer.status} ${answer.statusText}`);
@@ -50,7 +67,9 @@ async function ask(path, kind = "json") {
 const TAKES = {
   begin(message) {
     ({ root, ahead, filter } = message);
+    message.coming.forEach(expect);
   },
+  given: ({ path, body }) => coming.get(path)?.take(body),
   look(message) {
     look = lookOf(message.look);
   },
@@ -59,7 +78,7 @@ const TAKES = {
   },
   async rows({ levels }) {
     rowsAsked = levels;
-    const record = await ask(`rows?rows=${encodeURIComponent(levels)}`);
+    const record = await ask(rowsPath(levels));
     if (levels !== rowsAsked) return null;
     rowRecord = record;
     return arrange();
@@ -83,7 +102,7 @@ const TAKES = {
   walk: (message) => walk(message),
   count: (message) => count(message),
   list: ({ from, to }) => list(from, to),
-  drawing: ({ sight, look: asked }) => drawing({ blocks: blocks(), wanted, look: lookOf(asked), now: now() }, sight),
+  drawing: ({ sight, look: asked }) => drawing({ blocks: blocks(), wanted: chooser(), look: lookOf(asked), now: now() }, sight),
 };
 
 onmessage = async ({ data }) => {
@@ -103,7 +122,7 @@ function arrange() {
 
 /** Ask what has changed of what goes on; return whether anything has. */
 async function follow() {
-  const told = await ask(cursor ? `live?since=${cursor}` : "live");
+  const told = await ask(livePath(cursor));
   if (told.cursor === cursor) return false;
   cursor = told.cursor;
   live = readLive(present.take(told));
@@ -113,7 +132,7 @@ async function follow() {
 
 /** Fetch the days on which something ended that began before the end of the period; what was moved to (`isMove`) needs no news. */
 async function period({ from, to, isMove }) {
-  const mine = ++asked, start = Math.max(0, Math.floor(from / DAY) * DAY);
+  const mine = ++asked, start = dayOf(from);
   learning = learning.catch(() => {}).then(() => learn(start, isMove)); // one after the other: each builds on what is known
   await learning;
   if (mine !== asked) return null;
@@ -134,7 +153,7 @@ async function period({ from, to, isMove }) {
 /** Fetch days that may be looked at next, one by one, until something is asked for or enough jobs are held. */
 async function fetchAhead({ from, to }) {
   const mine = asked;
-  learning = learning.catch(() => {}).then(() => learn(Math.max(0, Math.floor(from / DAY) * DAY), true));
+  learning = learning.catch(() => {}).then(() => learn(dayOf(from), true));
   await learning;
   let held = [...chunks.values()].reduce((sum, block) => sum + block.jobs, 0);
   for (const item of [...days.values()].filter((each) => each.end > from && each.from < to && !chunks.has(each.day))) {
@@ -146,7 +165,7 @@ async function fetchAhead({ from, to }) {
 
 /** Return the periods of which it is not known what ended in them: earlier ones, and what may have ended since it was asked. */
 function unknown(start, isMove) {
-  const last = now() + DAY;
+  const last = lastDate(now());
   if (!known || (!isMove && now() - known.whole > WHOLE)) {
     days.clear();
     known = { from: start, to: now(), whole: now() };
@@ -172,16 +191,49 @@ async function learn(start, isMove) {
 async function index(begin, end) {
   for (let at = begin; at < end; at += MOST_DAYS * DAY) {
     const to = Math.min(end, at + MOST_DAYS * DAY - 1);
-    const { items } = await ask(`index?from=${Math.floor(at)}&to=${Math.floor(to)}`);
+    const { items } = await ask(daysPath(at, to));
     for (const item of items) days.set(item.day, { ...item, end: Date.parse(item.day) / 1000 + DAY });
   }
 }
 
-async function chunk({ day, version }) {
-  const block = readChunk(await ask(`chunks/${day}?v=${encodeURIComponent(version)}`, "arrayBuffer"));
-  block.version = version;
+/** Fetch what ended on a day: of a day that goes on, of which the most is known, only what ended since. */
+async function chunk(item) {
+  const held = chunks.get(item.day), asked = now();
+  if (held && item.end > asked && (await followed(held, item))) return;
+  const block = readChunk(await ask(chunkPath(item), "arrayBuffer"));
+  Object.assign(block, { version: item.version, tails: [], total: block.jobs, asked });
   if (layout) place(block, layout.segments, pieces);
-  chunks.set(day, block);
+  chunks.set(item.day, block);
+}
+
+/** Add what has ended since to what is known of a day; return whether that is all of it: jobs may have been removed. */
+async function followed(held, item) {
+  if (held.tails.length >= MOST_TAILS) return false;
+  const since = Math.max(item.end - DAY + 1, Math.floor(held.asked - LATE)), asked = now();
+  const tail = readChunk(await ask(chunkPath(item, since), "arrayBuffer"));
+  const { jobs, states } = endedSince([held, ...held.tails], since);
+  tail.isKnown = (job) => jobs.has(tail.id[job]);
+  tail.isKnownState = (state) => states.has(nameOf(tail.states, state));
+  const total = held.total + tail.id.reduce((sum, id) => sum + !jobs.has(id), 0);
+  if (total < item.jobs) return false;
+  if (layout) place(tail, layout.segments, pieces);
+  held.tails.push(tail);
+  Object.assign(held, { version: item.version, total, asked });
+  return true;
+}
+
+/** Return the ids of jobs, and the names of states of resources, that ended at a date or later. */
+function endedSince(parts, since) {
+  const jobs = new Set(), states = new Set();
+  for (const part of parts) {
+    part.end.forEach((end, job) => end >= since && jobs.add(part.id[job]));
+    part.states.end.forEach((end, state) => end >= since && states.add(nameOf(part.states, state)));
+  }
+  return { jobs, states };
+}
+
+function nameOf({ first, begin, end }, state) {
+  return `${first[state]} ${begin[state]} ${end[state]}`;
 }
 
 /** Whether a job is one that the filters choose. */
@@ -192,13 +244,18 @@ function wanted(block, job) {
   return !text || String(block.id[job]) === text || word(block, "name", job).toLowerCase().includes(text) || word(block, "user", job).toLowerCase().includes(text);
 }
 
+/** Return what tells which jobs are painted as those that are chosen; null: all are. */
+function chooser() {
+  return Object.values(filter).some(Boolean) ? wanted : null;
+}
+
 /** Paint the tiles that are wanted, one by one; what is wanted may change meanwhile. */
 function paint() {
   const next = layout && tiles.shift();
   isPainting = Boolean(next);
   if (!next) return;
   const tile = new Tile(next.width, next.height);
-  tile.paint({ blocks: blocks(), wanted, look, now: now() }, next);
+  tile.paint({ blocks: blocks(), wanted: chooser(), look, now: now() }, next);
   createImageBitmap(tile.pixels).then((picture) => {
     postMessage({ tile: next.key, picture, names: tile.names, painted: now() }, [picture]);
     turns.port2.postMessage(null);
@@ -291,7 +348,7 @@ function count({ from, to, top, bottom }) {
     numbers.set(told, (numbers.get(told) ?? 0) + 1);
   }
   const groups = [...numbers].sort(([, a], [, b]) => b - a);
-  const colour = (told) => (look.by === "job" ? null : look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : ofWord(told));
+  const colour = (told) => (look.by === "job" ? null : look.by === "state" ? cssOf(look[STATE_COLOURS[told] ?? "used"]) : cssOf(whole(ofWord(told))));
   return { jobs: all.length, name, rest: groups.slice(COUNTED).length, groups: groups.slice(0, COUNTED).map(([told, number]) => ({ told, number, colour: colour(told) })) };
 }
 

@@ -6,20 +6,26 @@ import { now, page, site } from "../common/site.js";
 import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { Occupancy } from "../occupancy.js";
 
 const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
 const WAITING = ["Waiting", "Hold", "toAckReservation"];
 
+/** Seconds after which the scheduler should have looked again while jobs wait. */
+const SILENCE = 300;
+const occupancy = new Occupancy(() => actions.show());
+
 function load(signal) {
+  occupancy.renew();
   return get("dashboard", {}, signal);
 }
 
-function view({ resources, queues, jobs, events }) {
+function view({ resources, queues, jobs, events, last_round: lastRound }) {
   return h("div", { class: "dashboard" },
     h("h1", {}, t("dashboard.title", { site: site.name })),
     h("section", { class: "card wide" }, headline(resources), conditionBar(resources, resources.total),
-      legend(resources)),
-    warnings(resources, queues),
+      legend(resources), occupancy.view()),
+    warnings(resources, queues, lastRound),
     jobs && mineCard(jobs),
     h("section", { class: "card" }, h("h2", {}, t("queues.title")), queueTable(queues)),
     h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
@@ -37,9 +43,11 @@ function figure(value, label) {
   return h("p", { class: "figure" }, h("b", {}, value), " ", h("span", {}, label));
 }
 
-function warnings(numbers, queues) {
+function warnings(numbers, queues, lastRound) {
+  const isWaiting = queues.some((queue) => queue.state === "Active" && queue.oldest_waiting && now() - queue.oldest_waiting > SILENCE);
   const stopped = queues.filter((queue) => queue.state !== "Active");
   return [
+    isWaiting && now() - (lastRound ?? 0) > SILENCE && warning("round", lastRound ? t("dashboard.no_round", { time: duration(now() - lastRound) }) : t("dashboard.never"), page("queues")),
     numbers.suspected > 0 && warning("suspected", t("dashboard.suspected", { n: numbers.suspected }), page("nodes", null, { state: "suspected" })),
     numbers.dead > 0 && warning("dead", t("dashboard.dead", { n: numbers.dead }), page("nodes", null, { state: "dead" })),
     ...stopped.map((queue) => warning(`queue ${queue.name}`, t("dashboard.stopped", { queue: queue.name }), page("queues"))),
@@ -79,6 +87,7 @@ function queueTable(queues) {
     { key: "name", label: t("queue.queue"), cell: (queue) => h("a", { href: page("jobs", null, { queue: queue.name }) }, queue.name) },
     { key: "running", label: t("queue.running"), kind: "number", cell: (queue) => number(sum(queue, RUNNING)) },
     { key: "waiting", label: t("queue.waiting"), kind: "number", cell: (queue) => number(sum(queue, WAITING)) },
+    { key: "oldest", label: t("queue.oldest"), kind: "number", cell: (queue) => (queue.oldest_waiting ? duration(now() - queue.oldest_waiting) : "–") },
   ];
   return table(t("queues.title"), columns, queues, (queue) => queue.name, t("queues.none"));
 }
@@ -90,4 +99,4 @@ function eventList(events) {
       event.job ? jobLink({ id: event.job }) : null, " ", nodeLinks(event.nodes, 2))));
 }
 
-run({ load, view, concerns: (message) => ["state", "event", "jobs", "resources", "queues", "gantt"].includes(message.name) });
+const actions = run({ load, view, concerns: (message) => ["state", "event", "jobs", "resources", "queues", "gantt"].includes(message.name) });

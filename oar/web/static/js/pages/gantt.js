@@ -309,7 +309,7 @@ function described(job) {
 
 function legendOf() {
   if (!legend?.groups.length) return null;
-  const colour = (rgb) => (rgb ? h("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, h("rect", { width: 1, height: 1, fill: `rgb(${rgb.join()})` })) : null);
+  const colour = (fill) => (fill ? h("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, h("rect", { width: 1, height: 1, fill })) : null);
   const isChosen = (group) => filter()[legend.name] === group.told;
   return h("ul", { class: "legend", key: "legend" },
     legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [legend.name]: isChosen(group) ? "" : group.told }) } },

@@ -1,0 +1,133 @@
+"""A browser whose work is measured: what its pages run, and what its processes take."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from playwright.sync_api import Browser, Page, Response
+
+#: Steps of a movement.
+STEPS = 120
+_SCREEN = {"width": 1600, "height": 900}
+_TICK = 1000 / os.sysconf("SC_CLK_TCK")
+#: Notes tasks that keep a page from answering, and when its records are shown.
+_NOTES = """
+globalThis.tasks = [];
+new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)))
+    .observe({ type: "longtask", buffered: true });
+new MutationObserver(() => document.documentElement?.dataset.ready && (globalThis.usable ??= performance.now()))
+    .observe(document, { attributes: true, subtree: true, attributeFilter: ["data-ready"] });
+"""
+#: Moves a canvas to the left, a step for each picture of the screen.
+_DRAG = """
+async ([selector, steps]) => {
+  const canvas = document.querySelector(selector), box = canvas.getBoundingClientRect();
+  const send = (name, x) => canvas.dispatchEvent(new PointerEvent(name,
+    { pointerId: 1, clientX: x, clientY: box.top + box.height / 2, bubbles: true }));
+  canvas.setPointerCapture = () => {};
+  send("pointerdown", box.left + 300);
+  for (let step = 1; step <= steps; step++) {
+    send("pointermove", box.left + 300 + step * 6);
+    await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+  }
+  send("pointerup", box.left + 300 + steps * 6);
+}
+"""
+#: Puts an empty canvas into the page, as large as the diagram, which is drawn anew when it is dragged.
+_EMPTY = """
+() => {
+  const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
+  Object.assign(canvas, { id: "empty", width: 1560, height: 594 });
+  document.querySelector("main").replaceChildren(canvas);
+  let isDue = false;
+  const draw = () => ((isDue = false), (pen.fillStyle = "#fff"), pen.fillRect(0, 0, 1560, 594));
+  canvas.addEventListener("pointermove", () => (isDue ||= Boolean(requestAnimationFrame(draw))));
+}
+"""
+
+
+class Movement(NamedTuple):
+    """What a movement took."""
+
+    script: list[float]  #: milliseconds of script of each picture
+    cpu: float  #: milliseconds of all processes of the browser, for each picture
+
+
+@contextmanager
+def visit(browser: Browser) -> Iterator[Page]:
+    """Open a tab of somebody who was never there."""
+    context = browser.new_context(viewport=_SCREEN)  # type: ignore[arg-type]  # a literal of two numbers
+    context.add_init_script(_NOTES)
+    yield context.new_page()
+    context.close()
+
+
+def drag(page: Page, selector: str) -> Movement:
+    """Move through a diagram."""
+    before, cpu = page.evaluate("oarPerf?.frames.length"), _cpu()
+    page.evaluate(_DRAG, [selector, STEPS])
+    cpu = _cpu() - cpu
+    return Movement(page.evaluate("(before) => oarPerf.frames.slice(before)", before), cpu / STEPS)
+
+
+def drag_nothing(page: Page) -> float:
+    """Move through an empty canvas; return what that takes the browser for each picture, in milliseconds."""
+    page.evaluate(_EMPTY)
+    cpu = _cpu()
+    page.evaluate(_DRAG, ["#empty", STEPS])
+    return (_cpu() - cpu) / STEPS
+
+
+def longest_task(page: Page) -> float:
+    """Return how long the page has not answered at most, in milliseconds; tasks below 50 are none."""
+    return float(page.evaluate("Math.max(0, ...tasks)"))
+
+
+class Traffic:
+    """Bytes that a page has received, as they came."""
+
+    def __init__(self, page: Page) -> None:
+        self._answers: list[Response] = []
+        page.on("response", self._answers.append)
+
+    def bytes(self, part: str) -> int:
+        """Return how many were of addresses with some text in them, since it was asked last."""
+        answers, self._answers = self._answers, []
+        return sum(each.request.sizes()["responseBodySize"] for each in answers if part in each.url)
+
+
+def slow_start(browser: Browser, address: str, runs: int, slower: int) -> float:
+    """Return after how many milliseconds a page is usable by a processor so many times slower; the median."""
+    times = []
+    for _ in range(runs):
+        with visit(browser) as page:
+            page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": slower})
+            page.goto(address)
+            page.wait_for_function("globalThis.usable")
+            times.append(float(page.evaluate("usable")))
+    return median(times)
+
+
+def _cpu() -> float:
+    """Return the processor time of all processes of the browser, in milliseconds."""
+    return sum(ticks for name, ticks in _descendants(os.getpid()) if "chrom" in name) * _TICK
+
+
+def _descendants(root: int) -> Iterator[tuple[str, int]]:
+    """Yield the processes that a process has started, directly or not: name and ticks."""
+    children: dict[int, list[tuple[int, str, int]]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        fields = rest.split()
+        children.setdefault(int(fields[1]), []).append((int(path.parent.name), name, int(fields[11]) + int(fields[12])))
+    todo = [root]
+    while todo:
+        for number, name, ticks in children.get(todo.pop(), ()):
+            todo.append(number)
+            yield name, ticks
