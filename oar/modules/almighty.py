@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ LONGEST_STOP = 40.0
 STATUS_PERIOD = 600.0
 #: Number of bad messages that are logged within an hour; others are only counted.
 BAD_MESSAGES_LOGGED = 100
+#: So many orders of programs of the site are kept while Greta starts; then the oldest go.
+MOST_ENERGY_ORDERS = 1000
 
 EXIT_STOP = 0
 
@@ -121,6 +124,7 @@ class Almighty:
         self._restarts = RunnerRestarts(orphan_patience)
         self._database = f"{config.db_hostname}:{config.db_port}"
         self._load = Load(0, 0)
+        self._energy_orders: deque[Energy] = deque(maxlen=MOST_ENERGY_ORDERS)
         self._waiters: list[_RoundWaiter] = []
         self._started = time.time()
         self._next_status = time.monotonic() + STATUS_PERIOD
@@ -236,6 +240,7 @@ class Almighty:
         match frames.decode(data):
             case Hello() as frame:
                 self._children.hello(sender, frame, now)
+                self._hand_over_energy_orders()
             case Done() as frame:
                 self._children.done(sender, frame, now)
             case Pong():
@@ -266,11 +271,19 @@ class Almighty:
         return bool(identity) and self._send(identity, frame)
 
     def _to_greta(self, frame: Energy) -> None:
-        """Send the order of a program of the site to Greta, if it runs."""
+        """Send the order of a program of the site to Greta; one that comes while she starts is kept for her."""
+        if not self._automaton.timing.has_greta:
+            log.warning("Greta does not take %s %s: ENERGY_SAVING_INTERNAL is no", frame.command, " ".join(frame.nodes))
+            return
+        self._energy_orders.append(frame)
+        self._hand_over_energy_orders()
+        if self._energy_orders:
+            self._automaton.on_energy()  # a pass starts her
+
+    def _hand_over_energy_orders(self) -> None:
         greta = self._children.workers[Module.GRETA]
-        if not (greta.identity and self._send(greta.identity, frame)):
-            reason = "it has just been started" if self._automaton.timing.has_greta else "ENERGY_SAVING_INTERNAL is no"
-            log.warning("Greta does not take %s %s: %s", frame.command, " ".join(frame.nodes), reason)
+        while self._energy_orders and greta.identity and self._send(greta.identity, self._energy_orders[0]):
+            self._energy_orders.popleft()
 
     def _add_waiter(self, sender: bytes, tag: str) -> None:
         if tag:

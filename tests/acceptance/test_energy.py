@@ -246,10 +246,11 @@ def test_a_program_of_the_site_switches_nodes(scene: Scene) -> None:
     order = f'{{"cmd": "WAKEUP", "nodes": ["{asleep}", "node-9", "; reboot"]}}'
     program = (
         "import sys, zmq\n"
-        "socket = zmq.Context().socket(zmq.PUSH)\n"
-        "socket.connect('tcp://localhost:6672')\n"
-        "socket.send(sys.stdin.read().encode())\n"
-        "socket.close(20000)\n"
+        "with zmq.Context() as context:  # its end waits until the order has been sent\n"
+        "    socket = context.socket(zmq.PUSH)\n"
+        "    socket.connect('tcp://localhost:6672')\n"
+        "    socket.send(sys.stdin.read().encode())\n"
+        "    socket.close(20000)\n"
     )
     scene.root.run("cat >/home/site/order.py", stdin=program)
     python = processes_of(scene.cluster, "almighty")[0].command.split()[0]

@@ -117,16 +117,17 @@ def test_a_script_of_the_site_is_told_each_event_at_most_once_over_a_kill(cluste
     with configured(cluster, f'RESERVATION_EVENT_EXEC_FILE="{path}"'):
         start_it_again(cluster)  # the Runner knows of the script before the first event
         number = ask(alice, "-a +4 -d 6 -l /network_address=1")
-        wait_until(lambda: told(cluster, number) == [f"{number} CREATED w"])
+        wait_until(lambda: told(cluster, number)[:1] == [f"{number} CREATED w"])
         kill_the_server(cluster)
         (end,) = row(cluster, number, "end_time")
         wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {end} + 1") == [["t"]])
         start_it_again(cluster)
         wait_for_reservation(cluster, number, "gone")
         wait_until(lambda: told(cluster, number)[-1:] == [f"{number} TERMINATED x"], lambda: told(cluster, number))
-        lines = told(cluster, number)
-        assert len(set(lines)) == len(lines)
-        assert [line.split(" ", 1)[1][:-2] for line in lines] == log(cluster, number)
+        events, happened = [line.split(" ")[1] for line in told(cluster, number)], log(cluster, number)
+        assert len(set(events)) == len(events)
+        assert [event for event in happened if event in events] == events
+        assert len(happened) - len(events) <= 1  # the one that was being told when the server was killed
 
 
 def told(cluster: Cluster, number: int) -> list[str]:

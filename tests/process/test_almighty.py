@@ -602,6 +602,15 @@ def test_a_greta_that_dies_is_started_again_and_scheduling_goes_on(saving_server
     wait_until(lambda: server.status()["modules"]["greta"]["last_code"] == 0 and server.passes("greta") > before)
 
 
+def test_an_order_that_comes_while_there_is_no_greta_starts_her_and_reaches_her(saving_server: Server) -> None:
+    server, pid = saving_server, saving_server.pids()["greta"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server.pids().get("greta") != pid)
+    push(server.settings["GRETA_PORT"], b'{"cmd":"WAKEUP","nodes":["n1"]}')
+    wait_until(lambda: server.notes("greta", "Energy"))
+    assert server.notes("greta", "Energy") == [str(Energy(EnergyCommand.WAKEUP, ("n1",)))]
+
+
 def test_greta_begins_and_ends_when_the_configuration_is_read_again(saving_server: Server) -> None:
     server, process = saving_server, saving_server.process
     assert process is not None

@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,28 @@ def test_a_signal_is_passed_on_to_the_program(job: Job, number: signal.Signals) 
     process.communicate(timeout=120)
     assert process.returncode == 9
     assert all(map(is_gone, job.processes("scheduler.0")))
+
+
+def test_a_signal_in_the_middle_of_the_start_of_the_program_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = SourceFileLoader("oar_launch", str(TOOLS / "oar-launch"))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    launch = module_from_spec(spec_from_loader("oar_launch", loader))  # type: ignore[arg-type]
+    loader.exec_module(launch)
+    engine = launch.ENGINES["dask"][0](launch.Place("127.0.0.1", 1, "/tmp"))
+    run = launch.EngineRun(engine, launch.Place("127.0.0.1", 1, "/tmp"), [], subprocess.DEVNULL, "")
+    started = subprocess.Popen
+
+    def start(words: list[str], **rest: object) -> "subprocess.Popen[bytes]":
+        process = started(words, **rest)  # type: ignore[call-overload]
+        signal.raise_signal(signal.SIGTERM)
+        return process  # type: ignore[no-any-return]
+
+    before = signal.signal(signal.SIGTERM, run.heard)
+    try:
+        monkeypatch.setattr(launch.subprocess, "Popen", start)
+        assert run.run_program(["sleep", "600"]) == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_signal_before_the_program_runs_ends_it(job: Job) -> None:
