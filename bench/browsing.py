@@ -91,12 +91,22 @@ class Traffic:
 
     def __init__(self, page: Page) -> None:
         self._answers: list[Response] = []
-        page.on("response", self._answers.append)
+        page.on("response", self._take)
+
+    def _take(self, answer: Response) -> None:
+        self._answers.append(answer)
 
     def bytes(self, part: str) -> int:
         """Return how many were of addresses with some text in them, since it was asked last."""
         answers, self._answers = self._answers, []
         return sum(each.request.sizes()["responseBodySize"] for each in answers if part in each.url)
+
+
+def usable(page: Page, address: str) -> float:
+    """Open a page; return after how many milliseconds it showed its records."""
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+    return float(page.evaluate("usable"))
 
 
 def slow_start(browser: Browser, address: str, runs: int, slower: int) -> float:
@@ -105,9 +115,7 @@ def slow_start(browser: Browser, address: str, runs: int, slower: int) -> float:
     for _ in range(runs):
         with visit(browser) as page:
             page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": slower})
-            page.goto(address)
-            page.wait_for_function("globalThis.usable")
-            times.append(float(page.evaluate("usable")))
+            times.append(usable(page, address))
     return median(times)
 
 

@@ -13,7 +13,7 @@ from statistics import median, quantiles
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bench.browsing import Traffic, drag, drag_nothing, longest_task, slow_start, visit
+from bench.browsing import Traffic, drag, drag_nothing, longest_task, slow_start, usable, visit
 from bench.drawn_site import DAY, DrawnSize, fill
 from bench.figures import Figures, heading
 from bench.ground import ground
@@ -71,14 +71,12 @@ def _first(browser: Browser, base: str, figures: Figures) -> float:
     """Open the first page, and an empty canvas; return what moving that takes for each picture."""
     with visit(browser) as page:
         traffic = Traffic(page)
-        page.goto(base)
-        page.wait_for_function("globalThis.usable")
+        usable(page, base)
         figures.add("script of the first page, packed", traffic.bytes(".js") / 1024, 60, "kB")
     figures.add("first page usable, a browser 4 times slower", slow_start(browser, base, RUNS, SLOWER), 1000)
     figures.note("an empty page, the same", slow_start(browser, f"{base}help", RUNS, SLOWER))
     with visit(browser) as page:
-        page.goto(f"{base}help")
-        page.wait_for_function("globalThis.usable")
+        usable(page, f"{base}help")
         empty = drag_nothing(page)
     figures.note("an empty canvas: CPU of the browser for a picture", empty)
     return empty

@@ -15,7 +15,7 @@ from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
-from tests.browser.conftest import Visitor
+from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources
 
@@ -338,3 +338,36 @@ def test_the_card_of_a_planned_job_says_why_it_waits(
     point(page, 2.4, 0.3)
     expect(page.locator(".gantt-card .why")).to_contain_text(str(holder))
     expect(page.locator(".gantt-card")).to_contain_text("at the latest")
+
+
+def test_where_a_job_would_be_is_shown(owner: Visitor, database: Database, resources: list[int]) -> None:
+    add_job(database, JobState.RUNNING, on=resources[:2], walltime=2 * HOUR)
+    page = owner.open("submit?nodes=1&walltime=4:00")
+    page.locator("#when li").first.get_by_role("link", name="in the diagram").click()
+    page.wait_for_selector(COMPLETE)
+    page.evaluate("new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))")
+    begin, end = (
+        float(page.evaluate(f"new URLSearchParams(location.search).get('{name}')")) for name in ("from", "to")
+    )
+    start, length = map(float, page.evaluate("new URLSearchParams(location.search).get('would')").split(","))
+    box = page.locator(".gantt-frame canvas").bounding_box()
+    assert box
+    line = page.evaluate(LINE, TOP + 1.5 * ROW)  # node-2 is free
+    middle, behind = (
+        int(LEFT + (box["width"] - LEFT) * (date - begin) / (end - begin))
+        for date in (start + length * 0.8, start + length * 1.2)
+    )
+    assert len(set(line[middle : middle + 8])) == 1
+    assert set(line[middle : middle + 8]).isdisjoint(line[behind : behind + 8])
+
+
+@pytest.mark.parametrize("colour", ["mine", "types"])
+def test_jobs_are_coloured_by_what_is_asked(
+    owner: Visitor, database: Database, resources: list[int], colour: str
+) -> None:
+    add_job(database, JobState.RUNNING, on=resources[:2], user=USER, types=["deploy"])
+    add_job(database, JobState.RUNNING, on=resources[2:], user="alice")
+    page = diagram(owner, f"?color={colour}")
+    counted = page.locator(".legend").first
+    expect(counted).to_contain_text("Running 2" if colour == "mine" else "deploy 1")
+    assert faults(page) == []

@@ -120,3 +120,13 @@ def test_a_reservation_is_found_in_its_week_and_opened(visitor: Visitor, databas
     expect(page.locator("main")).to_contain_text("course")
     expect(page.locator("main")).to_contain_text("node-1")
     assert faults(page) == []
+
+
+def test_lists_name_the_jobs_that_others_wait_for(owner: Visitor, api: Api, database: Database) -> None:
+    holder = add_job(database, JobState.RUNNING, on=add_resources(database), walltime=3600)
+    job = add_job(database, user=USER, name="train")
+    MetaScheduler(Runtime(api.runtime.config, Database(database.settings))).round()
+    for path in ("jobs?state=Waiting", ""):
+        page = owner.open(path)
+        row = page.locator("tr", has=page.get_by_role("link", name=f"{job} train"))
+        expect(row.get_by_role("link", name=str(holder), exact=True)).to_be_visible()

@@ -29,6 +29,16 @@ export function jobLink(job) {
   return h("a", { href: page("jobs", job.id), class: "job" }, h("b", {}, job.id), job.name ? h("bdi", {}, ` ${job.name}`) : null);
 }
 
+/** Jobs in front of another one that are named. */
+const MOST_NAMED = 2;
+
+/** Show in few words why a job waits, and for which jobs; the whole of it in its title. */
+export function waitsFor({ why, code, reason, data }) {
+  const jobs = [...new Set([data?.jobs, data?.job].flat())].filter(Number.isSafeInteger), rest = (code === "BUSY" ? data.count : jobs.length) - MOST_NAMED;
+  return h("span", { title: reason || null }, h("bdi", {}, why.replace(/^\((.*)\)$/, "$1")),
+    jobs.length > 0 && [": ", jobs.slice(0, MOST_NAMED).map((id, place) => [place ? ", " : null, jobLink({ id })]), rest > 0 && ` ${t("nodes.more", { n: rest })}`]);
+}
+
 /** Show an advance reservation: its number and name, which open it. */
 export function reservationLink(reservation) {
   return h("a", { href: page("reservations", reservation.id), class: "job" }, h("b", {}, reservation.id), reservation.ar_name ? h("bdi", {}, ` ${reservation.ar_name}`) : null);

@@ -40,3 +40,9 @@ export function shape() {
   const { fold, node } = parameters();
   return { folded: fold?.split(",").filter(Boolean) ?? [], word: node ?? "" };
 }
+
+/** Return where a job would be that was asked for only: {begin, end, nodes}; null if nothing was. */
+export function supposed() {
+  const { would, on } = parameters(), [begin, length] = (would ?? "").split(",").map(Number);
+  return begin > 0 && length > 0 && on ? { begin, end: begin + length, nodes: new Set(on.split(",")) } : null;
+}

@@ -217,11 +217,12 @@ function paused({ pauses }) {
 
 function colourOf(block, job, look) {
   if (look.by === "job") return whole(ofJob(block.id[job], look.isDark));
+  if (look.by === "mine") return word(block, "user", job) === look.user ? whole(ofJob(block.id[job], look.isDark)) : look.faint;
   const told = word(block, look.by, job);
   return look.by === "state" ? look[STATE_COLOURS[told] ?? "used"] : whole(ofWord(told));
 }
 
 /** Return the colours of the style sheet as the painter wants them. */
-export function lookOf({ by, isDark, colours }) {
-  return { by, isDark, ...Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, whole(parsed(colour))])) };
+export function lookOf({ by, isDark, colours, user }) {
+  return { by, isDark, user, ...Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, whole(parsed(colour))])) };
 }

@@ -56,10 +56,10 @@ export class PopUp {
     this.job = 0;
   }
 
-  /** Show what is at a place of the frame; `chosen` is what the worker has found there. */
+  /** Show what is at a place of the frame, which `place()` tells; `chosen` is what the worker has found there. */
   show(chosen, place) {
     const { job, row, states = [], reservations = [] } = chosen ?? {};
-    if (!place || !(job || states.length || reservations.length || row)) return this.hide();
+    if (!place?.() || !(job || states.length || reservations.length || row)) return this.hide();
     this.chosen = chosen;
     this.place = place;
     this.fill();
@@ -92,7 +92,7 @@ export class PopUp {
       row && h("p", { key: "row", class: "faint" }, h("bdi", {}, [row.group, row.label].filter(Boolean).join(" ")), ` (${t("job.resources", { n: row.number })})`));
     this.card.hidden = false;
     const box = this.frame.getBoundingClientRect(), { offsetWidth, offsetHeight } = this.card;
-    const x = box.left + this.place.x, y = box.top + this.place.y + BESIDE;
+    const at = this.place() ?? { x: 0, y: 0 }, x = box.left + at.x, y = box.top + at.y + BESIDE;
     const left = x + BESIDE + offsetWidth < innerWidth ? x + BESIDE : Math.max(0, x - BESIDE - offsetWidth);
     const top = Math.max(0, Math.min(y, innerHeight - offsetHeight - 2));
     this.card.style.setProperty("left", `${left}px`);

@@ -287,6 +287,7 @@ export class View {
       pen.strokeRect(this.x(begin), this.y(top), Math.max(2, (Math.min(end, this.to + 86400) - begin) / this.scale), Math.max(2, (bottom - top) * this.unit));
     }
     for (const arrow of this.arrows) this.drawArrow(...arrow);
+    this.drawSupposed();
     this.drawSelection();
     const at = this.x(now());
     pen.fillStyle = paint.mark;
@@ -308,6 +309,43 @@ export class View {
       pen.lineTo(...wing(-0.4));
       pen.stroke();
     }
+  }
+
+  /** Show where a job would be that was asked for only: {begin, end, nodes}; null: there is none. */
+  suppose(supposed) {
+    this.supposed = supposed;
+    this.draw();
+  }
+
+  drawSupposed() {
+    if (!this.supposed) return;
+    const { pen, paint } = this, { begin, end, nodes } = this.supposed, words = this.told.supposed;
+    pen.save();
+    pen.setLineDash([6, 4]);
+    pen.lineWidth = 2;
+    pen.fillStyle = pen.strokeStyle = paint.focus;
+    let isFirst = true;
+    for (const [top, bottom] of this.runs((row) => nodes.has(row.label) || nodes.has(row.group))) {
+      const box = [this.x(begin), this.y(top), (end - begin) / this.scale, (bottom - top) * this.unit];
+      pen.globalAlpha = 0.25;
+      pen.fillRect(...box);
+      pen.globalAlpha = 1;
+      pen.strokeRect(...box);
+      if (isFirst) this.write(words, Math.max(this.left, box[0]) + 4, box[1] + Math.max(NAMED, box[3]) / 2);
+      isFirst = false;
+    }
+    pen.restore();
+  }
+
+  /** Return the rows that follow each other and are chosen as [first, the one behind the last]. */
+  runs(isChosen) {
+    const found = [];
+    this.rows.forEach((row, place) => {
+      if (!isChosen(row)) return;
+      if (found.at(-1)?.[1] === place) found.at(-1)[1] = place + 1;
+      else found.push([place, place + 1]);
+    });
+    return found;
   }
 
   drawSelection() {

@@ -239,7 +239,8 @@ function nameOf({ first, begin, end }, state) {
 /** Whether a job is one that the filters choose. */
 function wanted(block, job) {
   for (const name of ["user", "queue", "project", "state"]) if (filter[name] && word(block, name, job) !== filter[name]) return false;
-  if (filter.type && !word(block, "types", job).split(" ").includes(filter.type)) return false;
+  const types = word(block, "types", job);
+  if (filter.type && types !== filter.type && !types.split(" ").includes(filter.type)) return false;
   const text = filter.q?.toLowerCase();
   return !text || String(block.id[job]) === text || word(block, "name", job).toLowerCase().includes(text) || word(block, "user", job).toLowerCase().includes(text);
 }
@@ -341,14 +342,14 @@ function walk({ from, to, top, bottom, id, step }) {
 
 /** Count the jobs in sight by what gives them their colour. */
 function count({ from, to, top, bottom }) {
-  const name = look.by === "job" ? "state" : look.by, numbers = new Map();
+  const isOfJobs = look.by === "job" || look.by === "mine", name = isOfJobs ? "state" : look.by, numbers = new Map();
   const all = seen(from, to, top, bottom);
   for (const { block, job } of all) {
     const told = word(block, name, job);
     numbers.set(told, (numbers.get(told) ?? 0) + 1);
   }
   const groups = [...numbers].sort(([, a], [, b]) => b - a);
-  const colour = (told) => (look.by === "job" ? null : look.by === "state" ? cssOf(look[STATE_COLOURS[told] ?? "used"]) : cssOf(whole(ofWord(told))));
+  const colour = (told) => (isOfJobs ? null : look.by === "state" ? cssOf(look[STATE_COLOURS[told] ?? "used"]) : cssOf(whole(ofWord(told))));
   return { jobs: all.length, name, rest: groups.slice(COUNTED).length, groups: groups.slice(0, COUNTED).map(([told, number]) => ({ told, number, colour: colour(told) })) };
 }
 

@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, number, percent, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
+import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { Occupancy } from "../occupancy.js";
@@ -78,7 +78,7 @@ function progress(job) {
     return [t("job.of", { spent: duration(spent), whole: duration(job.walltime) }), " ", shareBar(spent, job.walltime)];
   }
   if (!job.outlook) return null;
-  return [job.outlook.scheduled_start ? [t("why.starts"), " ", time(job.outlook.scheduled_start), " "] : null, h("span", { class: "faint" }, job.outlook.why)];
+  return [job.outlook.scheduled_start ? [t("why.starts"), " ", time(job.outlook.scheduled_start), " "] : null, waitsFor(job.outlook)];
 }
 
 function queueTable(queues) {

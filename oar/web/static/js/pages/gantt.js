@@ -5,11 +5,11 @@ import { get } from "../common/api.js";
 import { draw, h } from "../common/dom.js";
 import { dateOf, duration, fullDate, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
-import { now, page } from "../common/site.js";
+import { now, page, site } from "../common/site.js";
 import { download, jobLink, nodeLink, reservationLink, stateChip, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
-import { FIELDS, PAST, filter, levels, period, shape, unit } from "../gantt/asked.js";
+import { FIELDS, PAST, filter, levels, period, shape, supposed, unit } from "../gantt/asked.js";
 import { engine, taken } from "../gantt/first.js";
 import { PopUp } from "../gantt/popup.js";
 import { View } from "../gantt/view.js";
@@ -17,7 +17,7 @@ import { View } from "../gantt/view.js";
 const HOUR = 3600, DAY = 24 * HOUR;
 /** Periods of the buttons. */
 const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
-const COLOURS = { job: t("colour.job"), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state") };
+const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), types: t("job.types") };
 const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
 const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
 const UNITS = new Set(["network_address"]);
@@ -45,6 +45,7 @@ const view = new View(canvas, engine, {
   moved, restyled: () => engine.tell("look", { look: look() }), home, folded,
   complete: () => ((figures.complete ||= performance.now()), (frame.dataset.complete = "yes")),
   chosen: pointed,
+  supposed: t("gantt.supposed"),
   opened: () => chosen?.job && location.assign(page("jobs", chosen.job.id)),
   walked, selected: (area) => ((selection = area), area && announce(extent(area)), actions.show()),
 });
@@ -55,14 +56,14 @@ engine.tell("look", { look: look() });
 
 /** Show what is pointed at; nothing: what was chosen last stays below the diagram. */
 function pointed(hit, place) {
-  card.show(hit, place);
+  card.show(hit, place && (() => place));
   if (hit) (chosen = hit), say();
 }
 
 function look() {
   const style = getComputedStyle(document.documentElement);
   const colours = Object.fromEntries(LOOK.map((name) => [name.replace("state-", ""), style.getPropertyValue(`--${name}`).trim()]));
-  return { by: COLOURS[parameters().color] ? parameters().color : "job", isDark: style.getPropertyValue("--dark").trim() === "1", colours };
+  return { by: COLOURS[parameters().color] ? parameters().color : "job", isDark: style.getPropertyValue("--dark").trim() === "1", colours, user: site.user };
 }
 
 // -- what is loaded ------------------------------------------------------------------------------------------------
@@ -107,6 +108,7 @@ function take({ rows, from, to }) {
     view.show(from, to);
     if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
     isReady = true;
+    view.suppose(supposed());
     if (Number(parameters().job)) choose(Number(parameters().job));
   } else if (follows && from > 0) {
     view.from = now() - PAST * (view.to - view.from);
@@ -121,7 +123,13 @@ async function choose(id) {
   chosen = found;
   view.outline(found.boxes, true);
   say();
+  requestAnimationFrame(() => setTimeout(beside)); // the diagram has its size then
   relate(found);
+}
+
+/** Show the card beside the job that is chosen. */
+function beside() {
+  card.show(chosen, () => view.outlined);
 }
 
 /** Show what a chosen job depends on and what depends on it, as far as it is among what was loaded. */
@@ -214,7 +222,7 @@ async function walked(step) {
   view.outline(found.boxes, true);
   announce(described(found.job));
   say();
-  card.show(found, view.outlined);
+  beside();
   relate(found);
 }
 
@@ -310,9 +318,9 @@ function described(job) {
 function legendOf() {
   if (!legend?.groups.length) return null;
   const colour = (fill) => (fill ? h("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, h("rect", { width: 1, height: 1, fill })) : null);
-  const isChosen = (group) => filter()[legend.name] === group.told;
+  const field = legend.name === "types" ? "type" : legend.name, isChosen = (group) => filter()[field] === group.told;
   return h("ul", { class: "legend", key: "legend" },
-    legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [legend.name]: isChosen(group) ? "" : group.told }) } },
+    legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [field]: isChosen(group) ? "" : group.told }) } },
       colour(group.colour), h("bdi", {}, ` ${group.told || "–"} `), h("b", {}, number(group.number))))),
     legend.rest > 0 && h("li", { key: " rest" }, t("nodes.more", { n: legend.rest })));
 }

@@ -10,6 +10,7 @@ import { t } from "../common/words.js";
 import { JobOutput } from "../job-output.js";
 import { SmallestChange } from "../smallest-change.js";
 
+const HOUR = 3600;
 const id = Number(location.pathname.split("/").pop());
 let saidState = null;
 
@@ -26,9 +27,18 @@ function view(job) {
     h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",
       h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
-      job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null),
+      job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null,
+      inDiagram(job)),
     jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
+}
+
+/** Lead to where the job is in the diagram, with as much of the time around it. */
+function inDiagram(job) {
+  const begin = job.started ?? job.planned;
+  if (!begin) return null;
+  const end = job.ended ?? begin + (job.walltime || HOUR), margin = Math.max(HOUR, end - begin);
+  return [" · ", h("a", { href: page("gantt", null, { job: id, from: Math.floor(begin - margin), to: Math.ceil(end + margin) }) }, t("ar.in_gantt"))];
 }
 
 function waiting(job) {

@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { duration, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table } from "../common/parts.js";
+import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 
@@ -40,7 +40,7 @@ const COLUMNS = [
   { key: "duration", label: t("job.duration"), kind: "number", cell: spent },
   { key: "start", label: t("job.start"), cell: (job) => time(job.started ?? job.outlook?.scheduled_start ?? job.planned) },
   { key: "nodes", label: t("nodes.title"), kind: "text", cell: (job) => nodeLinks(job.nodes) },
-  { key: "why", label: t("job.why"), kind: "text", cell: (job) => h("bdi", {}, job.outlook?.why || job.end?.sentence || job.message) },
+  { key: "why", label: t("job.why"), kind: "text", cell: (job) => (job.outlook?.why ? waitsFor(job.outlook) : h("bdi", {}, job.end?.sentence || job.message)) },
 ];
 const USUAL = ["job", "user", "queue", "state", "asked", "duration", "start", "why"];
 

@@ -11,9 +11,8 @@ import { t } from "../common/words.js";
 const name = decodeURIComponent(location.pathname.split("/").pop());
 
 async function load(signal) {
-  const node = await get(`nodes/${encodeURIComponent(name)}`, {}, signal);
-  const jobs = await get("jobs", { node: name, details: true, limit: 100 }, signal);
-  const history = await get(`nodes/${encodeURIComponent(name)}/history`, {}, signal);
+  const path = `nodes/${encodeURIComponent(name)}`;
+  const [node, jobs, history] = await Promise.all([get(path, {}, signal), get("jobs", { node: name, details: true, limit: 100 }, signal), get(`${path}/history`, {}, signal)]);
   return { node, jobs: jobs.items, history };
 }
 
@@ -22,7 +21,8 @@ function view({ node, jobs, history }) {
   const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
   return [
     h("h1", {}, h("bdi", {}, node.name)),
-    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))]),
+    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))],
+      " · ", h("a", { href: page("gantt", null, { node: node.name }) }, t("ar.in_gantt"))),
     conditionBar(node, node.total),
     nodeActs(node, jobs),
     common(node.resources),

@@ -12,6 +12,9 @@ import { jobOf, optionsOf, others } from "../job-wishes.js";
 
 /** Seconds from now that still are "now". */
 const SOON = 60;
+const DAY = 86_400;
+/** Nodes on which the diagram shows where the job would be. */
+const MOST_HOSTS = 100;
 const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
 
 let isSending = false, key = newKey();
@@ -101,9 +104,16 @@ function estimates() {
   if (!asking.answer) return h("p", { class: "faint" }, asking.isAsking ? t("submit.asking") : asking.trouble ? "–" : t("submit.hint"));
   return h("ul", { class: "plain" }, asking.answer.map((answer) => h("li", { key: answer.label },
     h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
+    answer.start && answer.hosts?.length > 0 && [" ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
     Object.keys(answer.changes).length > 0 && !answer.problem && [" ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
     answer.warnings?.map((warning, place) => h("p", { key: place, class: "faint" }, warning)))));
+}
+
+/** Return what the diagram is asked, to show where the job would be. */
+function place({ start: begin, walltime, hosts }) {
+  const from = Math.min(begin, now()), length = walltime || DAY;
+  return { from: Math.floor(from - length), to: Math.ceil(begin + 2 * length), would: `${begin},${length}`, on: hosts.slice(0, MOST_HOSTS).join() };
 }
 
 function start(answer) {
