@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,3 +170,24 @@ def test_a_condition_that_nobody_can_evaluate_is_not_satisfied_and_one_without_t
         site.pools.append(pool)
         steps = site.steps()
         assert (steps[1].state if steps else None) is step_state
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_text", "told"),
+    [
+        ("/network_address=1/resource_id=4", "only 0 of 3 suitable nodes have 4 free slots until "),
+        ("/network_address=2/core=3", "only 1 of 3 suitable nodes have 3 free slots until "),
+        ("/network_address=4/core=1", "only 3 of 3 suitable nodes have 1 free slot until "),
+        ("/network_address=3/resource_id=2", "only 1 of 3 suitable nodes have 2 free slots until "),
+        ("/network_address=3", "only 0 of 3 suitable nodes are free until "),
+        ("/resource_id=9", "only 5 of 12 suitable slots are free until "),
+    ],
+)
+def test_a_refusal_counts_in_what_was_asked_for(request_text: str, told: str) -> None:
+    site = Site(nodes=3, cores=4).reserve("/core=1", NOW + 100, NOW + 200, held=0b0111_0001_1110)
+    message = site.reserve(request_text, NOW + 100, NOW + 200).steps()[2].message
+    assert message.startswith(told)
+    assert message.endswith(" (advance reservation 1)")

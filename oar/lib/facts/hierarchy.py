@@ -511,6 +511,7 @@ class RequestFit:
         "is_steady",
         "least",
         "necessary",
+        "pools",
         "quantities",
         "reach",
         "wider",
@@ -526,7 +527,8 @@ class RequestFit:
         self.is_satisfied: Callable[[ResourceSet], bool] = fits[0].is_satisfied if len(fits) == 1 else self._is_any
         levels = [level for group in groups for level in group.levels]
         self.groups = fits
-        self.reach = reduce(or_, (group.pool for group in groups), 0)  #: the resources that it can take
+        self.pools = tuple(group.pool for group in groups)
+        self.reach = reduce(or_, self.pools, 0)  #: the resources that it can take
         self.least = sum(fit.least for fit in fits)
         self.is_steady = all(level.quantity != BEST_HALF for level in levels)
         self.is_monotone = self._is_monotone(groups)

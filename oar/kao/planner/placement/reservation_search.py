@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
+from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.obstacles import Obstacles
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.search_clock import SearchClock
+from oar.kao.planner.placement.shortages import Shortage
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
@@ -21,9 +23,6 @@ from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.times import format_duration
-
-#: The property of resources that is a node.
-NODE = "network_address"
 
 #: So many dates are tried at which a whole series might begin.
 MAX_SHIFTS = 16
@@ -137,7 +136,7 @@ class ReservationSearch:
         latest = reservation.start + reservation.start_window
         if reservation.start_window and (later := self._in_window(reservation, queries, space, start, latest)):
             return later
-        message = self._lack(space, queries[0][1], start, counts_nodes=_asks_for_nodes(frame, queries[0][0]))
+        message = self._lack(space, queries[0][1], start, frame.alternatives[queries[0][0]].groups)
         if not proposes or self._clock.is_over:
             return NoPlace(f"{message}; {NO_TIME}" if proposes else message)
         match = earliest(space.slots, queries[0][1], max(start, latest) + 1)
@@ -181,24 +180,10 @@ class ReservationSearch:
             return self._spaces.common
         return self._spaces.common_without(self._running - self._frames)
 
-    def _lack(self, space: Space, query: SlotQuery, start: int, *, counts_nodes: bool) -> str:
+    def _lack(self, space: Space, query: SlotQuery, start: int, groups: Sequence[RequestGroup]) -> str:
         """Return the sentence about what is in the way at the date that was asked for."""
         end = start + query.duration
-        suitable = query.request.reach & self._context.usable.present
-        free = space.slots.free_between(start, end, query.keys) & suitable & ~self._reservable.asleep()
+        shortage = Shortage(self._context.snapshot.resources, query.request, groups, self._context.usable.present)
+        told, suitable = shortage.told(space.slots.free_between(start, end, query.keys) & ~self._reservable.asleep())
         holders = self._obstacles.named(space, suitable, start, end, self._reservable.sleepers(suitable))
-        found = f"only {self._count(free, suitable, counts_nodes=counts_nodes)} are free until {write_date(end)}"
-        return f"{found}{holders}"
-
-    def _count(self, free: ResourceSet, suitable: ResourceSet, *, counts_nodes: bool) -> str:
-        """Return how much of what suits is free, in what was asked for: nodes are free as a whole."""
-        if not counts_nodes:
-            return f"{free.bit_count()} of {suitable.bit_count()} suitable slots"
-        nodes_of = self._context.snapshot.resources.nodes_of
-        nodes = nodes_of(suitable)
-        return f"{len(nodes) - len(nodes_of(suitable & ~free))} of {len(nodes)} suitable nodes"
-
-
-def _asks_for_nodes(frame: WaitingJob, alternative: int) -> bool:
-    """Whether a request is one for whole nodes, and nothing inside or beside them."""
-    return all([level.property for level in group.levels] == [NODE] for group in frame.alternatives[alternative].groups)
+        return f"{told} until {write_date(end)}{holders}"
