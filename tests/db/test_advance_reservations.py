@@ -329,13 +329,26 @@ def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> No
     assert site.events(number)[-3:] == ["RESOURCES UNSATISFIED", "RESOURCES REPLACED", "RESOURCES SATISFIED"]
 
 
-def test_a_frame_that_waits_says_what_it_waits_for(site: Site) -> None:
+def test_a_frame_says_whose_it_is_and_what_it_waits_for(site: Site) -> None:
     add_resources(site.database, nodes=1)
     number = site.ask("/resource_id=1", NOW + HOUR, NOW + 2 * HOUR)
+    frame = f"It is the frame of the advance reservation {number}"
+    for date, told in ((NOW, f"{frame}, which begins on {format_date(NOW + HOUR)}"), (NOW + HOUR, frame)):
+        site.round(date)
+        with site.database.snapshot() as tx:
+            (explained,) = explain(tx, [tx.jobs.get(site.get(number).frame_id)], Config())
+        assert explained.sentence == f"{told}: see qrstat -ar {number}."
+
+
+def test_a_frame_is_no_job_that_starts_before_others(site: Site) -> None:
+    add_resources(site.database, nodes=1, cores=1)
+    site.ask("/resource_id=1", NOW + 100, NOW + HOUR)
+    site.round()
+    first, second = (add_job(site.database, walltime=HOUR) for _ in range(2))
     site.round()
     with site.database.snapshot() as tx:
-        (told,) = explain(tx, [tx.jobs.get(site.get(number).frame_id)], Config())
-    assert told.sentence == f"It is a reservation, and its date is {format_date(NOW + HOUR)}."
+        told = explain(tx, [tx.jobs.get(first), tx.jobs.get(second)], Config())
+    assert [each.start.before for each in told if each.start] == [0, 1]
 
 
 def test_only_jobs_of_its_reservation_may_go_before_a_job_inside(site: Site) -> None:

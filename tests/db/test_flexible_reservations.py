@@ -41,6 +41,8 @@ def test_its_jobs_are_checked_like_jobs_outside(site: Site, login: LoginNode, nu
     assert inside(site, job) == ((f"allowed=ar{number}",), number)
     site.round(NOW + 1)
     assert site.job(job.id) is JobState.TO_LAUNCH
+    told = login.oarsub("--ar", number, "-l", "/network_address=2", "true").out
+    assert told.startswith(f"[AR {number}] Set walltime to 2:0:0.\n")  # it may go on after the hour
     refused = login.oarsub("--ar", number, "-l", "/network_address=3", "true")
     assert "# There are not enough resources for your request\n" in refused.err
 

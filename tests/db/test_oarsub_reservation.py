@@ -26,7 +26,6 @@ from tests.frontend import ALICE as TYPIST
 from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
-SET = "[ADMISSION RULE] Set default walltime to 7200.\n"
 ROOT = User("root", 0)
 BOB = User("bob", 0)  #: with the rights of whoever runs the tests
 
@@ -100,12 +99,19 @@ class TestEntry:
 
     def test_without_walltime_it_gets_what_is_left(self, site: Site, login: LoginNode, number: int) -> None:
         result = login.oarsub("--ar", number, "true")
-        assert result.out.startswith(f"{SET}[AR {number}] Set walltime to 0:59:54.\n")
+        assert result.out.startswith(f"[AR {number}] Set walltime to 0:59:54.\n")  # and nothing of the rules' default
         assert walltimes(site, login.jobs()[-1]) == [HOUR - 6]
         site.round(NOW + 1000)
         result = login.oarsub("--ar", number, "-l", "/resource_id=1", "-l", "/resource_id=2,walltime=0:5", "true")
         assert f"[AR {number}] Set walltime to 0:44:54.\n" in result.out
         assert walltimes(site, login.jobs()[-1]) == [2694, 300]
+
+    def test_rules_know_that_it_is_for_one_and_leave_it_there(self, site: Site, login: LoginNode, number: int) -> None:
+        add_rules(site.database, "warn(advance_reservation)\nadvance_reservation = ''", defaults=False)
+        result = login.oarsub("--ar", "course", "-l", "walltime=0:1", "true")
+        assert "course" in result.err
+        assert "an admission rule changed 'advance_reservation', which is ignored" in result.err
+        assert inside(site, login.jobs()[-1])[1] == number
 
     def test_arrays_interactive_reserved_and_dependent_jobs(self, site: Site, login: LoginNode, number: int) -> None:
         frame = site.get(number).frame_id

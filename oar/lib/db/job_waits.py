@@ -32,6 +32,7 @@ _FORESEEN_STARTS = """
     FROM gantt_jobs_predictions_visu p
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     JOIN jobs j ON j.job_id = m.moldable_job_id AND j.state IN ('Waiting', 'toAckReservation')
+    WHERE NOT EXISTS (SELECT 1 FROM reservations r WHERE r.frame_id = j.job_id AND r.frame_id <> 0)
     GROUP BY j.job_id ORDER BY start"""
 #: A change of the code goes to the history of the job, too.  ``date`` is since when the job has had this code.  What it
 #: returns are the jobs whose history has become long.
@@ -148,5 +149,5 @@ class JobWaits(Table):
         return {row[0]: AwaitedJob(row[0], row[1], JobState(row[2]), end) for row, end in ends}
 
     def foreseen_starts(self) -> list[int]:
-        """Return the dates at which waiting jobs are foreseen to start, ascending."""
+        """Return the dates at which waiting jobs, not frames of reservations, are foreseen to start, ascending."""
         return self._tx.column(_FORESEEN_STARTS)

@@ -17,7 +17,7 @@ LONGEST_PAST = 180 * 86400
 FIRST_YEAR = 69
 
 _GRID_ENGINE = re.compile(r"(?:(?P<century>\d\d)?(?P<year>\d\d))?(?P<rest>\d{8})(?:\.(?P<second>\d\d))?", re.ASCII)
-_CLOCK = re.compile(r"(\d{1,7}):([0-5]?\d):([0-5]?\d)", re.ASCII)
+_CLOCK = re.compile(r"(?=.*\d)(\d{0,7}):([0-5]?\d|):([0-5]?\d|)", re.ASCII)  # a zero may be left out: 1::30
 _SECONDS = re.compile(r"\d{1,10}", re.ASCII)
 _EPOCH = re.compile(r"@(\d{1,12})", re.ASCII)
 _UNITS = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,7})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -78,11 +78,11 @@ def _epoch(text: str, *fields: int) -> int:
 
 
 def read_duration(text: str) -> int:
-    """Return the seconds of ``3600``, ``1:00:00``, ``60m``, ``2h`` or ``1d12h``.  Raises BadRequest."""
+    """Return the seconds of ``3600``, ``1:00:00``, ``1::``, ``60m``, ``2h`` or ``1d12h``.  Raises BadRequest."""
     if _SECONDS.fullmatch(text):
         return int(text)
     if match := _CLOCK.fullmatch(text):
-        hours, minutes, seconds = map(int, match.groups())
+        hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
         return 3600 * hours + 60 * minutes + seconds
     match = _UNITS.fullmatch(text)
     if not match or not text:

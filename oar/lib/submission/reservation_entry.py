@@ -118,11 +118,12 @@ def with_walltimes(reservation: AdvanceReservation, proposal: Proposal, now: int
     Return also what is said about it.
     """
     requests, said = list(proposal.requests), []
-    left = longest(reservation, proposal.start or now)
+    left = 0 if reservation.is_flexible else longest(reservation, proposal.start or now)
     for index, (request, default) in enumerate(zip(proposal.requests, proposal.default_walltimes, strict=True)):
-        if default and left and not reservation.is_flexible:
-            requests[index] = request._replace(walltime=min(left, default))
-            said.append(f"[AR {reservation.number}] Set walltime to {format_duration(min(left, default))}.")
+        if default:
+            walltime = min(left or default, default)
+            requests[index] = request._replace(walltime=walltime)
+            said.append(f"[AR {reservation.number}] Set walltime to {format_duration(walltime)}.")
     return proposal._replace(requests=tuple(requests)), said
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 #: Names that rules may read; a change of one is ignored.
-_FIXED = ("user", "job_type", "reservation", "array_nb", "initial_request", "info_type", "in_api", "verbosity")
+_FIXED = (
+    "user", "job_type", "reservation", "array_nb", "initial_request", "info_type", "in_api", "verbosity",
+    "advance_reservation",
+)  # fmt: skip
 
 
 class AlternativeEstimate(NamedTuple):
@@ -49,6 +52,7 @@ def names_of(tx: "Transaction", cluster: Cluster, config: Config, proposal: Prop
         "in_api": False,
         "is_advance_reservation": proposal.is_advance_reservation,
         "ar": dict(proposal.asked_reservation) if proposal.asked_reservation is not None else None,
+        "advance_reservation": proposal.advance_reservation,
         "verbosity": proposal.verbosity,
         "config": admission_rules.ConfigView(config),
         **{name: changeable.show(fields[changeable.field]) for name, changeable in _CHANGEABLE.items()},

@@ -112,10 +112,14 @@ class Explanation:
     waited: Mapping[str, int]  #: seconds of waiting by code of the reason, the longest first
     advice: Advice
     lost_nodes: tuple[LostNode, ...]
+    frame_of: int = 0  #: the number of the advance reservation that it keeps a place for; 0 = it is a job
 
     @property
     def sentence(self) -> str:
         """A sentence for why it does not start or resume now; '' for a job that does not wait."""
+        if self.frame_of:
+            date = f", which begins on {format_date(self.job.start_time)}" * (self.job.state is JobState.WAITING)
+            return f"It is the frame of the advance reservation {self.frame_of}{date}: see qrstat -ar {self.frame_of}."
         if self.reason:
             return reason_sentence(self.reason)
         if self.job.state is JobState.WAITING and self.job.reservation is Reservation.SCHEDULED:
@@ -176,6 +180,7 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
     awaited = tx.job_waits.awaited_jobs(sorted(awaited_ids))
     lost_nodes = _lost_nodes(tx, jobs)
     silent = tx.listings.silent_heads([job.id for job in jobs if job.state in CURRENT])
+    frames = tx.advance_reservations.of_frames(ids)
     advice = _advice(tx, jobs, reasons, lost_nodes, silent, config=config)
     return [
         Explanation(
@@ -186,6 +191,7 @@ def explain(tx: "Transaction", jobs: Sequence[Job], config: "Config") -> list[Ex
             divide_waiting_time(states.get(job.id, ()), history.get(job.id, Waits()), tx.now),
             advice[job.id],
             tuple(lost_nodes.get(job.id, ())),
+            frames.get(job.id, (0, 0))[1],
         )
         for job in jobs
     ]
