@@ -40,6 +40,16 @@ def test_what_is_prepared_is_planned_once(database: Database) -> None:
         assert tx.rows("SELECT generic_plans, custom_plans FROM pg_prepared_statements") == [(19, 0)] * 2
 
 
+def test_a_plan_that_was_made_for_few_is_not_used_for_many(database: Database) -> None:
+    """It was made when tables were small, and goes through the whole of one for each element."""
+    with database.begin() as tx:
+        for _ in range(3):
+            tx.value(_BOTH, ("x", 1, [1, 2]))
+        plans = tx.rows("SELECT generic_plans, custom_plans FROM pg_prepared_statements")
+        assert tx.value(_BOTH, ("x", 1, [*range(LONG_LIST)])) == 0
+        assert tx.rows("SELECT generic_plans, custom_plans FROM pg_prepared_statements") == plans
+
+
 def test_several_statements_of_a_text_are_prepared_each(database: Database) -> None:
     with database.begin() as tx:
         for _ in range(3):

@@ -70,6 +70,9 @@ class Prepared(str):
     A connection runs the text as it is for the first time, since a command runs most of them only once; for the second
     time it prepares it, and from then on it only names it.  What is prepared goes with the connection.  Not for a text
     whose columns may change while programs run (``SELECT *`` of resources).
+
+    With a long list it runs as it is: a plan that was made for few rows in small tables would go through all of a table
+    for each of ten thousand jobs, which have just been submitted.
     """
 
     @cached_property
@@ -145,7 +148,7 @@ class Statements:
         return self._cursor.connection
 
     def _run(self, sql: str, parameters: Parameters) -> None:
-        if isinstance(sql, Prepared):
+        if isinstance(sql, Prepared) and not _has_long_list(parameters):
             sql = self._preparations.call(sql, self._cursor.execute)
         self._cursor.execute(sql, _with_literals(parameters) or None)
 
@@ -242,6 +245,11 @@ def _rows_of(text: str | None) -> list[Row]:
         return []
     rows: list[Row] = _DECODER.decode(text)
     return rows
+
+
+def _has_long_list(parameters: Parameters) -> bool:
+    values = parameters.values() if isinstance(parameters, dict) else parameters
+    return any(isinstance(value, list) and len(value) >= LONG_LIST for value in values)
 
 
 def _with_literals(parameters: Parameters) -> Parameters:
