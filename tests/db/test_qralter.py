@@ -255,7 +255,8 @@ def test_a_running_reservation_keeps_what_its_jobs_hold(site: Site, alter: Typed
     large = site.submit_inside(reservation.id, cores=2)
     site.round(NOW + 100)
     assert alter("-l", "/resource_id=1", str(number)).err == (
-        f"denied: Reservation {number} can't be altered\n  its jobs hold resources that it would give up\n"
+        f"denied: Reservation {number} can't be altered\n"
+        f"  its jobs hold resources that it would give up (job {second})\n"
     )
     with site.database.begin() as tx:
         for state in (JobState.RUNNING, JobState.FINISHING):

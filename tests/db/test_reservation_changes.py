@@ -222,7 +222,7 @@ def test_a_running_reservation_gets_more_resources_and_keeps_what_its_jobs_hold(
     _begin(site)
     assert {site.job(first), site.job(second)} == {JobState.TO_LAUNCH}
     own = site.get(reservation).resources
-    assert refused("-l", "/resource_id=1") == ["  its jobs hold resources that it would give up"]
+    assert refused("-l", "/resource_id=1") == [f"  its jobs hold resources that it would give up (job {second})"]
     assert set(own) < set(_granted(site, alter, reservation, "-l", "/resource_id=3")[2])
     assert _granted(site, alter, reservation, "-l", "/resource_id=2")[2] == own
     other = _book_others(site, START + 600, END, count=2)

@@ -14,7 +14,7 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import ChangeStep, PlannedChange, PlannedReservation
 from oar.kao.facts.snapshot import FOREVER, RunningJob, WaitingJob
 from oar.kao.planner.placement.first_fit import fit_first
-from oar.kao.planner.placement.obstacles import Obstacles
+from oar.kao.planner.placement.obstacles import MAX_NAMED, Obstacles
 from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.search_clock import NoTimeLeft, SearchClock
@@ -23,6 +23,7 @@ from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
+from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.grid_engine_times import write_date
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.reservation_states import GRANTED
@@ -202,8 +203,10 @@ class ReservationChanges:
             if resources and not held & ~resources:
                 chosen = replace(reservation, groups=change.alternatives[number])
                 return replace(self._granted(change, chosen, window, resources), alternative=number)
-        if any(found):
-            return _refusal(change, reservation, "its jobs hold resources that it would give up")
+        if kept := next(filter(None, found), 0):
+            in_the_way = sorted(job.id for job in self._running(reservation) if job.resources & held & ~kept)
+            names = enumerated([f"job {number}" for number in in_the_way], MAX_NAMED)
+            return _refusal(change, reservation, f"its jobs hold resources that it would give up ({names})")
         request = self._context.requests.get(change.alternatives[0])
         if start != reservation.start and not isinstance(request, Reason):
             return self._no_start(change, reservation, request, window)
