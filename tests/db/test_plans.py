@@ -9,6 +9,7 @@ import pytest
 from oar.lib.db import migrations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.history import _STATE_CHANGES
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -99,3 +100,13 @@ def test_the_reservations_of_a_long_list_are_not_looked_for_job_by_job(database:
         question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.advance_reservations.NUMBERS.sql}"
         plan = tx.column(question, (list(range(1, 10_001)),))
     assert max(int(loops) for line in plan for loops in re.findall(r"loops=(\d+)", line)) < 10, "\n".join(plan)
+
+
+def test_the_change_before_one_is_not_looked_for_among_those_of_all_jobs(database: Database) -> None:
+    """A young site that gets thousands of jobs at once: nobody has counted its changes."""
+    with database.begin() as tx:
+        tx.execute(
+            "INSERT INTO job_state_logs (job_id, job_state) SELECT n, 'Waiting' FROM generate_series(1, 20000) n"
+        )
+        plan = "\n".join(tx.column(f"EXPLAIN {_STATE_CHANGES}", (0, 20_000, 500)))
+    assert "job_state_logs_pkey on job_state_logs b" not in plan, plan

@@ -28,11 +28,12 @@ _WRITERS = """
     WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = %s::regclass
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND pid <> pg_backend_pid()"""
+#: No index has the order of ``+ 0``: PostgreSQL might go backwards through the changes of all jobs to one of this job.
 _STATE_CHANGES = """
     SELECT l.job_state_log_id, l.job_id, l.job_state,
            (SELECT b.job_state FROM job_state_logs b
             WHERE b.job_id = l.job_id AND b.job_state_log_id < l.job_state_log_id
-            ORDER BY b.job_state_log_id DESC LIMIT 1),
+            ORDER BY b.job_state_log_id + 0 DESC LIMIT 1),
            l.date_start, coalesce(j.job_user, ''), coalesce(j.job_name, ''), coalesce(j.queue_name, ''),
            coalesce(j.array_id, l.job_id)
     FROM job_state_logs l LEFT JOIN jobs j USING (job_id)
