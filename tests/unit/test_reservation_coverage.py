@@ -198,7 +198,12 @@ ACCEPTANCE: Mapping[int, Sequence[str]] = {
     ),
     30: (
         "db/test_reservation_reports::test_every_query_is_tested",
+        "db/test_reservation_reports::test_the_accounting_of_each_reservation_by_month",
+        "db/test_reservation_reports::test_the_attributes_are_those_of_the_newest_revision",
+        "db/test_reservation_reports::test_the_log_of_a_reservation",
         "db/test_reservation_reports::test_the_time_usage_of_an_unused_reservation_is_all_of_it",
+        "db/test_reservation_reports::test_the_reservations_of_a_user_are_those_that_were_granted",
+        "db/test_reservation_reports::test_the_number_of_jobs_by_day",
         "db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",
         "db/test_reservation_accounting::test_both_ways_and_the_bill_have_the_same_sum",
         "acceptance/test_reservation_reports::test_bills_queries_and_reports_agree_about_what_was_used_and_what_was_not",
@@ -255,7 +260,11 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "api/test_reservation_changes::test_routes_tell_what_commands_tell",
         "api/test_parity::test_each_option_of_a_request_has_its_field",
     ),
-    "5.1.1 clients": ("unit/test_start_up::test_a_user_command_starts_without_what_is_heavy",),
+    "5.1.1 clients": (
+        "unit/test_start_up::test_a_user_command_starts_without_what_is_heavy",
+        "acceptance/test_documentation::test_examples_print_what_is_shown",
+        "acceptance/test_reservation_life::test_a_reservation_to_come_is_changed_as_a_whole_or_stays_as_it_is",
+    ),
     "5.1.3.1.1 switches of qrsub": (
         "db/test_qrsub::test_all_of_a_request_is_stored",
         "db/test_qrsub::test_slots_lie_as_the_rule_says",
@@ -266,7 +275,10 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "acceptance/test_advance_reservations::test_requests_begin_with_the_options_in_files",
     ),
     "5.1.3.1.1 dates and durations": ("unit/test_grid_engine_times::",),
-    "5.1.3.1.1 -u": ("unit/test_access_lists::test_an_entry_allows_and_none_denies",),
+    "5.1.3.1.1 -u": (
+        "unit/test_access_lists::test_an_entry_allows_and_none_denies",
+        "acceptance/test_reservation_rights::test_those_use_a_reservation_whom_its_access_list_allows",
+    ),
     "5.1.3.1.1 -m": ("db/test_advance_reservations::test_mails_tell_begin_error_repair_and_end",),
     "5.1.3.1.1 -he": ("scheduler/test_random_reservations::test_a_hard_reservation_in_error_starts_nothing",),
     "5.1.3.1.1 -alloc and -pe": ("db/test_qrsub::test_slots_lie_as_the_rule_says",),
@@ -320,7 +332,11 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_oarsub_reservation::TestRefusals::test_walltimes_that_are_too_long",
     ),
     "5.2.2.1.2 arusers": ("db/test_qrsub::test_only_members_of_a_userset_may_ask",),
-    "5.2.2.1.3 suited queues, orphaned ones not": ("db/test_qrsub::test_the_queue_of_a_removed_one_is_unknown",),
+    "5.2.2.1.3 suited queues, orphaned ones not": (
+        "db/test_suited_queues::test_what_is_disabled_or_does_not_answer_is_suited",
+        "db/test_suited_queues::test_what_is_dead_is_not_suited",
+        "db/test_qrsub::test_the_queue_of_a_removed_one_is_unknown",
+    ),
     "5.2.2.1.3 (1) access of all listed users": ("db/test_qrsub::test_only_what_all_listed_users_may_use_is_reserved",),
     "5.2.2.1.3 (2) jobs without run time limit, both ways": (
         "scheduler/test_advance_reservations::test_a_suspended_job_is_in_the_way_for_ever",
@@ -363,12 +379,25 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "acceptance/test_advance_reservations::test_no_job_of_a_reservation_outlives_it",
     ),
     "5.4.1 reserved and not used": ("db/test_reservation_reports::test_views_of_the_bill",),
-    "5.4.2 six queries": ("db/test_reservation_reports::test_every_query_is_tested",),
+    "5.4.2 six queries": (
+        "db/test_reservation_reports::test_every_query_is_tested",
+        "db/test_reservation_reports::test_the_accounting_of_each_reservation_by_month",
+        "db/test_reservation_reports::test_the_attributes_are_those_of_the_newest_revision",
+        "db/test_reservation_reports::test_the_log_of_a_reservation",
+        "db/test_reservation_reports::test_the_time_usage_of_an_unused_reservation_is_all_of_it",
+        "db/test_reservation_reports::test_the_reservations_of_a_user_are_those_that_were_granted",
+        "db/test_reservation_reports::test_the_number_of_jobs_by_day",
+    ),
     "5.4.3.1 the reservation in the accounting of each job": (
         "db/test_reservation_reports::test_jobs_have_the_fields_of_grid_engine_and_their_reservation",
     ),
     "5.4.3.2 reporting records": ("db/test_reservation_reports::test_the_reporting_file_is_made_from_the_tables",),
-    "5.4.3.3 views": ("db/test_schema::test_all_views_are_there",),
+    "5.4.3.3 views": (
+        "db/test_schema::test_all_views_are_there",
+        "db/test_reservation_reports::test_views_of_the_bill",
+        "db/test_reservation_reports::test_frames_are_no_jobs_of_the_model",
+        "db/test_reservation_reports::test_of_a_number_that_was_given_again_each_reservation_has_its_own_jobs",
+    ),
     "appendix 1, access lists": (
         "unit/test_access_lists::test_an_entry_allows_and_none_denies",
         "acceptance/test_reservation_rights::test_those_use_a_reservation_whom_its_access_list_allows",
