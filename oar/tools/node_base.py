@@ -363,6 +363,12 @@ def start_time(pid: int) -> "int | None":
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
+def seconds_up() -> int:
+    """Return for how long this node has been up: the age of its first process, since a container has no other."""
+    ticks = start_time(1) or 0
+    return int(float(content_of("/proc/uptime").split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
+
+
 def read_process(pid: int, name: str) -> "bytes | None":
     """Return the content of a file in the /proc of a process; None if there is no such process or it is hidden."""
     try:

@@ -65,11 +65,18 @@ def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") ->
     confinement = node_cgroups.Confinement(groups, job["name"], job["user"], job["job_id"])
     report["frozen"] = confinement.exists() and confinement.is_frozen()
     report["processes"] = len(confinement.payload()) if confinement.exists() else 0
-    if state is not None and phase == OarexecPhase.ENDED:
-        report["ago"] = max(0, int(time.time()) - state["times"].get(phase, int(time.time())))
+    if state is not None and phase in (OarexecPhase.ENDED, JobAnswer.DIED):
+        report["ago"] = seconds_since_end(phase, state)
     if phase == JobAnswer.RUNNING and confinement.exists():
         report["usage"] = confinement.usage()
     return report
+
+
+def seconds_since_end(phase: str, state: "Data") -> int:
+    """Return how long ago a job has ended: one that died with its node, no later than at the boot; else nobody knows."""
+    if phase == JobAnswer.DIED:
+        return 0 if state.get("boot_id") == node_base.boot_id() else node_base.seconds_up()
+    return max(0, int(time.time()) - state["times"].get(phase, int(time.time())))
 
 
 def phase_of(files: JobFiles, job: "Data") -> "tuple[str, Data | None]":

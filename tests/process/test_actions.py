@@ -1,5 +1,6 @@
 """The actions of the bipbips on a real node and a real database: launch, end, kill, signal, probe, sweep."""
 
+import json
 import os
 import socket
 import threading
@@ -241,6 +242,34 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
     assert world.cause(job_id) == Cause(EndCode.OAREXEC_LOST, {"node": NODE})
     assert world.box.sh("pgrep -u alice sleep || true") == ""
+
+
+def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world: World) -> None:
+    job_id = world.job("sleep 100")
+    launch_job(world.context, job_id)
+    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+    world.box.sh(f"kill -9 {pid}")
+    state_file = world.box.runtime / f"oarexec_{job_id}.state"
+    state_file.write_text(json.dumps(json.loads(state_file.read_text()) | {"boot_id": "that of before"}))
+    wait_until(lambda: age_of(world) > 3)
+    with world.database.begin() as tx:
+        tx.jobs.update(job_id, start_time=1)
+        boot = tx.now - age_of(world)
+
+    def found() -> bool:
+        probe.probe(world.context, NODE)
+        run = world.run(job_id)
+        return run is not None and run.oarexec_code == ExecCode.DIED
+
+    wait_until(found)
+    finish.finish(world.context, job_id)
+    with world.database.begin() as tx:
+        assert 1 < tx.jobs.get(job_id).stop_time <= boot + 1  # both are cut to seconds
+
+
+def age_of(world: World) -> int:
+    """How many seconds ago the node was booted."""
+    return int(world.box.sh("ps -o etimes= -p 1"))
 
 
 class Nowhere(LocalTransport):

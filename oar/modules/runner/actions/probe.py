@@ -173,7 +173,7 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
             if finding.fault:
                 tx.job_runs.note_fault(job_id, finding.fault)
         case ProbeAnswer.DIED:
-            note_end(tx, job_id, ExecCode.DIED, None)
+            note_end(tx, job_id, ExecCode.DIED, None, finding.ago)
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED if data.run and data.run.phase is Phase.GO:
             tx.outbox.append(Ask(JobAction.RUN, job_id))  # the GO was lost: the launch goes on
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
