@@ -73,7 +73,7 @@ def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") ->
 
 
 def seconds_since_end(phase: str, state: "Data") -> int:
-    """Return how long ago a job has ended: one that died with its node, no later than at the boot; else nobody knows."""
+    """Return how long ago a job has ended; one that died with its node, at the boot at the latest."""
     if phase == JobAnswer.DIED:
         return 0 if state.get("boot_id") == node_base.boot_id() else node_base.seconds_up()
     return max(0, int(time.time()) - state["times"].get(phase, int(time.time())))

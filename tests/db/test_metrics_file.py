@@ -2,11 +2,16 @@
 
 import json
 import re
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from machines import roots
+from room import cache
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -31,6 +36,7 @@ from oar.modules import metrics_file
 from oar.modules.chronicle import Chronicle
 from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
+from tests.process.this_machine import wait_until
 from tests.unit.sources import ROOT
 
 MONITORING = ROOT / "setup" / "monitoring"
@@ -38,6 +44,7 @@ STATUS = {
     "start": 1_900_000_000,
     "modules": {"meta_sched": {"passes": 7, "failures": 1, "last_duration": 0.25}},
     "runner": {"waiting": 3, "running": 2},
+    "rounds": Histogram(ROUND_BOUNDS).record,
 }
 
 
@@ -91,6 +98,25 @@ def test_the_file_tells_the_present_and_what_has_happened(
     assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{cause="[A-Z_]+"\} 1', line)]
 
 
+def test_sessions_that_wait_for_a_lock_are_told(database: Database, chronicle: Chronicle, config: Config) -> None:
+    def waits() -> bool:
+        chronicle.go_on()
+        return 'oar_database_sessions{state="waiting"} 1' in written(config)
+
+    with database.begin() as tx:
+        tx.execute("LOCK TABLE queues")
+        waiter = threading.Thread(target=lock_queues, args=(database,))
+        waiter.start()
+        wait_until(waits)
+    waiter.join()
+    assert not waits()
+
+
+def lock_queues(database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("LOCK TABLE queues")
+
+
 def test_the_file_is_replaced_as_a_whole_and_can_be_read_by_others(chronicle: Chronicle, config: Config) -> None:
     chronicle.go_on()
     path = Path(config.metrics_file or "")
@@ -104,6 +130,7 @@ def test_the_server_tells_its_modules() -> None:
     assert 'oar_module_failures_total{module="meta_sched"} 1' in lines
     assert 'oar_module_last_duration_seconds{module="meta_sched"} 0.25' in lines
     assert 'oar_runner_actions{state="waiting"} 3' in lines
+    assert 'oar_server_role{role="active"} 1' in lines
     assert list(server_families({})) == []
     rounds = Histogram(ROUND_BOUNDS)
     rounds.add(0.3)
@@ -182,7 +209,7 @@ def expressions() -> list[str]:
 
 def test_dashboards_and_rules_ask_for_numbers_that_are_written(chronicle: Chronicle, config: Config) -> None:
     told = {line.split()[2] for line in written(config) if line.startswith("# TYPE")}
-    told |= {family.name for family in server_families(STATUS)}
+    told |= {family.name for family in (*server_families(STATUS), *rounds_of(STATUS))}
     asked = {name for text in expressions() for name in re.findall(r"\boar_\w+", text)}
     assert len(expressions()) > 12
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= told
@@ -197,3 +224,81 @@ def test_there_are_two_dashboards_and_each_panel_has_a_place_of_its_own() -> Non
         assert dashboard["title"]
         assert dashboard["uid"]
         assert len(set(places)) == len(places)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> str:
+    """The program of Prometheus that checks files, as Debian has it; it is fetched once."""
+    place = cache.kept("prometheus", lambda place: roots.unpack("bookworm", "prometheus", place))
+    return str(place / "unpacked/usr/bin/promtool")
+
+
+def test_promtool_accepts_the_rules_and_what_dashboards_ask(promtool: str, tmp_path: Path) -> None:
+    rules = [{"record": f"asked:{number}", "expr": expr} for number, expr in enumerate(expressions())]
+    asked = tmp_path / "asked.yml"
+    asked.write_text(json.dumps({"groups": [{"name": "asked", "rules": rules}]}))
+    words = [promtool, "check", "rules", "--lint=none", str(asked), str(MONITORING / "oar-alerts.yml")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_promtool_accepts_the_numbers(
+    promtool: str, database: Database, chronicle: Chronicle, config: Config, tmp_path: Path
+) -> None:
+    add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+    chronicle.go_on()
+    texts = [*map(family_lines, server_families(STATUS)), *(each.lines() for each in rounds_of(STATUS))]
+    numbers = document([written(config), *texts])
+    done = subprocess.run([promtool, "check", "metrics"], input=numbers, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+#: What a sick and a healthy server tell, minute by minute.
+ILL = {
+    'node_textfile_mtime_seconds{file="/var/oar.prom"}': "0x60",
+    "oar_round_age_seconds": "600x60",
+    'oar_module_failures_total{module="sarko"}': "0+1x60",
+    'oar_resources{type="default",state="suspected"}': "20x60",
+    'oar_resources{type="default",state="free"}': "80x60",
+    'oar_jobs_ended_total{cause="NODE_LOST"}': "0+1x60",
+    'oar_jobs_ended_total{cause="SUCCESS"}': "0+1x60",
+    'oar_runner_actions{state="waiting"}': "2000x60",
+    'oar_database_sessions{state="waiting"}': "9x60",
+}
+WELL = {
+    'node_textfile_mtime_seconds{file="/var/oar.prom"}': "0+60x60",
+    "oar_round_age_seconds": "3x60",
+    'oar_module_failures_total{module="sarko"}': "1x60",
+    'oar_resources{type="default",state="suspected"}': "1x60",
+    'oar_resources{type="default",state="free"}': "99x60",
+    'oar_jobs_ended_total{cause="NODE_LOST"}': "0+1x60",
+    'oar_jobs_ended_total{cause="SUCCESS"}': "0+50x60",
+    'oar_runner_actions{state="waiting"}': "2x60",
+    'oar_database_sessions{state="waiting"}': "0x60",
+}
+
+
+def alert_test(numbers: Mapping[str, str], ringing: Sequence[str]) -> dict[str, Any]:
+    """Return what promtool tests: which alerts ring after three quarters of an hour."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in numbers.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": "45m",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in ringing],
+            }
+        ],
+    }
+
+
+def test_each_alert_rings_for_what_it_names_and_no_other(promtool: str, tmp_path: Path) -> None:
+    test = tmp_path / "alerts.yml"
+    rules: Any = read_yaml((MONITORING / "oar-alerts.yml").read_text())
+    names = sorted(rule["alert"] for group in rules["groups"] for rule in group["rules"])
+    tests = [alert_test(ILL, names), alert_test(WELL, [])]
+    test.write_text(json.dumps({"rule_files": [str(MONITORING / "oar-alerts.yml")], "tests": tests}))
+    done = subprocess.run([promtool, "test", "rules", str(test)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

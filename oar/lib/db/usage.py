@@ -78,6 +78,15 @@ class Usage(Table):
             FROM resources r GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""
         return [tuple(row) for row in self._tx.rows(sql, (self._tx.now,))]
 
+    def sessions(self) -> dict[str, int]:
+        """Return how many other sessions this login has in the database: idle, busy, or waiting for a lock."""
+        sql = """
+            SELECT CASE WHEN wait_event_type = 'Lock' THEN 'waiting' WHEN state = 'idle' THEN 'idle' ELSE 'busy' END,
+                count(*)
+            FROM pg_stat_activity
+            WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() GROUP BY 1"""
+        return {"idle": 0, "busy": 0, "waiting": 0} | dict(self._tx.rows(sql))
+
     def last_round(self) -> int:
         """Return the date of the last round of the scheduler, 0 if there was none."""
         date: int | None = self._tx.value("SELECT start_time FROM gantt_jobs_predictions WHERE moldable_job_id = 0")

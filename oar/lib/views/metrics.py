@@ -32,6 +32,8 @@ def families(tx: "Transaction") -> Iterator[MetricFamily]:
     missing = float(sum(missing for _, _, missing in reservations))
     what = "Resources that live advance reservations miss."
     yield MetricFamily("oar_reservation_missing_slots", what, (), [((), missing)])
+    sessions = [((state,), float(number)) for state, number in tx.usage.sessions().items()]
+    yield MetricFamily("oar_database_sessions", "Sessions of OAR; some wait for a lock.", ("state",), sessions)
     date = tx.usage.last_round()
     age = float(tx.now - date) if date else float("inf")
     yield MetricFamily("oar_round_age_seconds", "Seconds since the last round of the scheduler.", (), [((), age)])
@@ -71,3 +73,4 @@ def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
     yield MetricFamily("oar_runner_actions", "Actions on jobs in the Runner's hands.", ("state",), actions)
     start = float(status.get("start") or 0)
     yield MetricFamily("oar_server_start_seconds", "When the server was started, epoch seconds.", (), [((), start)])
+    yield MetricFamily("oar_server_role", "What this server is.", ("role",), [(("active",), 1.0)])
