@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db import migrations
+from oar.lib.db import migrations, predicates
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.history import _STATE_CHANGES
@@ -82,6 +82,13 @@ def test_no_statement_reads_through_the_past(connection: Any) -> None:
         if statement.name in BY_ID and "Index Scan using jobs_pkey" not in plan:
             slow[statement.name] = plan
     assert not slow, "\n\n".join(f"{name}\n{plan}" for name, plan in slow.items())
+
+
+def test_live_jobs_are_known_to_be_few(connection: Any) -> None:
+    """Whoever takes them for a part of all reads through the past as soon as it is long."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT FROM jobs j WHERE {predicates.LIVE}")
+        assert cursor.fetchone()[0][0]["Plan"]["Plan Rows"] <= 10 * LIVE
 
 
 def plan_of(connection: Any, statement: Statement) -> str:

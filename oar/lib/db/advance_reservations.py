@@ -6,6 +6,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import About, Prepared, Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
@@ -96,10 +97,10 @@ _NUMBERS = """
     WITH asked AS (SELECT unnest(%s::bigint[]) AS job_id)
     SELECT job_id, ar_id FROM asked JOIN reservation_jobs USING (job_id) JOIN reservations USING (reservation_id)
     UNION ALL SELECT job_id, ar_id FROM asked JOIN reservations ON frame_id = job_id AND frame_id <> 0"""
-_LIVE_JOBS = """
+_LIVE_JOBS = f"""
     SELECT i.reservation_id, j.job_id, j.state IN ('Waiting', 'Hold', 'toAckReservation', 'toError')
     FROM reservation_jobs i JOIN jobs j ON j.job_id = i.job_id
-    WHERE i.reservation_id = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
+    WHERE i.reservation_id = ANY(%s) AND {LIVE}
     ORDER BY i.reservation_id, j.job_id"""
 
 #: The jobs that wait belong to no reservation any more, and lose the type by which they did.

@@ -1,13 +1,14 @@
 """Challenges and SSH keys of jobs (``tx.challenges``).  Nothing here is ever logged or shown."""
 
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.records import JobKeys
 
 _FIND = Prepared("SELECT challenge, ssh_private_key, ssh_public_key FROM challenges WHERE job_id = %s")
-_IS_IN_USE = """
+_IS_IN_USE = f"""
     SELECT 1 FROM jobs j JOIN challenges c USING (job_id)
     WHERE c.ssh_public_key = %s AND j.job_user = %s AND j.job_id <> %s
-      AND j.state <> 'Terminated' AND j.state <> 'Error' LIMIT 1"""
+      AND {LIVE} LIMIT 1"""
 
 
 class Challenges(Table):

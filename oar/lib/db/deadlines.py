@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.states import JobState
 from oar.lib.facts.topics import Topic
@@ -26,7 +26,7 @@ _WALLTIMES = Prepared(f"""
         CASE WHEN j.job_type = 'PASSIVE' THEN j.checkpoint ELSE 0 END, COALESCE(r.updated, 0)
     FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
     LEFT JOIN job_runs r ON r.job_id = j.job_id
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = 'Running' AND COALESCE(r.report_date, 0) = 0
+    WHERE {LIVE} AND j.state = 'Running' AND COALESCE(r.report_date, 0) = 0
       AND NOT EXISTS (SELECT 1 FROM frag_jobs f WHERE f.frag_id_job = j.job_id)
       AND {NO_FRAME}
     ORDER BY j.job_id""")
@@ -97,8 +97,8 @@ class Deadlines(Table):
     def reservation_starts(self) -> list[int]:
         """Return the start dates of the accepted reservations that have not begun, ascending."""
         return self._tx.column(
-            "SELECT DISTINCT start_time FROM jobs WHERE state <> 'Terminated' AND state <> 'Error'"
-            " AND state = 'Waiting' AND reservation = 'Scheduled' ORDER BY start_time"
+            "SELECT DISTINCT start_time FROM jobs WHERE state = 'Waiting' AND reservation = 'Scheduled'"
+            " ORDER BY start_time"
         )
 
     def time_limits(self) -> list[TimeLimit]:

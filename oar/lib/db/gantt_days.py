@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Table
 
 #: Jobs that ran and ended between two dates.
@@ -34,7 +34,7 @@ _RUNNING = f"""
         ARRAY(SELECT a.resource_id FROM assigned_resources a
             WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
     FROM jobs j
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+    WHERE {LIVE} AND j.start_time > 0 AND j.assigned_moldable_job <> 0
       AND {NO_FRAME}
     ORDER BY j.job_id"""
 #: The same of jobs whose start is planned.
@@ -47,7 +47,7 @@ _PLANNED = f"""
     JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
     JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
     JOIN jobs j ON j.job_id = m.moldable_job_id
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND {NO_FRAME}
+    WHERE {LIVE} AND j.assigned_moldable_job = 0 AND {NO_FRAME}
     ORDER BY j.job_id"""
 #: The first of either that are there between two dates.
 _FIRST_RUNNING = _RUNNING.replace(

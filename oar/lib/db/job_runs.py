@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Prepared, Row, Table
 from oar.lib.facts.node_protocol import NodeFault
 from oar.lib.facts.records import JobRun
@@ -33,13 +33,13 @@ _NOTE_STARTED = Prepared("""
     FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
     WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
 #: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
-_REPORT = Prepared("""
+_REPORT = Prepared(f"""
     INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
     SELECT j.job_id, 1, 'REPORTED', n.code, n.status, GREATEST(n.date, 1), %(now)s
     FROM unnest(%(ids)s::bigint[], %(codes)s::integer[], %(statuses)s::integer[], %(dates)s::bigint[])
         AS n (id, code, status, date)
     JOIN jobs j ON j.job_id = n.id
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id FOR NO KEY UPDATE OF j
+    WHERE {LIVE} ORDER BY j.job_id FOR NO KEY UPDATE OF j
     ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
         script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
     WHERE job_runs.report_date = 0 RETURNING job_id""")
@@ -53,7 +53,7 @@ _IN_HAND = f"""
               AND s.type = 'default' AND s.network_address <> ''), ''),
         COALESCE(r.report_date, 0), COALESCE(r.updated, 0)
     FROM jobs j LEFT JOIN job_runs r USING (job_id)
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error'
+    WHERE {LIVE}
       AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
         OR (j.state IN ('Running', 'Suspended', 'Resuming')
           AND ({{}})))
@@ -175,10 +175,7 @@ class JobRuns(Table):
 
     def live(self) -> list[int]:
         """Return the jobs between launch and end: all live ones but those in Waiting and Hold."""
-        return self._tx.column(
-            "SELECT job_id FROM jobs WHERE state <> 'Terminated' AND state <> 'Error' AND state <> 'Waiting'"
-            " AND state <> 'Hold'"
-        )
+        return self._tx.column(f"SELECT job_id FROM jobs j WHERE {LIVE} AND state <> 'Waiting' AND state <> 'Hold'")
 
     def signal_requests(self, since: int) -> list[SignalEvent]:
         """Return the requests of signals and checkpoints made after a date that have no result yet."""

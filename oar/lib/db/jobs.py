@@ -145,28 +145,28 @@ _SUSPENDED_TIMES = """
     SELECT job_id, sum(CASE date_stop WHEN 0 THEN GREATEST(%s, date_start) ELSE date_stop END - date_start)::bigint
     FROM job_state_logs WHERE job_id = ANY(%s) AND job_state IN ('Suspended', 'Resuming') GROUP BY job_id"""
 #: Live jobs that hold resources of a node, with the types that protect a job from the node's end.
-_ON_NODES = """
+_ON_NODES = f"""
     SELECT DISTINCT j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     JOIN resources r ON r.resource_id = a.resource_id
-    WHERE r.network_address = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id"""
-_ON_RESOURCES = """
+    WHERE r.network_address = ANY(%s) AND {LIVE} ORDER BY j.job_id"""
+_ON_RESOURCES = f"""
     SELECT DISTINCT j.job_id, a.resource_id FROM assigned_resources a
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
     WHERE a.resource_id = ANY(%s) AND a.assigned_resource_index = 'CURRENT'
-      AND j.state <> 'Terminated' AND j.state <> 'Error' ORDER BY j.job_id, a.resource_id"""
+      AND {LIVE} ORDER BY j.job_id, a.resource_id"""
 
 #: Live jobs inside containers: inner=<id> names the container, inner=<name> the newest container=<name> before the job.
-_INNER = """
+_INNER = f"""
     SELECT DISTINCT inside.container, inside.job_id FROM (
         SELECT t.job_id, CASE
-            WHEN substr(t.type, 7) ~ '^[0-9]{1,18}$' THEN substr(t.type, 7)::bigint
+            WHEN substr(t.type, 7) ~ '^[0-9]{{1,18}}$' THEN substr(t.type, 7)::bigint
             ELSE (SELECT max(named.job_id) FROM job_types named
                   WHERE named.type = 'container=' || substr(t.type, 7) AND named.job_id < t.job_id)
             END AS container
         FROM job_types t WHERE t.types_index = 'CURRENT' AND t.type LIKE 'inner=%%') inside
     JOIN jobs j ON j.job_id = inside.job_id
-    WHERE inside.container = ANY(%s) AND j.state <> 'Terminated' AND j.state <> 'Error'
+    WHERE inside.container = ANY(%s) AND {LIVE}
     ORDER BY inside.container, inside.job_id"""
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import About, Parameters, Row, Table
 from oar.lib.facts.reservation_states import STARTED
 from oar.lib.facts.states import ALWAYS_AVAILABLE, JobState, ResourceState
@@ -32,12 +32,12 @@ _PLANNED = """
     FROM gantt_jobs_resources_visu g JOIN resources r USING (resource_id)
     WHERE g.moldable_job_id = ANY(%s) ORDER BY g.moldable_job_id, r.resource_id"""
 #: Jobs that are, were or will be on resources between two dates.
-_BETWEEN = """
+_BETWEEN = f"""
     SELECT j.job_id FROM jobs j
     WHERE j.stop_time >= %(start)s AND j.start_time BETWEEN 1 AND %(stop)s AND j.assigned_moldable_job <> 0
     UNION
     SELECT j.job_id FROM jobs j
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job <> 0
+    WHERE {LIVE} AND j.assigned_moldable_job <> 0
       AND j.start_time BETWEEN 1 AND %(stop)s AND (j.stop_time = 0 OR j.stop_time >= %(start)s)
     UNION
     SELECT m.moldable_job_id
@@ -62,7 +62,7 @@ _NODE_HISTORY = """
 _HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    WHERE {LIVE} AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY a.resource_id, j.job_id"""
 #: The advance reservations that have begun, by the resources that are granted to them.
 _RESERVED = """

@@ -2,18 +2,19 @@
 
 from collections.abc import Collection
 
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Table
 from oar.lib.facts.energy import NodePower
 
 #: All nodes that consist of resources on which jobs run.
-_NODES = Prepared("""
+_NODES = Prepared(f"""
     SELECT r.network_address, bool_and(r.state = 'Alive' AND r.next_state IN ('UnChanged', 'Alive')),
         bool_and(r.state = 'Absent' AND r.next_state = 'UnChanged'), bool_or(r.next_state = 'Absent'),
         bool_or(h.resource_id IS NOT NULL), min(r.available_upto), max(r.available_upto)
     FROM resources r LEFT JOIN (
         SELECT DISTINCT a.resource_id FROM assigned_resources a
         JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
-        WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error') h
+        WHERE a.assigned_resource_index = 'CURRENT' AND {LIVE}) h
         USING (resource_id)
     WHERE r.type = 'default' AND r.desktop_computing = 'NO' AND r.network_address <> ''
     GROUP BY r.network_address ORDER BY r.network_address""")

@@ -1,8 +1,9 @@
 """Conditions on a row ``j`` of ``jobs`` that many statements have."""
 
-#: The job has not ended.  The partial indexes of live jobs are proved by it; written exactly so
-#: (docs/design/schema.rst, "Live rows").
-LIVE = "j.state <> 'Terminated' AND j.state <> 'Error'"
+from oar.lib.facts.states import FINAL, JobState
+
+#: The job has not ended.  The partial indexes of live jobs are proved by it (docs/design/schema.rst, "Live rows").
+LIVE = f"j.state IN ({', '.join(repr(str(state)) for state in JobState if state not in FINAL)})"
 #: The job has ended.
 ENDED = "j.state IN ('Terminated', 'Error')"
 #: The job is no frame of an advance reservation: those have no processes, and rounds alone move them.

@@ -45,7 +45,7 @@ _PLAN = f"""
 #: Jobs that should have resources and have none.
 _WITHOUT_RESOURCES = f"""
     SELECT j.job_id, j.state FROM jobs j
-    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.state = ANY(%s) AND NOT EXISTS (
+    WHERE {LIVE} AND j.state = ANY(%s) AND NOT EXISTS (
         SELECT 1 FROM assigned_resources a
         WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT')
       AND {NO_FRAME}

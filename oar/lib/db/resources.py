@@ -6,6 +6,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Prepared, Row, Table, quoted
 from oar.lib.facts.records import PropertyValue, Resource
 from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, ResourceState
@@ -55,10 +56,10 @@ _CHECKABLE = """
     GROUP BY network_address ORDER BY network_address"""
 #: Nodes on which a job is.  The frame of an advance reservation is none: a node that fails while it is only reserved
 #: is found.
-_BUSY_NODES = """
+_BUSY_NODES = f"""
     SELECT DISTINCT r.network_address FROM assigned_resources a JOIN resources r USING (resource_id)
     JOIN jobs j ON j.assigned_moldable_job = a.moldable_job_id
-    WHERE a.assigned_resource_index = 'CURRENT' AND j.state <> 'Terminated' AND j.state <> 'Error'
+    WHERE a.assigned_resource_index = 'CURRENT' AND {LIVE}
       AND NOT EXISTS (SELECT FROM reservations v WHERE v.frame_id = j.job_id AND v.frame_id <> 0)"""
 #: Nodes that were woken so many times since they are Absent.
 _WOKEN_IN_VAIN = """

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from oar.lib.db.lock_keys import USER_LOCK_CLASS
-from oar.lib.db.predicates import NO_FRAME
+from oar.lib.db.predicates import LIVE, NO_FRAME
 from oar.lib.db.statements import Table, quoted
 
 #: The job has not ended and is not about to.
-_RUNS_OR_WAITS = "state <> 'Terminated' AND state <> 'Error' AND state <> 'Finishing'"
+_RUNS_OR_WAITS = f"{LIVE} AND j.state <> 'Finishing'"
 #: A container by its number, or the newest one of a name; with the list of its users.
 _CONTAINER = f"""
     SELECT j.job_id, j.job_user, j.reservation <> 'None',
@@ -35,14 +35,14 @@ _MEMBERS_OF_ARRAY = "SELECT array_index, max(job_id) FROM jobs WHERE array_id = 
 #: Reservations of a user that have not begun.
 _WAITING_RESERVATIONS = f"""
     SELECT count(*) FROM jobs j WHERE job_user = %s AND state IN ('Waiting', 'Hold', 'toAckReservation')
-        AND state <> 'Terminated' AND state <> 'Error' AND reservation IN ('toSchedule', 'Scheduled') AND {NO_FRAME}"""
+        AND reservation IN ('toSchedule', 'Scheduled') AND {NO_FRAME}"""
 #: Bytes of scripts and variables of the live jobs of a user.
-_KEPT_BYTES = """
-    SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs
-    WHERE job_user = %s AND job_env IS NOT NULL AND state <> 'Terminated' AND state <> 'Error'"""
+_KEPT_BYTES = f"""
+    SELECT COALESCE(sum(octet_length(job_env)), 0)::bigint FROM jobs j
+    WHERE job_user = %s AND job_env IS NOT NULL AND {LIVE}"""
 #: Live jobs with a name of cpuset.
-_JOBS_OF_CPUSET = """
-    SELECT job_id FROM jobs WHERE cpuset_name = %s AND state <> 'Terminated' AND state <> 'Error' ORDER BY job_id"""
+_JOBS_OF_CPUSET = f"""
+    SELECT job_id FROM jobs j WHERE cpuset_name = %s AND {LIVE} ORDER BY job_id"""
 
 
 class Container(NamedTuple):

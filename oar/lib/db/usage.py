@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
 
 #: Names of what consumption can be told by, and the columns of it.
@@ -57,14 +58,14 @@ class Usage(Table):
         """Return how many jobs wait in each queue, and since when."""
         sql = """
             SELECT queue_name, count(*), min(submission_time) FROM jobs
-            WHERE state = 'Waiting' AND state <> 'Terminated' AND state <> 'Error' GROUP BY 1 ORDER BY 1"""
+            WHERE state = 'Waiting' GROUP BY 1 ORDER BY 1"""
         return [WaitOfQueue(*row) for row in self._tx.rows(sql)]
 
     def reasons(self) -> dict[tuple[str, str], int]:
         """Return the numbers of waiting jobs by queue and code of their reason."""
-        sql = """
+        sql = f"""
             SELECT j.queue_name, r.code, count(*) FROM job_reasons r JOIN jobs j USING (job_id)
-            WHERE j.state <> 'Terminated' AND j.state <> 'Error' GROUP BY 1, 2 ORDER BY 1, 2"""
+            WHERE {LIVE} GROUP BY 1, 2 ORDER BY 1, 2"""
         return {(queue, code): number for queue, code, number in self._tx.rows(sql)}
 
     def conditions(self) -> list[tuple[str, str, bool, bool, bool, int, int]]:
