@@ -17,7 +17,7 @@ from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.messages import Mail, Tag, Wake
 from oar.lib.facts.module_codes import FinaudCode
 from oar.lib.facts.states import EventType, ResourceState
-from oar.lib.io.ping_checker import silent_hosts
+from oar.lib.io.ping_checker import is_configured, silent_hosts
 from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     if not config.disable_suspected_nodes_repair:
         answering = [node for node, alive in nodes.items() if not alive and node not in silent]
         recovered = [node for node in answering if _make_alive(tx, node)]
-    for event, text, hosts in (
-        (EventType.FINAUD_ERROR, "does not answer", suspected),
-        (EventType.FINAUD_RECOVER, "answers again", recovered),
-    ):
+    bad, good = "does not answer", "answers again"
+    if is_configured(config):
+        bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"
+    for event, text, hosts in ((EventType.FINAUD_ERROR, bad, suspected), (EventType.FINAUD_RECOVER, good, recovered)):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)
             tx.outbox.append(Wake(Tag.CHSTATE))

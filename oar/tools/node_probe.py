@@ -76,7 +76,8 @@ def seconds_since_end(phase: str, state: "Data") -> int:
     """Return how long ago a job has ended; one that died with its node, at the boot at the latest."""
     if phase == JobAnswer.DIED:
         return 0 if state.get("boot_id") == node_base.boot_id() else node_base.seconds_up()
-    return max(0, int(time.time()) - state["times"].get(phase, int(time.time())))
+    now = int(time.time())
+    return max(0, now - int(state["times"].get(phase, now)))
 
 
 def phase_of(files: JobFiles, job: "Data") -> "tuple[str, Data | None]":

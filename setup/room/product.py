@@ -20,6 +20,7 @@ _SOURCES = (
     "pyproject.toml",
     "README.md",
     "oar",
+    "setup/examples",
     "setup/nodes",
     "setup/database",
     "setup/systemd",

@@ -13,6 +13,7 @@ from installer.target import InstallError
 from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.programs import Desk, environment
+from tests.mpi import MPI_SUM
 
 FINAL = {"Terminated", "Error"}
 
@@ -290,20 +291,6 @@ def test_tools_reach_the_nodes_of_their_job_by_its_node_file(desk: Desk) -> None
     assert re.findall("node-.", desk.run("cat out")) == ["node-1", "node-2"] * 2, desk.run("cat err")
 
 
-#: What a program of Open MPI does, without a compiler: each process adds its number to the sum of all.
-MPI_SUM = """#!/usr/bin/python3
-import ctypes, socket
-
-mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
-names = ("ompi_mpi_comm_world", "ompi_mpi_int", "ompi_mpi_op_sum")
-world, integer, add = (ctypes.byref(ctypes.c_char.in_dll(mpi, name)) for name in names)
-mpi.MPI_Init(None, None)
-rank, total = ctypes.c_int(), ctypes.c_int()
-mpi.MPI_Comm_rank(world, ctypes.byref(rank))
-mpi.MPI_Allreduce(ctypes.byref(rank), ctypes.byref(total), 1, integer, add, world)
-print(socket.gethostname(), rank.value, total.value, flush=True)
-mpi.MPI_Finalize()
-"""
 #: What Hydra tells each process that it starts. They do not talk: the sum of MPICH (over UCX) hung in 4 of 60 runs
 #: between nodes that share one kernel, as those of a room do, on a machine that had more to do.
 HYDRA_RANK = """#!/usr/bin/python3

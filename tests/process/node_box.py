@@ -161,6 +161,11 @@ class NodeBox:
         answer: dict[str, Any] = json.loads(outcome.lines[0])
         return answer
 
+    @property
+    def age(self) -> int:
+        """How many seconds ago the node was booted."""
+        return int(self.sh("ps -o etimes= -p 1"))
+
     def sh(self, script: str, user: str = "root") -> str:
         """Run a shell script in the box as a user; its output."""
         done = self.run_as(user, script)

@@ -251,10 +251,10 @@ def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world
     world.box.sh(f"kill -9 {pid}")
     state_file = world.box.runtime / f"oarexec_{job_id}.state"
     state_file.write_text(json.dumps(json.loads(state_file.read_text()) | {"boot_id": "that of before"}))
-    wait_until(lambda: age_of(world) > 3)
+    wait_until(lambda: world.box.age > 3)
     with world.database.begin() as tx:
         tx.jobs.update(job_id, start_time=1)
-        boot = tx.now - age_of(world)
+        boot = tx.now - world.box.age
 
     def found() -> bool:
         probe.probe(world.context, NODE)
@@ -265,11 +265,6 @@ def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
         assert 1 < tx.jobs.get(job_id).stop_time <= boot + 1  # both are cut to seconds
-
-
-def age_of(world: World) -> int:
-    """How many seconds ago the node was booted."""
-    return int(world.box.sh("ps -o etimes= -p 1"))
 
 
 class Nowhere(LocalTransport):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from machines.site import Machine, Site, wait_until
 
 from tests.documents import SOURCE, named_blocks
+from tests.mpi import MPI_SUM
 
 _GUIDE = SOURCE / "docs" / "administrator-guide.rst"
 
@@ -51,6 +52,28 @@ def ends_well(site: Site, job: str) -> None:
     assert _frontend(site).run(f"cat OAR.{job}.stdout", user="alice") == "begun\n"
 
 
+def mpi_begun(site: Site) -> str:
+    """Submit a program of MPI on all cores of both nodes that ends when ``~/go`` is removed; wait until it runs."""
+    frontend = _frontend(site)
+    frontend.run("cat > sum && chmod 755 sum && touch go", user="alice", stdin=MPI_SUM)
+    job = submit(site, "-l nodes=2,walltime=0:30 'mpirun ~/sum go'")
+    wait_for(site, job, "Running")
+    wait_until(lambda: all(site[node].attempt("pgrep -u alice -f /sum").code == 0 for node in ("node-1", "node-2")))
+    return job
+
+
+def mpi_ends_well(site: Site, job: str) -> None:
+    """Let such a job end: its processes, which are on both nodes, know their sum."""
+    frontend = _frontend(site)
+    frontend.run("rm -f go", user="alice")
+    wait_for(site, job, "Terminated", "Error")
+    told = [line.split() for line in frontend.run(f"cat OAR.{job}.stdout", user="alice").splitlines()]
+    assert {host for host, _, _ in told} == {"node-1", "node-2"}, frontend.run(f"cat OAR.{job}.stderr", user="alice")
+    ranks = sorted(int(rank) for _, rank, _ in told)
+    assert ranks == list(range(len(told)))
+    assert {int(total) for _, _, total in told} == {sum(ranks)}
+
+
 def back_up(site: Site) -> None:
     """Make a dump of the database, as the administrator's guide tells it."""
     _follow(site, "a dump")
@@ -61,7 +84,12 @@ def restore(site: Site) -> None:
     _follow(site, "back to a dump")
 
 
-def _follow(site: Site, block: str) -> None:
+def block(name: str) -> str:
+    """What the administrator's guide shows under a name."""
+    return named_blocks(_GUIDE)[name]
+
+
+def _follow(site: Site, name: str) -> None:
     """Type a block of the guide on the server."""
-    for line in named_blocks(_GUIDE)[block].splitlines():
+    for line in block(name).splitlines():
         site["server"].run(line.strip().removeprefix("server# "))

@@ -46,7 +46,7 @@ METRICS = {
     *("oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds", "oar_jobs", "oar_jobs_waiting"),
     *("oar_reservations", "oar_reservation_missing_slots"),
     *("oar_oldest_wait_seconds", "oar_resources", "oar_job_steps_total", "oar_jobs_ended_total"),
-    *("oar_job_launch_seconds", "oar_job_run_seconds"),
+    *("oar_job_launch_seconds", "oar_job_run_seconds", "oar_database_sessions", "oar_server_role"),
     *("oar_job_wait_seconds", "oar_module_passes_total", "oar_module_failures_total", "oar_runner_actions"),
     *("oar_module_last_duration_seconds", "oar_server_start_seconds"),
 }
@@ -69,6 +69,7 @@ def installed() -> set[str]:
     names = {
         *programs.USER_COMMANDS,
         *programs.ADMIN_COMMANDS,
+        *programs.READABLE_COMMANDS,
         *programs.ROOT_COMMANDS,
         *programs.MODULES,
         *programs.API_PROGRAMS,
