@@ -36,6 +36,7 @@ def _install_programs(flavour: str, target: Target, libraries: Path | None) -> N
 
 def _server(target: Target, programs: Programs) -> None:
     parts.common(target)
+    parts.both(target, programs)
     parts.server(target, programs)
     _configuration(target)
     _log_file(target)
@@ -43,6 +44,7 @@ def _server(target: Target, programs: Programs) -> None:
 
 def _user(target: Target, programs: Programs) -> None:
     parts.common(target)
+    parts.both(target, programs)
     parts.user(target, programs)
     programs.completion(target.under(f"{programs.environment}/bin/python"))
     _configuration(target)
@@ -57,6 +59,7 @@ def _node(target: Target) -> None:
     account(target)
     parts.common(target)
     parts.node(target)
+    _check_logs(target)
 
 
 def _doc(target: Target) -> None:
@@ -91,6 +94,12 @@ def account(target: Target) -> None:
     done = subprocess.run(["useradd", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise InstallError(f"the account {target.user} cannot be made: {done.stderr.strip()}")
+
+
+def _check_logs(target: Target) -> None:
+    """Where the checks of a node leave what they found."""
+    if not target.destdir and os.getuid() == 0:
+        Path(target.homedir, "checklogs").mkdir(mode=0o755, exist_ok=True)
 
 
 def _log_file(target: Target) -> None:

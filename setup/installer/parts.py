@@ -32,6 +32,12 @@ def common(target: Target) -> None:
     manual(target, lambda page: page.name in tables.NODE_TOOLS)
 
 
+def both(target: Target, programs: Programs) -> None:
+    """What a server and a login node share of the commands: those that change for the one, and show for the other."""
+    programs.of_both()
+    manual(target, lambda page: page.name in tables.READABLE_COMMANDS)
+
+
 def server(target: Target, programs: Programs) -> None:
     """Modules, administrators' commands, database files, units."""
     programs.modules()
@@ -39,8 +45,10 @@ def server(target: Target, programs: Programs) -> None:
     shipped(target, "setup/nodes/oarnodesetting_ssh", f"{target.confdir}/oarnodesetting_ssh", 0o755)
     shipped(target, "setup/logrotate.d/oar", "/etc/logrotate.d/oar", 0o644, is_configuration=True)
     copy_readable(SOURCE / "setup" / "database", target.under(f"{target.programs}/setup/database"))
+    _examples(target, ("wake_up_nodes.sh", "shut_down_nodes.sh"))
     _units(target, _SERVER_UNITS)
-    manual(target, lambda page: page.section == 8 and page.name not in (*tables.NODE_TOOLS, *tables.USER_COMMANDS))
+    elsewhere = (*tables.NODE_TOOLS, *tables.USER_COMMANDS, *tables.READABLE_COMMANDS)
+    manual(target, lambda page: page.section == 8 and page.name not in elsewhere)
 
 
 def user(target: Target, programs: Programs) -> None:
@@ -62,6 +70,7 @@ def node(target: Target) -> None:
     for name, mode in _NODE_FILES:
         shipped(target, f"setup/nodes/{name}", f"{target.confdir}/{name}", mode, is_configuration=True)
     target.under(f"{target.confdir}/check.d/x").parent.chmod(0o755)
+    _examples(target, ("access_prologue", "access_epilogue"))
     _units(target, _NODE_UNITS)
 
 
@@ -91,6 +100,11 @@ def configuration(target: Target, place: str) -> None:
     """The configuration with the defaults of all keys, and its page.  ``place``: where it is to be."""
     shipped(target, "etc/oar.conf", place, 0o640, is_configuration=True)
     manual(target, lambda page: page.section == 5)
+
+
+def _examples(target: Target, names: Iterable[str]) -> None:
+    for name in names:
+        shipped(target, f"setup/examples/{name}", f"{target.prefix}/share/oar/examples/{name}", 0o755)
 
 
 def _units(target: Target, names: Iterable[str]) -> None:

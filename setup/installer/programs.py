@@ -64,10 +64,16 @@ class Programs:
         """What the server runs."""
         self._all(tables.MODULES, self._program)
 
+    def of_both(self) -> None:
+        """The programs of commands that administrators and users have."""
+        self._all(tables.READABLE_COMMANDS, self._program)
+
     def of_users(self) -> None:
         """The commands of users, and what answers them quickly."""
         for name in self._all(tables.USER_COMMANDS, self._quick_program):
             self._user_wrapper(name)
+        for name in tables.READABLE_COMMANDS:
+            self._readable_wrapper(self.target.bin, name)
         self._program(tables.COMMAND_SERVER)
         for name, words in tables.OTHER_NAMES.items():
             text = f'#!/bin/sh\nexec {self.target.bin}/{words} "$@"\n'
@@ -77,6 +83,8 @@ class Programs:
         """The commands of administrators."""
         for name in self._all(tables.ADMIN_COMMANDS, self._program):
             self._admin_wrapper(name)
+        for name in tables.READABLE_COMMANDS:
+            self._readable_wrapper(self.target.sbin, name)
         for name in self._all(tables.ROOT_COMMANDS, self._program):
             text = f'#!/bin/sh\nexec {self.target.programs}/{name} "$@"\n'
             write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
@@ -155,9 +163,11 @@ class Programs:
     def _admin_wrapper(self, name: str) -> None:
         program, user = f"{self.target.programs}/{name}", self.target.user
         text = f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec sudo -n -H -u {user} {program} "$@"\nexec {program} "$@"\n'
-        if name in tables.READABLE_COMMANDS:
-            text = f'#!/bin/sh\nexec sudo -n -H -u {user} {program} "$@"\n'
         write(self.target.under(f"{self.target.sbin}/{name}"), text, 0o755)
+
+    def _readable_wrapper(self, place: str, name: str) -> None:
+        text = f'#!/bin/sh\nexec sudo -n -H -u {self.target.user} {self.target.programs}/{name} "$@"\n'
+        write(self.target.under(f"{place}/{name}"), text, 0o755)
 
 
 def tools(target: Target) -> None:

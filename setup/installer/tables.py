@@ -28,12 +28,8 @@ OTHER_NAMES = {"oarconnect": "oarsub -C"}
 
 #: Commands of administrators: in SBINDIR; root becomes oar.
 ADMIN_COMMANDS = (
-    "oarnodesetting",
-    "oarproperty",
     "oarremoveresource",
-    "oarqueue",
     "oaraccounting",
-    "oaradmissionrules",
     "oar_resources_add",
     "oar_resources_init",
     "oar_phoenix",
@@ -41,7 +37,7 @@ ADMIN_COMMANDS = (
     "sentinelle",
 )
 
-#: Those of them that show users something; what they may change is for administrators only.
+#: Others that show users something, and so are in BINDIR of login nodes, too; what they change is for administrators.
 READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue", "oaradmissionrules")
 
 #: Commands of administrators that need to be root for a part of their work.

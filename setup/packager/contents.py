@@ -107,6 +107,7 @@ def _python(build: Build, tree: Path) -> None:
     program = (SOURCE / "setup" / "debian" / "oar-environment").read_text()
     write(target.under(f"{_PROGRAMS}/oar-environment"), program, 0o755)
     write(target.under("/usr/share/python3/runtime.d/oar-python.rtupdate"), _NEW_PYTHON, 0o755)
+    parts.both(target, build.programs(tree))
     parts.configuration(target, _SAMPLE)
     target.under(_SAMPLE).chmod(0o644)
 

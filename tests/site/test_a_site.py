@@ -14,6 +14,15 @@ def test_a_job_runs_on_both_nodes(site: Site) -> None:
     assert set(site["frontend"].run(f"cat OAR.{job}.stdout", user="alice").split()) == {"node-1", "node-2"}
 
 
+def test_users_of_a_frontend_read_what_administrators_decide(site: Site) -> None:
+    frontend = site["frontend"]
+    assert "RULE #1" in frontend.run("oaradmissionrules -S", user="alice")
+    assert "state = Active" in frontend.run("oarqueue -l", user="alice")
+    assert "cpuset" in frontend.run("oarproperty -l", user="alice")
+    assert frontend.run("oarnodesetting --last-property-value=cpuset", user="alice") != ""
+    assert frontend.attempt("oaradmissionrules -d 1", user="alice").code != 0
+
+
 def test_the_server_is_restarted_while_a_job_runs(site: Site) -> None:
     job = begun(site)
     site["server"].run("systemctl restart oar-server.service")

@@ -49,7 +49,7 @@ def test_roff_has_nothing_to_complain_about(name: str) -> None:
 
 
 def test_everything_that_people_type_has_a_page_in_its_section() -> None:
-    typed = (*tables.USER_COMMANDS, *tables.ADMIN_COMMANDS, *tables.ROOT_COMMANDS)
+    typed = (*tables.USER_COMMANDS, *tables.ADMIN_COMMANDS, *tables.READABLE_COMMANDS, *tables.ROOT_COMMANDS)
     there = {name for name in typed if tables.is_there(tables.module_of(name))} | set(tables.USER_TOOLS)
     assert not there - set(pages())
     assert {pages()[str(command.name)].section for command in generate.commands(USER)} == {1}
