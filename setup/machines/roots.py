@@ -15,6 +15,8 @@ _PACKAGES = (
     *("systemd-sysv", "dbus", "openssh-server", "openssh-client", "sudo", "iproute2", "iputils-ping", "procps"),
     *("make", "python3", "python3-venv", "postgresql", "logrotate"),
 )
+#: What a site has beside it: an MPI, on the release that its nodes have.
+_OF_THE_SITE = {"trixie": ("openmpi-bin",)}
 #: What must not begin by itself on a machine without hardware and without network.
 MASKED = ("systemd-udevd.service", "e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer")
 
@@ -25,12 +27,13 @@ class MachineError(Exception):
 
 def root(suite: str) -> Path:
     """The tree of a release of Debian; it is made if it is not there.  Raises MachineError."""
-    digest = hashlib.sha256(f"{suite} {_PACKAGES} {MASKED}".encode()).hexdigest()[:12]
+    packages = (*_PACKAGES, *_OF_THE_SITE.get(suite, ()))
+    digest = hashlib.sha256(f"{suite} {packages} {MASKED}".encode()).hexdigest()[:12]
 
     def make(place: Path) -> None:
         print(f"Making the files of a machine with Debian {suite} ...", flush=True)
         mask = " && ".join(f"ln -sf /dev/null etc/systemd/system/{unit}" for unit in MASKED)
-        bootstrap(suite, _PACKAGES, place, mask)
+        bootstrap(suite, packages, place, mask)
 
     return cache.kept(f"debian-{suite}-{digest}", make)
 

@@ -71,8 +71,8 @@ def build(sources: Path, output: Path, *packages: str) -> Path:
 
 @pytest.fixture(scope="session")
 def site(packages: Path, next_packages: Path) -> Iterator[Site]:
-    """A server, a frontend and two nodes, half of them with Debian 12 and half with 13, installed by the chapter."""
-    machines = {"server": "bookworm", "node-1": "bookworm", "node-2": "trixie", "frontend": "trixie"}
+    """A server with Debian 12, a frontend and two nodes with 13, installed by the chapter."""
+    machines = {"server": "bookworm", "node-1": "trixie", "node-2": "trixie", "frontend": "trixie"}
     shared = [f"{packages}:{SOURCES}/packages", f"{next_packages}:{NEXT}"]
     with Site(machines, lambda top: (top / SOURCES[1:]).mkdir(parents=True), shared) as site:
         Reader(site, SOURCES).install()

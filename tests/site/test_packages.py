@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from machines.site import Machine, Site
+from machines.site import Machine, Site, wait_until
 
 from tests.site.conftest import NEXT, NEXT_VERSION
-from tests.site.steps import back_up, begun, ends_well, restore, state, submit, wait_for
+from tests.site.steps import all_alive, back_up, mpi_begun, mpi_ends_well, restore, state
 
 _APT = "DEBIAN_FRONTEND=noninteractive apt-get -y"
 
@@ -32,7 +32,8 @@ def test_nothing_of_the_packages_was_changed_by_what_runs(site: Site) -> None:
 
 
 def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(site: Site) -> None:
-    job = begun(site)
+    mpi_ends_well(site, mpi_begun(site))
+    job = mpi_begun(site)
     back_up(site)
     site["server"].run(f"{_APT} install {NEXT}/oar-{{common,python,server,user}}_*.deb")
     if version(site["server"], "oar-server").startswith(f"ii {NEXT_VERSION}"):
@@ -48,8 +49,10 @@ def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(si
     assert state(site, job) == "Running"
     restore(site)
     site["server"].run("oar-database --check --deep")
-    ends_well(site, job)
-    wait_for(site, submit(site, "true"), "Terminated")
+    mpi_ends_well(site, job)
+    site["node-2"].reboot()
+    wait_until(lambda: all_alive(site["frontend"]))
+    mpi_ends_well(site, mpi_begun(site))
     environments = site["server"].run("ls /usr/lib/oar/environments").split()
     assert len(environments) == 2  # that of the release before is kept for what is running in it
 
