@@ -112,7 +112,7 @@ def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
         if not by_oarexec:
             forget_former_boot(files, data, oar)
         if confinement.exists() and (by_oarexec or not node_base.lock_is_held(files)):
-            kill_former_attempt(confinement)
+            kill_former_attempt(confinement, directory)
         if confinement.groups is not None:
             make_group(data, confinement, confinement.groups)
         with node_base.acting_as(oar):
@@ -136,9 +136,10 @@ def forget_former_boot(files: JobFiles, data: "Data", oar: "pwd.struct_passwd") 
                 node_base.remove_file(path)
 
 
-def kill_former_attempt(confinement: "Confinement") -> None:
+def kill_former_attempt(confinement: "Confinement", directory: str) -> None:
     """Kill what a former attempt left in the group; raise NodeError if it cannot be killed."""
-    survivors = confinement.kill()
+    with node_base.lives(directory):
+        survivors = confinement.kill()
     if survivors:
         raise NodeError(ManagerExit.GROUP, "a former attempt cannot be killed: %s" % described(survivors))
 
@@ -389,12 +390,13 @@ def clean_job(data: "Data", files: JobFiles) -> "Usage":
 def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd") -> "Usage":
     """Kill the processes of a job, remove its group, its files, and all of its user if it was his last one."""
     confinement = confinement_of(data)
-    survivors = confinement.kill()
-    usage = confinement.usage()
-    if survivors:
-        raise NodeError(ManagerExit.REMOVAL, "processes of the job cannot be killed: %s" % described(survivors))
-    if confinement.groups is not None:
-        remove_group(data, confinement, confinement.groups)
+    with node_base.lives(files.directory):  # nor does an oarexec come back into the group in here
+        survivors = confinement.kill()
+        usage = confinement.usage()
+        if survivors:
+            raise NodeError(ManagerExit.REMOVAL, "processes of the job cannot be killed: %s" % described(survivors))
+        if confinement.groups is not None:
+            remove_group(data, confinement, confinement.groups)
     with node_base.acting_as(oar):
         node_base.remove_file(files.environment(data["user"]))
     paths = files.of_user(data["user"]) + files.of_oarexec()

@@ -296,28 +296,41 @@ def read_file(path: str) -> "bytes | None":
         return None
 
 
-def take_lock(path: str, code: int, seconds: float = 60.0) -> int:
+def take_lock(path: str, code: int, seconds: float = 60.0, shared: bool = False) -> int:
     """Return the descriptor of a locked file; the lock lives as long as the descriptor.
 
-    Raises NodeError with ``code`` if another process holds the lock for longer than ``seconds``.
+    ``shared``: with others who want no more.  Raises NodeError with ``code`` if another process holds the lock for
+    longer than ``seconds``.
     """
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise NodeError(code, "cannot open the lock %s: %s" % (path, error.strerror)) from None
-    limit = time.monotonic() + seconds
-    while not try_lock(fd):
-        if time.monotonic() > limit:
-            os.close(fd)
-            raise NodeError(code, "another process holds the lock %s" % path)
-        time.sleep(0.01)
+    fd = open_lock(path, code)
+    if not lock_within(fd, seconds, shared):
+        os.close(fd)
+        raise NodeError(code, "another process holds the lock %s" % path)
     return fd
 
 
-def try_lock(fd: int) -> bool:
-    """Lock an open file if nobody else holds it; return whether that went."""
+def open_lock(path: str, code: int) -> int:
+    """Return the descriptor of a lock file, which is made if it is missing; raise NodeError with ``code``."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NodeError(code, "cannot open the lock %s: %s" % (path, error.strerror)) from None
+
+
+def lock_within(fd: int, seconds: float, shared: bool = False) -> bool:
+    """Lock an open file as soon as others let it go; return whether that went within ``seconds``."""
+    limit = time.monotonic() + seconds
+    while not try_lock(fd, shared):
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def try_lock(fd: int, shared: bool = False) -> bool:
+    """Lock an open file if nobody else holds it, or only shares it as we want to; return whether that went."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
@@ -329,6 +342,27 @@ def try_lock(fd: int) -> bool:
 def locked(path: str, code: int) -> "Iterator[None]":
     """Hold a lock in here, see ``take_lock``."""
     fd = take_lock(path, code)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def lives_path(directory: str) -> str:
+    """Return the path of the lock of ``lives``."""
+    return directory + "/lives_of_oarexec.lock"
+
+
+@contextlib.contextmanager
+def lives(directory: str) -> "Iterator[None]":
+    """Keep each oarexec of this node with its job in here: what is found out of its process holds for its signals.
+
+    The process of an oarexec may serve for one job after the other.  Who signals one shares this lock from the look at
+    the job to the signal; oarexec has the lock alone once when it has left a job, so that no signal is under way to it
+    any more.
+    """
+    with acting_as(oar_account()):
+        fd = take_lock(lives_path(directory), OarexecExit.PID_FILE, shared=True)
     try:
         yield
     finally:

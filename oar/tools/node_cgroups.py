@@ -35,6 +35,9 @@ OAREXEC, PAYLOAD = "oarexec", "payload"
 CPUSET_FILES = ("/cpuset.cpus", "/cpuset.mems")  #: version 1: what a cpuset needs before it takes a process
 FLAT_CONTROLLERS = ("cpuset", "cpu", "cpuacct")  #: version 1: the job's group is enough
 LEAF_CONTROLLERS = ("freezer", "memory", "devices", "pids")  #: version 1: the job's two leaves
+#: version 1: what oarexec is not counted by.  Its process may serve for many jobs, and each page of it that was touched
+#: in one of them would keep the removed group of that job in the kernel's memory.
+SPARED_CONTROLLER = "memory"
 SESSION_CONTROLLERS = ("freezer", "devices")  #: version 1: those of a session; the others count in the payload
 ENABLED_CONTROLLERS = ("cpuset", "memory", "pids", "io", "cpu")
 LINKS_OF_A_LEAF = 2  #: of a directory without directories in it: its name and its own ``.``
@@ -450,7 +453,7 @@ class GroupsV1(Groups):
         for controller in self.mounts:
             make(self.directory(controller, leaves.group))
             if controller in LEAF_CONTROLLERS:
-                for leaf in leaves.both():
+                for leaf in (leaves.payload,) if controller == SPARED_CONTROLLER else leaves.both():
                     make(self.directory(controller, leaf))
         if cpus is not None:
             self.set_cpus(leaves.group, cpus, mems)
@@ -485,11 +488,14 @@ class GroupsV1(Groups):
         write(directory + "/cpuset.cpus", cpu_list(cpus))
 
     def join(self, leaves: Leaves, part: str, pid: int = 0, inherited: bool = False) -> None:
-        self.move_in(leaves, leaves.of(part), pid, LEAF_CONTROLLERS if inherited else self.mounts)
+        spared = {SPARED_CONTROLLER} if part == OAREXEC else set()
+        controllers = set(LEAF_CONTROLLERS if inherited else self.mounts) - spared
+        self.move_in(leaves, leaves.of(part), pid, controllers)
 
     def leave(self) -> None:
-        for mount in self.mounts.values():
-            write(mount + "/cgroup.procs", "0")
+        for controller, mount in self.mounts.items():
+            if controller != SPARED_CONTROLLER:
+                write(mount + "/cgroup.procs", "0")
 
     def move(self, leaves: Leaves, leaf: str, pid: int) -> None:
         self.move_in(leaves, leaf, pid, self.mounts)

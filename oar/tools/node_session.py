@@ -20,8 +20,10 @@ from the server                                             to the server
 
 With ``"quiet": true`` what a command says is thrown away.
 
-A program that says ``SHORT = True`` is run by a worker, a child that is kept for the next such request: a fork of an
-interpreter costs more than what these programs do.  Any other request has a child of its own.
+A program that says ``SHORT = True`` or ``STANDING = True`` is run by a worker, a child that is kept for the next such
+request: a fork of an interpreter costs more than what these programs do.  A standing one is talked with, and may go on
+by itself; when it comes back it is as it was before, else it ends.  Any other request has a child of its own.  A worker
+reads the length of a request, a line, and the request.
 
 A child has its part of the talk as descriptors 0, 1 and 2 and no other descriptor, and leads a session of its own.
 When this one ends a program lives on, it sees an end of file; a command is ended.  Exit code 128 + n: by signal n.
@@ -59,12 +61,13 @@ STALE_EXIT = 31
 #: What a program may say to the session itself (as in ``node_base``): it is not to be ended with its request; its
 #: request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
-DONE = b"\0done "  #: a worker has carried out its request; the exit code follows
+DONE = b"\0done "  #: a worker has carried out its request, and is free; the exit code follows
 #: Of nsswitch.conf: where accounts are looked up, and what asks nobody but this machine.
 ACCOUNT_DATABASES, LOCAL_SERVICES = (b"passwd:", b"group:", b"initgroups:"), {b"files", b"compat", b"systemd"}
 BEAT_SECONDS = 10.0  #: the server hears so often that this node lives
-IDLE_WORKERS = 2  #: so many are kept
-REQUESTS_OF_A_WORKER = 500  #: then another takes its place
+IDLE_WORKERS = 4  #: so many are kept
+REQUESTS_OF_A_WORKER = 100  #: then another takes its place
+LENGTH = b"%010d\n"  #: of a request to a worker
 
 
 class SessionRequest:
@@ -89,8 +92,9 @@ class Child:
         self.request_id: "int | None" = None
         self.deadline: "float | None" = None
         self.kill_at: "float | None" = None
-        self.is_command = self.is_worker = self.independent = self.closing = False
+        self.is_command = self.is_worker = self.is_standing = self.independent = self.closing = False
         self.served = 0  #: requests that a worker has had
+        self.loads = 0  #: programs that were loaded when it was forked
         self.to_write = self.partial = self.tail = b""
 
     def descriptors(self) -> "list[int]":
@@ -103,9 +107,11 @@ class SessionLoop:
 
     def __init__(self) -> None:
         self.programs: "dict[str, Program]" = {}
+        self.loads = 0  #: programs that were loaded, with those that are replaced
         self.children: "dict[int | None, Child]" = {}
         self.idle: "list[Child]" = []  #: workers without a request
-        self.strays: "list[int]" = []  #: pids of children whose request is over
+        self.away: "list[Child]" = []  #: workers that go on by themselves: their request is over
+        self.strays: "list[int]" = []  #: pids of other children whose request is over
         self.next_beat = time.monotonic() + BEAT_SECONDS
         self.buffer = b""
         self.to_send, self.is_urgent = b"", False
@@ -164,7 +170,7 @@ class SessionLoop:
         """Do what a message asks for that is about a running request."""
         if op == SessionRequest.CANCEL:
             self.cancel(child)
-        elif child.is_worker:
+        elif child.is_worker and not child.is_standing:
             return
         elif op == SessionRequest.LINE:
             self.feed(child, message["text"].encode("utf-8", "surrogateescape") + b"\n")
@@ -175,14 +181,17 @@ class SessionLoop:
     # -- programs ----------------------------------------------------------------------------------------------
 
     def load(self, name: str, digest: str, source: str) -> None:
-        """Compile a program once; later ones may import it by its name."""
+        """Compile a program once; later ones may import it by its name.  Workers that do not have it go."""
         if name in self.programs and self.programs[name][0] == digest:
             return
+        while self.idle:
+            self.let_go(self.idle.pop())
         module = types.ModuleType(name)
         module.__file__ = "<" + name + ">"
         sys.modules[name] = module
         exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
         self.programs[name] = (digest, module)
+        self.loads += 1
 
     def run(self, message: "Message", line: bytes) -> None:
         """Let a program carry out an action, if it is the one that the server means."""
@@ -190,8 +199,8 @@ class SessionLoop:
         if module is None or digest != message["hash"]:
             text = "program %s of hash %s is not loaded in this session" % (message["program"], message["hash"])
             self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": text})
-        elif getattr(module, "SHORT", False):
-            self.employ(message, line)
+        elif getattr(module, "SHORT", False) or getattr(module, "STANDING", False):
+            self.employ(message, line, getattr(module, "STANDING", False))
         else:
             self.start(message, lambda: call(module, message))
 
@@ -208,26 +217,44 @@ class SessionLoop:
             child.closing = True
             self.feed(child, message["stdin"].encode("utf-8", "surrogateescape"))
 
-    def employ(self, message: "Message", line: bytes) -> None:
-        """Give a request to a worker."""
+    def employ(self, message: "Message", line: bytes, is_standing: bool) -> None:
+        """Give a request to a worker; ``is_standing``: to a program that is talked with."""
         worker = self.idle.pop() if self.idle else self.fork(message, lambda: serve(self.programs))
         if worker is not None:
-            worker.is_worker = True
+            worker.is_worker, worker.is_standing = True, is_standing
             worker.served += 1
             self.accept(worker, message)
-            self.feed(worker, line + b"\n")
+            self.feed(worker, LENGTH % len(line) + line)
 
     def dismiss(self, worker: Child, code: int) -> None:
         """End the request of a worker that has done it: it is kept for the next one, or let go."""
         while self.take(worker, worker.stderr):
             pass
-        self.finish(worker, code)
-        worker.request_id, worker.deadline, worker.tail = None, None, b""
-        if len(self.idle) < IDLE_WORKERS and worker.served < REQUESTS_OF_A_WORKER:
+        if worker in self.away:
+            self.away.remove(worker)
+            self.tell_end(worker.pid, code)
+        else:
+            self.finish(worker, code)
+        if self.is_wanted(worker):
+            worker.request_id, worker.deadline, worker.kill_at = None, None, None
+            worker.independent, worker.tail = False, b""
             self.idle.append(worker)
-            return
+        else:
+            self.let_go(worker)
+
+    def is_wanted(self, worker: Child) -> bool:
+        """Return whether a worker may have another request."""
+        is_fresh = worker.loads == self.loads and worker.served < REQUESTS_OF_A_WORKER
+        return is_fresh and worker.stdin is not None and len(self.idle) < IDLE_WORKERS
+
+    def let_go(self, worker: Child) -> None:
+        """Let a worker that has no request see the end of its input."""
         self.strays.append(worker.pid)
-        for fd in worker.descriptors():
+        self.hang_up(worker)
+
+    def hang_up(self, child: Child) -> None:
+        """Close what is left of the pipes of a child."""
+        for fd in child.descriptors():
             self.forget(fd)
 
     def accept(self, child: Child, message: "Message") -> None:
@@ -254,6 +281,7 @@ class SessionLoop:
         for fd in (in_write, out_read, err_read):
             os.set_blocking(fd, False)
         child = Child(pid, in_write, out_read, err_read)
+        child.loads = self.loads
         for fd in (out_read, err_read):
             self.owners[fd] = child
             self.poll.register(fd, select.POLLIN)
@@ -315,17 +343,24 @@ class SessionLoop:
                 child.independent = True
             elif line == DETACHED:
                 self.release(child)
-                return False
+                if not child.is_worker:
+                    return False
             elif child.is_worker and line.startswith(DONE):
                 self.dismiss(child, int(line[len(DONE) :]))
+                return False
             else:
                 self.send({"id": child.request_id, "line": line.decode("utf-8", "replace")})
         return True
 
     def release(self, child: Child) -> None:
-        """Let a process go on by itself: its request is over."""
-        self.strays.append(child.pid)
-        self.close(child, 0)
+        """Let a process go on by itself: its request is over; a worker may come back for another one."""
+        if child.is_worker:
+            self.away.append(child)
+            self.finish(child, 0)
+            child.request_id, child.deadline, child.kill_at = None, None, None
+        else:
+            self.strays.append(child.pid)
+            self.close(child, 0)
 
     def cancel(self, child: Child) -> None:
         """End the input of a request, and ask its process to end; it is killed later if it does not."""
@@ -345,11 +380,10 @@ class SessionLoop:
             pid, status = os.waitpid(stray, os.WNOHANG)
             if pid:
                 self.bury(pid, status)
-        for worker in list(self.idle):
-            if os.waitpid(worker.pid, os.WNOHANG)[0]:
-                self.idle.remove(worker)
-                for fd in worker.descriptors():
-                    self.forget(fd)
+        for worker in [*self.idle, *self.away]:
+            pid, status = os.waitpid(worker.pid, os.WNOHANG)
+            if pid:
+                self.lose(worker, status)
         for child in list(self.children.values()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
@@ -361,21 +395,36 @@ class SessionLoop:
             while child.request_id in self.children and self.take(child, fd):
                 pass
         if child.request_id not in self.children:
-            self.bury(child.pid, status)
+            self.lose(child, status)
             return
         if child.partial:
             self.send({"id": child.request_id, "line": child.partial.decode("utf-8", "replace")})
         self.close(child, exit_code(status))
 
+    def lose(self, child: Child, status: int) -> None:
+        """Forget a child that has ended without a request."""
+        if child in self.idle:
+            self.idle.remove(child)
+        elif child in self.away:
+            self.away.remove(child)
+            self.tell_end(child.pid, exit_code(status))
+        else:
+            self.bury(child.pid, status)
+            return
+        self.hang_up(child)
+
     def bury(self, pid: int, status: int) -> None:
         """Tell the end of a process whose request was over: what runs a job may have been killed."""
         self.strays.remove(pid)
-        self.send({"left": pid, "exit": exit_code(status)}, at_once=status != 0)
+        self.tell_end(pid, exit_code(status))
+
+    def tell_end(self, pid: int, code: int) -> None:
+        """Tell how a process that went on by itself has ended, or a worker what it did meanwhile."""
+        self.send({"left": pid, "exit": code}, at_once=code != 0)
 
     def close(self, child: Child, code: int) -> None:
         """Forget a request and say how it ended."""
-        for fd in child.descriptors():
-            self.forget(fd)
+        self.hang_up(child)
         self.finish(child, code)
 
     def finish(self, child: Child, code: int) -> None:
@@ -466,13 +515,26 @@ def call(module: types.ModuleType, message: "Message") -> int:
 
 
 def serve(programs: "Mapping[str, Program]") -> int:
-    """Body of a worker: requests come as lines; what is left at the end of the input is not begun."""
-    with open(0, "rb", closefd=False) as requests:
-        for line in requests:
-            message = json.loads(line.decode("utf-8"))
-            code = call(programs[message["program"]][1], message)
-            os.write(1, DONE + b"%d\n" % code)
-    return 0
+    """Body of a worker: what is left at the end of the input is not begun."""
+    while True:
+        length = read_exactly(len(LENGTH % 0))
+        if not length:
+            return 0
+        message = json.loads(read_exactly(int(length)).decode("utf-8"))
+        code = call(programs[message["program"]][1], message)
+        os.write(1, DONE + b"%d\n" % code)
+
+
+def read_exactly(size: int) -> bytes:
+    """Return so many bytes of the standard input, and leave what follows there; nothing if it ends before."""
+    blocks: "list[bytes]" = []
+    while size:
+        block = os.read(0, size)
+        if not block:
+            return b""
+        blocks.append(block)
+        size -= len(block)
+    return b"".join(blocks)
 
 
 def close_all_but_standard() -> None:

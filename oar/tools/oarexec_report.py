@@ -11,6 +11,7 @@ from node_protocol import EndReceipt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from node_base import Data
@@ -21,13 +22,22 @@ CHALLENGE_REFUSED_PAUSE = 900.0
 LONGEST_PAUSE = 60.0
 
 
-def report(data: "Data", code: int, status: str, wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:
-    """Tell the server how the job ended until it says that it knows.  ``seconds``: how long it may take to answer.
+def report(
+    data: "Data",
+    end: "tuple[int, str]",
+    wakeup: "oarexec_user.Wakeup",
+    seconds: float,
+    unheard: "Callable[[], None]",
+) -> bool:
+    """Tell the server how the job ended until it says that it knows.
+
+    ``end``: exit code, and raw wait status of the command.  ``seconds``: how long the server may take to answer;
+    ``unheard`` is called when it did not.
 
     A node that goes down does not wait for that, and False is returned: the server reads the state file later.  A
     report that is repeated says how long ago the job has ended.
     """
-    line, ended = "OAREXEC_%d_%d_%s_%s" % (data["job_id"], code, status, data["challenge"]), time.monotonic()
+    line, ended = "OAREXEC_%d_%d_%s_%s" % (data["job_id"], *end, data["challenge"]), time.monotonic()
     # As bytes: a text would be encoded by a codec that is loaded on demand, which oar may not be able to read.
     address = (data["almighty_hostname"].encode("ascii"), data["almighty_port"])
     pause, ago = 1.0, ""
@@ -35,6 +45,7 @@ def report(data: "Data", code: int, status: str, wakeup: "oarexec_user.Wakeup", 
         receipt = converse(address, line + ago + "\n", seconds)
         if receipt in (EndReceipt.OK, EndReceipt.GONE):
             return True
+        unheard()
         node_base.flush_directory(data["tmp_directory"])  # what nobody knows yet must survive a power cut
         if not rested(wakeup, CHALLENGE_REFUSED_PAUSE if receipt == EndReceipt.KO else pause * jitter()):
             return False

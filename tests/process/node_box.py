@@ -242,7 +242,8 @@ class NodeBox:
     def empty(self) -> None:
         """Remove all jobs and what their users made."""
         data = {"oar_tmp_directory": str(self.runtime), "cpuset_path": self.cpuset_path, "jobs": []}
-        assert self.jrm("sweep", data).exit == 0
+        swept = self.jrm("sweep", data)
+        assert swept.exit == 0, swept.stderr
         for name in ("alice", "bob"):
             for path in self.home(name).iterdir():
                 if path.is_file() or path.is_fifo():

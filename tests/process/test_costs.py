@@ -55,12 +55,12 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
     ] * 2
 
 
-def test_a_job_costs_a_node_one_process_beside_its_command(world: World) -> None:
-    """Clean-ups and probes are done by a worker that is there; another job was before, as on every day."""
+def test_a_job_costs_a_node_no_process_but_its_command(world: World) -> None:
+    """oarexec, clean-ups and probes are done by a worker that is there; another job was before, as on every day."""
     end_well(world, world.job("true"))
     before, of_looking = next_process(world), next_process(world)
     end_well(world, world.job("true"))
-    assert next_process(world) - of_looking - (of_looking - before) == 2
+    assert next_process(world) - of_looking - (of_looking - before) == 1
 
 
 def test_a_clean_up_is_sent_no_resources(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from oar.lib.io.remote.transports import LocalTransport
 from oar.lib.rules import end_causes
 from oar.lib.rules.end_causes import EndFacts
 from tests.process.node_box import NODE, NodeBox
+from tests.process.report_taker import Almighty
 from tests.process.test_node_cgroups import run as run_script
-from tests.process.test_oarexec import Almighty
 from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"

@@ -75,6 +75,23 @@ def main(action, data):
 """
 
 
+STANDING_PROGRAM = """
+STANDING = True
+import os, sys, time
+def main(action, data):
+    os.write(1, b"%d\\n" % os.getpid())
+    if action == "refuse":
+        sys.exit(6)
+    os.write(1, b"heard " + os.read(0, 1000))
+    os.write(1, b"\\0independent\\n\\0detached\\n")
+    while not os.path.exists(data["file"]):
+        time.sleep(0.01)
+    if action == "spent":
+        sys.exit(5)
+    return 4
+"""
+
+
 class Session:
     """The session program at the end of a pipe, spoken to by hand."""
 
@@ -94,6 +111,23 @@ class Session:
 
         self.short_hash = hashlib.sha256(SHORT_PROGRAM.encode()).hexdigest()
         self.send(op="load", name="short", hash=self.short_hash, source=SHORT_PROGRAM)
+
+        self.standing_hash = hashlib.sha256(STANDING_PROGRAM.encode()).hexdigest()
+        self.send(op="load", name="standing", hash=self.standing_hash, source=STANDING_PROGRAM)
+
+    def let_stand(self, action: str, path: Path) -> tuple[int, str]:
+        """Let a standing program go on by itself until a file is there; its process, and what it heard."""
+        number = self.run(action, program="standing", hash=self.standing_hash, data={"file": str(path)})
+        self.send(op="line", id=number, text="hello")
+        code, _, (pid, heard) = self.end(number)
+        assert code == 0
+        return int(pid), heard
+
+    def told_of(self, pid: int) -> int:
+        """Wait until the session tells the end of what went on by itself; its exit code."""
+        while (message := self.receive()).get("left") != pid:
+            pass
+        return int(message["exit"])
 
     def run_short(self, action: str, **more: Any) -> int:
         """Send a request that a worker carries out; its number."""
@@ -243,6 +277,46 @@ def test_a_worker_that_dies_is_replaced(session: Session) -> None:
     os.kill(int(second), signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{second}").exists())
     assert session.end(session.run_short("quick"))[0] == 0
+
+
+def test_a_standing_program_comes_back_for_its_next_request(session: Session, tmp_path: Path) -> None:
+    first, heard = session.let_stand("go", tmp_path / "over")
+    assert heard == "heard hello"
+    other, _ = session.let_stand("go", tmp_path / "over 2")  # the first one is away
+    assert other != first
+    (tmp_path / "over").touch()
+    assert session.told_of(first) == 4
+    assert session.let_stand("go", tmp_path / "over")[0] == first
+    assert session.told_of(first) == 4
+    assert session.end(session.run_short("quick"))[2] == [str(first)]
+    (tmp_path / "over 2").touch()
+    assert session.told_of(other) == 4
+
+
+def test_a_standing_program_that_is_spent_ends(session: Session, tmp_path: Path) -> None:
+    pid, _ = session.let_stand("spent", tmp_path / "over")
+    (tmp_path / "over").touch()
+    assert session.told_of(pid) == 5
+    assert not alive(pid)
+    refusing = session.run("refuse", program="standing", hash=session.standing_hash)
+    code, _, (other,) = session.end(refusing)
+    assert (code, alive(int(other))) == (6, False)
+
+
+def test_a_standing_program_that_is_killed_while_it_is_away_is_told(session: Session, tmp_path: Path) -> None:
+    pid, _ = session.let_stand("go", tmp_path / "over")
+    os.kill(pid, signal.SIGKILL)
+    assert session.told_of(pid) == 128 + signal.SIGKILL
+    assert session.end(session.run_short("quick"))[0] == 0
+
+
+def test_workers_that_do_not_have_a_new_program_go(session: Session) -> None:
+    (old,) = session.end(session.run_short("quick"))[2]
+    changed = SHORT_PROGRAM + "# another text\n"
+    session.short_hash = hashlib.sha256(changed.encode()).hexdigest()
+    session.send(op="load", name="short", hash=session.short_hash, source=changed)
+    assert session.end(session.run_short("quick"))[2] != [old]
+    wait_until(lambda: not alive(int(old)))
 
 
 def test_a_program_that_was_not_loaded_is_refused(session: Session) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from threading import Thread
@@ -17,6 +16,7 @@ import pytest
 from oar.lib.io.remote import bootstrap
 from oar.lib.io.remote.requests import CommandRan
 from tests.process.node_box import NODE, NodeBox
+from tests.process.report_taker import Almighty
 from tests.process.this_machine import wait_until
 
 READY = "oarexec is initialized and ready to do the job"
@@ -448,30 +448,6 @@ def test_a_killed_oarexec_is_known_as_dead_and_its_leftovers_are_cleaned(box: No
     assert box.sh("pgrep -u alice || true") == ""
 
 
-class Almighty:
-    """Takes end reports and answers what the test wants."""
-
-    def __init__(self, *answers: bytes) -> None:
-        self.reports: list[str] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        self._answers = answers
-        self._thread = Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        with self._server:
-            for answer in self._answers:
-                connection, _ = self._server.accept()
-                with connection:
-                    self.reports.append(connection.makefile().readline())
-                    connection.sendall(answer)
-
-    def join(self) -> None:
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-
 def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:
     server = Almighty(b"", b"OK\n")
     job = box.job_data(120, command="exit 3", challenge="98765", almighty_port=server.port)
@@ -516,6 +492,7 @@ def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(b
     box.start(job)
     server.join()
     with box.going_down():
+        wait_until(lambda: box.sh("pgrep -u oar || true") != "")  # it acts as root while it goes back to the group
         box.sh("pkill -u oar")
         wait_until(lambda: box.sh("pgrep -u oar || true") == "")
     found = box.probe(job)

@@ -32,7 +32,9 @@ PROGRAMS = (
     "site_script.py",
     "node_faults.py",
     "oarexec_user.py",
+    "oarexec_control.py",
     "oarexec_report.py",
+    "oarexec_standing.py",
     "oarexec",
     "user_command.py",
 )

@@ -1,0 +1,162 @@
+"""The process of an oarexec serves for one job after the other, and nothing of a job stays in it."""
+
+import fcntl
+import json
+import os
+from typing import Any
+
+import pytest
+
+from tests.process.node_box import NodeBox
+from tests.process.report_taker import Almighty
+from tests.process.this_machine import wait_until
+
+READY = "oarexec is initialized and ready to do the job"
+#: What a command tells of the process that it is.
+FACES = "id; umask; ulimit -a; grep -E '^(Sig|Shd|Cap|Groups|NoNewPrivs)' /proc/self/status; ls /proc/self/fd; env"
+
+
+def run(box: NodeBox, job_id: int, user: str = "alice", **more: Any) -> tuple[dict[str, Any], int]:
+    """Run a job to its reported end; its data, and the process of its oarexec."""
+    server = Almighty(b"OK\n")
+    job = box.job_data(job_id, user, almighty_port=server.port, **more)
+    box.start(job)
+    server.join()
+    return job, process_of(box, job_id)
+
+
+def process_of(box: NodeBox, job_id: int) -> int:
+    return int(json.loads((box.runtime / f"oarexec_{job_id}.state").read_text())["pid"])
+
+
+def lives(box: NodeBox, pid: int) -> bool:
+    return box.run_as("root", f"test -e /proc/{pid}").returncode == 0
+
+
+def rests(box: NodeBox, pid: int) -> bool:
+    """Whether a process waits for its next job: it is root again, and has only the pipes of the session."""
+    told = box.run_as("root", f"awk '/^Uid/ {{print $3}}' /proc/{pid}/status; ls /proc/{pid}/fd").stdout
+    return told.split() == ["0", "0", "1", "2"]
+
+
+def test_the_jobs_of_two_users_have_one_oarexec_and_see_nothing_of_each_other(box: NodeBox) -> None:
+    first, pid = run(box, 701, command=FACES, job_env={"SECRET": "of alice"})
+    wait_until(lambda: rests(box, pid))
+    assert box.clean(first).exit == 0
+    assert rests(box, pid)
+    assert box.cpuset_path not in box.sh(f"cat /proc/{pid}/cgroup")
+    second, other = run(box, 702, "bob", command=FACES)
+    assert other == pid
+    of_alice, of_bob = ((box.home(user) / "out").read_text() for user in ("alice", "bob"))
+    assert "SECRET=of alice\n" in of_alice
+    expected = of_alice.replace("SECRET=of alice\n", "").replace("701", "702").replace("alice", "bob")
+    assert sorted(expected.replace("5002", "5003").splitlines()) == sorted(of_bob.splitlines())
+    box.clean(second)
+
+
+def test_after_many_jobs_another_process_takes_its_place(box: NodeBox) -> None:
+    processes = []
+    for job_id in range(1000, 1110):
+        job, pid = run(box, job_id)
+        processes.append(pid)
+        wait_until(lambda: rests(box, processes[-1]) or not lives(box, processes[-1]))
+        box.clean(job)
+    assert 1 < len(set(processes)) < 5
+
+
+def test_one_to_which_a_signal_may_be_under_way_ends(box: NodeBox) -> None:
+    """Somebody has looked at the jobs of the node, and is about to signal an oarexec."""
+    job, pid = run(box, 703)
+    wait_until(lambda: rests(box, pid))
+    box.clean(job)
+    with open(box.runtime / "lives_of_oarexec.lock") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        job, other = run(box, 704)
+        assert other == pid
+        wait_until(lambda: not lives(box, pid))
+    box.clean(job)
+
+
+def test_a_signal_for_a_job_that_is_over_does_not_reach_the_next_one(box: NodeBox) -> None:
+    first, pid = run(box, 705)
+    wait_until(lambda: rests(box, pid))
+    second = box.job_data(706, "bob", command="sleep 1000")
+    box.start(second)
+    assert process_of(box, 706) == pid
+    assert box.ctl(first, "TERM") == 1
+    assert box.clean(first).exit == 0
+    assert box.probe(second)["answer"] == "running"
+    assert box.ctl(second, "TERM") == 0
+    assert box.ended(second)["code"] == 3
+    box.clean(second)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"prologue": "/bin/false"}, {"launching_directory": "/nowhere"}, {"detach_oarexec": 0}],
+    ids=["the prologue failed", "the directory cannot be entered", "the server stays at its side"],
+)
+def test_only_a_usual_end_makes_a_process_free(box: NodeBox, more: dict[str, Any]) -> None:
+    job, pid = run(box, 707)
+    wait_until(lambda: rests(box, pid))
+    box.clean(job)
+    job = box.job_data(708, **more)
+    with box.launch(job) as launch:
+        if "prologue" not in more:
+            launch.until(READY)
+            launch.go()
+        launch.end()
+    assert process_of(box, 708) == pid
+    wait_until(lambda: not lives(box, pid))
+    box.clean(job)
+
+
+def test_a_job_that_is_killed_takes_its_process_along(box: NodeBox) -> None:
+    server = Almighty(b"OK\n")
+    job = box.job_data(709, command="sleep 1000", almighty_port=server.port)
+    box.start(job)
+    assert box.ctl(job, "TERM") == 0
+    server.join()
+    pid = process_of(box, 709)
+    wait_until(lambda: not lives(box, pid))
+    box.clean(job)
+
+
+def test_one_that_the_server_does_not_hear_is_ended_with_its_group(box: NodeBox) -> None:
+    job = box.job_data(710)  # nobody listens at its port
+    box.start(job)
+    box.ended(job)
+    pid = process_of(box, 710)
+    wait_until(lambda: f"{box.cpuset_path}/alice_710/oarexec" in box.sh(f"cat /proc/{pid}/cgroup"))
+    assert box.clean(job).exit == 0
+    wait_until(lambda: not lives(box, pid))
+
+
+def test_one_whose_session_is_over_ends_after_its_job(box: NodeBox) -> None:
+    server = Almighty(b"OK\n")
+    job = box.job_data(711, command="cat go", almighty_port=server.port)
+    os.mkfifo(box.home("alice") / "go")
+    os.chmod(box.home("alice") / "go", 0o644)
+    remote = box.new_remote()
+    with box.launch(job, remote) as launch:
+        launch.until(READY)
+        launch.go()
+        launch.until("STARTED")
+        assert launch.end().exit == 0
+    remote.close()
+    pid = process_of(box, 711)
+    (box.home("alice") / "go").write_text("on")
+    server.join()
+    wait_until(lambda: not lives(box, pid))
+    assert box.clean(job).exit == 0
+
+
+def test_one_that_is_killed_while_it_rests_costs_the_next_job_nothing(box: NodeBox) -> None:
+    job, pid = run(box, 712)
+    wait_until(lambda: rests(box, pid))
+    box.clean(job)
+    box.sh(f"kill -9 {pid}")
+    wait_until(lambda: not lives(box, pid))
+    job, other = run(box, 713)
+    assert other != pid
+    box.clean(job)
