@@ -41,6 +41,18 @@ async ([y, left, from, to]) => {
   return [dark.slice(0, width / 2), dark.slice(width / 2)].map((half) => half.some(Boolean));
 }
 """
+#: Whether there is anything on the paper in parts of some lines of the diagram, which are told as [from, to].
+WRITTEN = """
+([y, height, parts]) => {
+  const canvas = document.querySelector(".gantt-frame canvas"), ratio = devicePixelRatio;
+  const { data, width } = canvas.getContext("2d").getImageData(0, y * ratio, canvas.width, height * ratio);
+  const colour = (x, line) => data.slice(4 * (line * width + x), 4 * (line * width + x) + 3).join();
+  const line = (from, to, number) => Array.from({ length: to - from }, (_, x) => colour(from + x, number));
+  const lines = (from, to) => Array.from({ length: height }, (_, number) => line(from, to, number));
+  const colours = (from, to) => new Set(lines(from, to).flat());
+  return parts.map(([from, to]) => colours(from * ratio, to * ratio).size > 1);
+}
+"""
 #: Lets the page think that it prints; the width of what it prints is kept.
 PRINTING = """
 () => { window.print = () => { window.width = document.querySelector(".gantt-frame img").naturalWidth; }; }
@@ -371,3 +383,11 @@ def test_jobs_are_coloured_by_what_is_asked(
     counted = page.locator(".legend").first
     expect(counted).to_contain_text("Running 2" if colour == "mine" else "deploy 1")
     assert faults(page) == []
+
+
+def test_beside_the_resources_stands_the_name_of_their_node(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    page = diagram(visitor, "?view=drawgantt")
+    written = page.evaluate(WRITTEN, [TOP + 2, 16, [[16, 60], [66, 110], [110, 126]]])
+    assert written == [True, False, True]  # the node, a gap, the resource

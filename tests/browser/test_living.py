@@ -144,3 +144,16 @@ def test_the_first_page_shows_how_busy_the_cluster_was_and_that_nobody_plans(
     ).to_be_visible()
     expect(page.get_by_role("link", name="The scheduler has not looked at the jobs for 00:20")).to_be_visible()
     expect(page.get_by_role("table", name="Queues")).to_contain_text("01:00")
+
+
+def test_who_knows_monika_and_drawgantt_finds_them(visitor: Visitor, database: Database, jobs: dict[str, int]) -> None:
+    page = visitor.open("")
+    page.keyboard.press("/")
+    page.keyboard.type("drawgantt")
+    expect(page.locator("#palette-list li").first).to_contain_text("a row for each resource")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/ui/gantt?view=drawgantt*")
+    page = visitor.open("help")
+    page.get_by_role("link", name="with the number of the job in each box").click()
+    page.wait_for_url("**/ui/nodes?view=monika")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("4 resources on 2 nodes")

@@ -13,6 +13,9 @@ const PAGES = {
   queues: t("menu.queues"), events: t("menu.events"), help: t("menu.help"), ...(site.administers ? { admin: t("menu.admin"), rules: t("rules.title") } : {}),
 };
 
+/** The pages that show what older programs did, [name, parameters, what it was called]. */
+const OLD = [["nodes", { view: "monika" }, `Monika: ${t("old_to.monika")}`], ["gantt", { view: "drawgantt" }, `DrawGantt: ${t("old_to.drawgantt")}`]];
+
 let known = null;
 let chosen = 0;
 let offers = [];
@@ -46,6 +49,7 @@ function found(words) {
   return [
     ...(/^\d+$/.test(words) ? [{ kind: t("palette.job"), label: words, href: page("jobs", words) }] : []),
     ...pages.map(([name, label]) => ({ kind: t("palette.page"), label, href: page(name) })),
+    ...(words ? OLD.filter(([, , label]) => has(label)).map(([name, parameters, label]) => ({ kind: t("palette.page"), label, href: page(name, null, parameters) })) : []),
     ...(site.user && has(t("palette.my_jobs")) ? [{ kind: t("palette.page"), label: t("palette.my_jobs"), href: page("jobs", null, { user: site.user }) }] : []),
     ...(words ? some(known?.users, (name) => ({ kind: t("palette.user"), label: name, href: page("jobs", null, { user: name }) })) : []),
     ...(words ? some(known?.nodes, (name) => ({ kind: t("palette.node"), label: name, href: page("nodes", name) })) : []),

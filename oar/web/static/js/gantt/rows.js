@@ -6,7 +6,7 @@ const BETWEEN = " / ";
 /**
  * Lay rows out.  `record` is the answer of /v1/gantt/rows; groups are the values of the outermost of several levels;
  * those in `folded` become one row; of rows whose name has not `word` in it there is nothing.
- * Returns {rows: [{label, group, number}], groups: [{name, first, count, isFolded}], segments}.
+ * Returns {rows: [{label, group, isFolded, number}], groups: [{name, first, count, isFolded}], segments}.
  */
 export function layOut(record, folded = new Set(), word = "") {
   const isDeep = record.levels.length > 1, wanted = word.toLowerCase();
@@ -18,7 +18,7 @@ export function layOut(record, folded = new Set(), word = "") {
     if (isDeep && groups.at(-1)?.name !== group) groups.push({ name: group, first: rows.length, count: 0, isFolded: folded.has(group) });
     const of = groups.at(-1);
     if (of?.isFolded && of.count) rows.at(-1).items.push(item);
-    else rows.push({ label: of?.isFolded ? group : label, group, items: [item] }), of && (of.count += 1);
+    else rows.push({ label: of?.isFolded ? group : label, group, isFolded: Boolean(of?.isFolded), items: [item] }), of && (of.count += 1);
   }
   rows.forEach((row, place) => {
     row.number = row.items.reduce((sum, item) => sum + item.number, 0);

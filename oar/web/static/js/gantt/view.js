@@ -397,24 +397,36 @@ export class View {
     pen.textBaseline = "middle";
     pen.font = `11px ${this.font}`;
     pen.fillStyle = paint.ink;
-    const every = Math.max(1, Math.ceil(NAMED / unit)), indent = this.groups.length ? GROUP : 4;
-    if (!this.groups.length || unit >= NAMED) {
+    const shared = this.drawGroups(unit >= NAMED ? left / 2 : left);
+    pen.font = `11px ${this.font}`;
+    const every = Math.max(1, Math.ceil(NAMED / unit)), isDeep = this.groups.length > 0;
+    if (!isDeep || unit >= NAMED) {
+      pen.textAlign = isDeep ? "right" : "left"; // groups stand at the left
       for (let row = Math.floor(this.top / every) * every; row < Math.min(this.rows.length, this.bottom); row += every) {
-        if (!this.rows[row].group || unit >= NAMED) pen.fillText(shortened(this.rows[row].label, left - indent), indent + (this.groups.length ? 12 : 0), this.y(row) + Math.max(unit, NAMED) / 2);
+        if (this.rows[row].isFolded) continue;
+        const room = shared.has(row) ? left / 2 - 6 : left - (isDeep ? GROUP : 4);
+        pen.fillText(shortened(this.rows[row].label, room), isDeep ? left - 8 : 4, this.y(row) + Math.max(unit, NAMED) / 2);
       }
+      pen.textAlign = "left";
     }
+    pen.restore();
+  }
+
+  /** Write the names of groups, each at its first row in sight; return the rows that share their place with one. */
+  drawGroups(room) {
+    const { pen, height, unit } = this, shared = new Set();
     pen.font = `600 11px ${this.font}`;
     let free = RULER;
     for (const group of this.groups) {
       const y = this.y(group.first), low = y + group.count * unit;
       if (low < RULER || y > height) continue;
-      const middle = Math.max(y, free) + 7;
+      const middle = Math.max(y, free) + Math.max(NAMED, Math.min(unit, COMFORTABLE)) / 2;
       if (middle + 5 > Math.max(low, y + NAMED) && middle - y > NAMED) continue;
-      if (unit < NAMED || group.isFolded) pen.fillText(`${group.isFolded ? "▸" : "▾"} ${shortened(group.name, left - 16)}`, 4, middle);
-      else pen.fillText("▾", 3, middle);
+      pen.fillText(`${group.isFolded ? "▸" : "▾"} ${shortened(group.name, group.isFolded ? this.left - 16 : room - 16)}`, 4, middle);
+      shared.add(Math.floor(this.top + (middle - RULER) / unit));
       free = middle + 7;
     }
-    pen.restore();
+    return shared;
   }
 
   drawDates() {
