@@ -108,6 +108,21 @@ def test_jobs_are_removed_in_pieces_and_those_that_stay_are_passed(past: Past, m
     assert past.jobs() == ids[3:6]
 
 
+def test_steps_that_take_too_long_become_smaller_and_short_ones_larger_again(
+    past: Past, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        past.ended(40 + number)
+    past.account()
+    monkeypatch.setattr(retention, "JOBS", 4)
+    monkeypatch.setattr(retention, "LONGEST", 0.0)
+    (jobs,) = (each for each in retention.kept(Config(retention_jobs=30)) if each.key == "RETENTION_JOBS")
+    steps = jobs.purge(past.database, 30)
+    assert [next(steps) for _ in range(4)] == [4, 2, 1, 1]
+    monkeypatch.setattr(retention, "LONGEST", 1e9)
+    assert list(steps) == [1, 0]  # what is left, then nothing: the step has become one of two
+
+
 def test_keys_of_ended_jobs_go_and_those_of_live_ones_stay(past: Past, database: Database) -> None:
     ended = past.ended(31)
     past.clock = NOW - 90 * DAY

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 DAY = 86400
-#: So many jobs, or rows of a log, are removed in a transaction: few enough that it takes less than a tenth of a second,
-#: also where jobs have many rows (measured by ``bench/retention.py``).
+#: At most so many jobs, or rows of a log, are removed in a transaction, which takes less than a tenth of a second then,
+#: also where jobs have many rows (measured by ``bench/retention.py``); fewer where it takes longer.
 JOBS, ROWS = 100, 2000
+#: So long a transaction may take, in seconds.
+LONGEST = 0.1
 
 
 class Keeper(Protocol):
@@ -31,6 +33,20 @@ class Keeper(Protocol):
 
     def missing(self, source: "Transaction", ids: Sequence[int]) -> list[int]:
         """Return those of some jobs that it does not have."""
+
+
+class Pace:
+    """How many are removed in a transaction: half as many after one that took too long, more again after short ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self.size = most
+
+    def learn(self, seconds: float) -> None:
+        """Follow what the last transaction took."""
+        if seconds > LONGEST:
+            self.size = max(1, self.size // 2)
+        elif seconds < LONGEST / 4:
+            self.size = min(self._most, 2 * self.size)
 
 
 class Kept(NamedTuple):
@@ -63,13 +79,16 @@ def kept(config: "Config", archive: Keeper | None = None) -> list[Kept]:
     ]
 
 
-def rested(database: "Database", work: "Callable[[Transaction], int]") -> int:
+def rested(database: "Database", work: "Callable[[Transaction], int]", pace: Pace | None = None) -> int:
     """Do a piece of work in a transaction of its own, rest as long as it took, and return its result."""
     begin = time.monotonic()
     with database.begin() as tx:
         tx.advisory_locks.take(PURGE_LOCK)
         result = work(tx)
-    time.sleep(time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    if pace:
+        pace.learn(seconds)
+    time.sleep(seconds)
     return result
 
 
@@ -78,18 +97,18 @@ def rested(database: "Database", work: "Callable[[Transaction], int]") -> int:
 
 def _log(key: str, what: str, days: int, table: str) -> Kept:
     def purge(database: "Database", days: int) -> Iterator[int]:
-        place, is_end = 0, False
+        place, is_end, pace = 0, False, Pace(ROWS)
 
         def remove(tx: "Transaction") -> int:
             nonlocal place, is_end
-            piece = tx.retention.piece(table, tx.now - days * DAY, place, ROWS)
+            piece = tx.retention.piece(table, tx.now - days * DAY, place, pace.size)
             place, is_end = piece.last, piece.is_end
             if piece.old:
                 tx.retention.remove(table, piece.old)
             return len(piece.old)
 
         while not is_end:
-            yield rested(database, remove)
+            yield rested(database, remove, pace)
 
     def count(database: "Database", days: int) -> int:
         place, is_end, found = 0, False, 0
@@ -110,14 +129,16 @@ _PLANS = ("gantt_jobs_predictions_log", "gantt_jobs_resources_log")
 
 def _purge_before(database: "Database", days: int, tables: Sequence[str] = _PLANS) -> Iterator[int]:
     for table in tables:
-        removed = ROWS
-        while removed == ROWS:
-            removed = rested(database, partial(_remove_before, table=table, days=days))
+        pace = Pace(ROWS)
+        removed = limit = pace.size
+        while removed == limit:
+            limit = pace.size
+            removed = rested(database, partial(_remove_before, table=table, days=days, limit=limit), pace)
             yield removed
 
 
-def _remove_before(tx: "Transaction", *, table: str, days: int) -> int:
-    return tx.retention.remove_before(table, tx.now - days * DAY, ROWS)
+def _remove_before(tx: "Transaction", *, table: str, days: int, limit: int) -> int:
+    return tx.retention.remove_before(table, tx.now - days * DAY, limit)
 
 
 def _count_plans(database: "Database", days: int) -> int:
@@ -133,11 +154,12 @@ def _count_before(database: "Database", table: str, days: int) -> int:
 
 
 def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) -> Iterator[int]:
-    place = EndedPlace()
+    place, is_end, pace = EndedPlace(), False, Pace(JOBS)
 
     def remove(tx: "Transaction") -> int:
-        nonlocal place
-        jobs = tx.retention.jobs(tx.now - days * DAY, place, JOBS)
+        nonlocal place, is_end
+        jobs = tx.retention.jobs(tx.now - days * DAY, place, pace.size)
+        is_end = len(jobs) < pace.size
         if jobs:
             place = jobs[-1]
             ids = [job.id for job in jobs]
@@ -146,10 +168,8 @@ def _purge_jobs(database: "Database", days: int, archive: Keeper | None = None) 
             tx.purge.remove_ended(ids)
         return len(jobs)
 
-    removed = JOBS
-    while removed == JOBS:
-        removed = rested(database, remove)
-        yield removed
+    while not is_end:
+        yield rested(database, remove, pace)
 
 
 def _count_jobs(database: "Database", days: int) -> int:
@@ -167,16 +187,16 @@ def _count_jobs(database: "Database", days: int) -> int:
 
 def archive_jobs(database: "Database", archive: Keeper) -> Iterator[int]:
     """Copy all ended, accounted jobs that the archive does not have; give their numbers, a transaction each."""
-    place, is_end = EndedPlace(), False
+    place, is_end, pace = EndedPlace(), False, Pace(JOBS)
 
     def copy(tx: "Transaction") -> int:
         nonlocal place, is_end
-        jobs = tx.retention.jobs(tx.now, place, JOBS)
-        is_end, place = len(jobs) < JOBS, jobs[-1] if jobs else place
+        jobs = tx.retention.jobs(tx.now, place, pace.size)
+        is_end, place = len(jobs) < pace.size, jobs[-1] if jobs else place
         return archive.keep(tx, [job.id for job in jobs])
 
     while not is_end:
-        yield rested(database, copy)
+        yield rested(database, copy, pace)
 
 
 def count_missing(database: "Database", archive: Keeper) -> int:
