@@ -4,13 +4,14 @@ Such a part stands between two comments, ``.. generated: NAME`` and ``.. end of 
 written by hand.  ``tests/unit/test_docs.py`` fails when a part is not what this program would write.
 """
 
+import ast
 import importlib
 import inspect
 import re
-import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import TypeGuard
 
 import click
 
@@ -149,9 +150,14 @@ def _option(option: click.Option) -> str:
 
 def _tool(name: str) -> str:
     """The options of a program for nodes, which declares them in a text of its own."""
-    usage: str = runpy.run_path(str(SOURCE / "oar" / "tools" / name))["USAGE"]
+    tree = ast.parse((SOURCE / "oar" / "tools" / name).read_text())
+    usage: str = next(ast.literal_eval(node.value) for node in tree.body if _names_usage(node))
     options = re.findall(r"^  (-.+?)  +(.+)$", usage, re.MULTILINE)
     return "".join(definition(code(option), _sentence(said)) for option, said in options)
+
+
+def _names_usage(node: ast.stmt) -> TypeGuard[ast.Assign]:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "USAGE"
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
@@ -254,6 +260,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "oarprint": lambda: _tool("oarprint"),
     "oarrun": lambda: _tool("oarrun"),
     "oar-launch": lambda: _tool("oar-launch"),
+    "oar-agent": lambda: _tool("oar_agent.py"),
     "job-states": job_states,
     "job-moves": job_moves,
     "resource-states": lambda: _codes("state", ResourceState),

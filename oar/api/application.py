@@ -20,6 +20,7 @@ from oar.api import (
     bulk,
     changes,
     dashboard,
+    desktop,
     event_log,
     gantt,
     gantt_curve,
@@ -103,7 +104,15 @@ def all_routes() -> Routes:
         event_log,
     )
     beside_jobs = (changes.arrays, changes.batches, changes.estimates, bulk.router)
-    of_jobs = (jobs.router, job_parts.router, arrays.router, changes.router, *beside_jobs, output.router)
+    of_jobs = (
+        jobs.router,
+        job_parts.router,
+        arrays.router,
+        changes.router,
+        *beside_jobs,
+        output.router,
+        desktop.router,
+    )
     of_administrators = (
         queue_changes,
         properties,

@@ -179,9 +179,23 @@ class Identities:
         if found is None or SESSION in Scopes.parse(found.scope).words:
             raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
         scopes = self._of_live_jobs(Scopes.parse(found.scope))
+        if scopes.agents:
+            raise NotAllowed("a token of an agent is for /oar-cgi")
         self._write_use(found, found.expires)
         user = user_named(found.user, config, administers=scopes.administers)
         return Caller(user, Way.TOKEN, scopes, found.id, self._find_submitted(found.id))
+
+    def identify_agent(self, request: Request) -> Scopes:
+        """Return what the token of an agent allows that a request shows.  Raises Unidentified, NotAllowed."""
+        kind, _, shown = request.headers.get("authorization", "").partition(" ")
+        found = self._find(shown.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            raise Unidentified("an agent shows its token: oar-token create --agent NAME")
+        scopes = Scopes.parse(found.scope)
+        if not scopes.agents:
+            raise NotAllowed(f"the scope of this token ({scopes}) is not that of an agent")
+        self._write_use(found, found.expires)
+        return scopes
 
     def _by_password(self, shown: str, peer: Peer, config: "Config") -> Caller:
         try:

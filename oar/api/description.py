@@ -63,6 +63,7 @@ _OTHER_TYPES = {
     "gantt_chunk": ("application/octet-stream",),
     "job_output_bytes": ("text/plain", "text/event-stream"),
     "metrics": ("text/plain",),
+    "job_stageout": ("application/gzip",),
 }
 #: Lists that are answered as lines, too, to who accepts them.
 _EXPORTS = frozenset({"jobs_list"})

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 #: Requests that wait for each thread, at most.
 WAITING_FOR_A_THREAD = 8
+#: Routes that take files, and the media type of the bodies in which these come.
+_UPLOADS, _FORM = frozenset({"/oar-cgi"}), "multipart/form-data"
+#: Bytes of a form besides its file; bytes a second below which a client that sends one is too slow.
+_BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 16
 #: Routes that hold no thread.
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
@@ -64,12 +68,15 @@ class Gate:
         self._under_way -= 1
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
-        most = config.api_max_body
-        declared = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        is_upload = scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM)
+        most = config.api_max_upload + _BESIDE_FILE if is_upload else config.api_max_body
+        seconds = config.api_timeout + (most / _SLOWEST if is_upload else 0)
+        declared = headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared[:20]) > most:
-            await _refuse_body(scope, send, most)
+            await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
-        await self._app(scope, _Body(receive, most, config.api_timeout).receive, send)
+        await self._app(scope, _Body(receive, most, seconds).receive, send)
 
 
 class _Body:
@@ -98,8 +105,8 @@ class _Body:
         return message
 
 
-async def _refuse_body(scope: Scope, send: Send, most: int) -> None:
-    text = f"the body of a request has at most {most} bytes (API_MAX_BODY)"
+async def _refuse_body(scope: Scope, send: Send, most: int, key: str) -> None:
+    text = f"the body of a request has at most {most} bytes ({key})"
     await _refuse(scope, send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", text)
 
 

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 LARGEST_ID = 2**63 - 1
 #: Seconds' worth of requests that may come at once.
 READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
-#: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.
-FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS = 5, 2, 20
+#: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
+#: computer sends at the same time.
+FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
 
 
 def _rates(config: "Config") -> tuple[Rate, ...]:
@@ -75,6 +76,7 @@ class Service:
         self.workers = Workers(runtime)
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
+        self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
         runtime.database.deliver = self._deliver
         self.chunks = Chunks()
         self.curves = Curves()
@@ -132,6 +134,10 @@ class Service:
         request.state.allowance = self.estimates.take(client, "estimates")
         with self._estimates_in_turn.turn(client):
             yield
+
+    def count_agent(self, request: Request, host: str) -> None:
+        """Count a question of the agent of a computer.  Raises TooOften."""
+        request.state.allowance = self._changes.take(f"agent {host}", "questions")
 
     def _count(self, request: Request, caller: Caller) -> None:
         """Count a request; those of administrators are not.  Raises TooOften."""

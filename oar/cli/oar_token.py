@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from oar.lib.db.api_tokens import ApiToken
 
 _ALL = "all"
+DEFAULT_SCOPE = "rw"
 _LONGEST_ID = 18
 _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 
 
 @oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
 @click.argument("action", type=click.Choice(["create", "list", "revoke"]))
-@option("--scope", default="rw", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
+@option("--scope", default=DEFAULT_SCOPE, metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
+@option("--agent", default=None, metavar="NAME", help="Make it for the agent of this desktop computer (node).")
 @option(
     "--expires", type=NUMBER, default=None, metavar="DAYS", help="How long it is valid; 90 days if nothing is said."
 )
@@ -38,6 +40,7 @@ def main(
     *,
     action: str,
     scope: str,
+    agent: str | None,
     expires: int | None,
     comment: str,
     user: str | None,
@@ -48,11 +51,14 @@ def main(
     """Do what is asked, in one transaction."""
     if user is not None and action != "create":
         raise Stop(f"{action} takes no --user")
+    if agent is not None and (action != "create" or scope != DEFAULT_SCOPE):
+        raise Stop("--agent goes with create, and without --scope")
     if identifiers and action != "revoke":
         raise Stop(f"{action} takes no identifiers")
     try:
         if action == "create":
-            _create(context, _Wish(user, scope, expires, comment), machine)
+            wanted = scope if agent is None else f"agent:{agent}"
+            _create(context, _Wish(user, wanted, expires, comment), machine)
         elif action == "list":
             with context.database.snapshot() as tx:
                 shown = tokens.listed(tx, context.user, everybody=everybody)

@@ -26,6 +26,7 @@ CODES = {
     ControlRefusal.ALREADY_KILLED: 6,
     ControlRefusal.INTERACTIVE: 7,
     ControlRefusal.NOOP: 7,
+    ControlRefusal.FETCHED: 7,
     ControlRefusal.UNKNOWN_JOB: 7,
     ControlRefusal.NOT_ADMIN: 8,
     ControlRefusal.NOT_FINISHING: 10,

@@ -86,6 +86,10 @@ class UserFiles:
         """Return the words and the identity of a process that follows a file as the user (``user_file_follower``)."""
         return self._as_user(_program("user_file_follower", path, offset))
 
+    def running(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Return the words and the identity of a process by which a program runs as the user."""
+        return self._as_user(command)
+
     def write_secret(self, path: str, text: str) -> None:
         """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
         code, _ = self._run(_WRITE, path, text.encode())

@@ -69,7 +69,7 @@ def _doc(target: Target) -> None:
 
 #: Those with programs of the package.
 _IN_PYTHON: Mapping[str, Callable[[Target, Programs], None]] = {"server": _server, "user": _user, "api": _api}
-_OTHERS: Mapping[str, Callable[[Target], None]] = {"node": _node, "doc": _doc}
+_OTHERS: Mapping[str, Callable[[Target], None]] = {"node": _node, "agent": parts.agent, "doc": _doc}
 #: The names of all.
 NAMES = (*_IN_PYTHON, *_OTHERS)
 

@@ -13,6 +13,7 @@ import manpages
 from . import tables
 from .files import adapted, copy_readable, shipped, write
 from .programs import Programs, tools
+from .programs import agent as write_agent
 from .target import SOURCE, Target
 
 _NODE_FILES = (("sshd_config", 0o644), ("oar-node-service", 0o755), ("prologue", 0o755), ("epilogue", 0o755))
@@ -47,7 +48,8 @@ def server(target: Target, programs: Programs) -> None:
     copy_readable(SOURCE / "setup" / "database", target.under(f"{target.programs}/setup/database"))
     _examples(target, ("wake_up_nodes.sh", "shut_down_nodes.sh"))
     _units(target, _SERVER_UNITS)
-    elsewhere = (*tables.NODE_TOOLS, *tables.USER_COMMANDS, *tables.READABLE_COMMANDS)
+    write_agent(target.under(f"{target.programs}/{tables.AGENT}"))
+    elsewhere = (*tables.NODE_TOOLS, *tables.USER_COMMANDS, *tables.READABLE_COMMANDS, tables.AGENT)
     manual(target, lambda page: page.section == 8 and page.name not in elsewhere)
 
 
@@ -72,6 +74,12 @@ def node(target: Target) -> None:
     target.under(f"{target.confdir}/check.d/x").parent.chmod(0o755)
     _examples(target, ("access_prologue", "access_epilogue"))
     _units(target, _NODE_UNITS)
+
+
+def agent(target: Target) -> None:
+    """What a desktop computer needs: one program; nothing of the package, and no account."""
+    write_agent(target.under(f"{target.bin}/{tables.AGENT}"))
+    manual(target, lambda page: page.name == tables.AGENT)
 
 
 def documents(target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ OAR_SUBMIT_DEFAULTS=
 for file in "$HOME/.sge_ar_request" "$HOME/.oar_ar_request"; do [ ! -e "$file" ] || OAR_SUBMIT_DEFAULTS=$file; done
 export OAR_SUBMIT_DEFAULTS
 """
+#: The date of what is in archives that we make: they are the same each time.
+_OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 #: What such commands hand over.
 _HANDED_OVER = {"oarsub": _OF_CALLER, "qrsub": _OF_REQUESTER}
 #: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/end_with_caller.py sees
@@ -178,6 +181,20 @@ def tools(target: Target) -> None:
         if (SOURCE / "oar" / "tools" / name).is_file():
             text = f'#!/bin/sh\nexec {target.programs}/{name} "$@"\n'
             write(target.under(f"{target.bin}/{name}"), text, 0o755)
+
+
+def agent(path: Path) -> None:
+    """Make the agent of desktop computers: an archive that Python executes; it is the same each time."""
+    sources = SOURCE / "oar" / "tools"
+    names = {"__main__.py": tables.AGENT_MAIN, **{name: name for name in tables.AGENT_PARTS}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(b"#!/usr/bin/python3 -I\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, source in names.items():
+                info = zipfile.ZipInfo(name, _OLDEST_DATE)
+                archive.writestr(info, (sources / source).read_bytes(), zipfile.ZIP_DEFLATED)
+    path.chmod(0o755)
 
 
 def _completion_of(shell: str, python: Path) -> str:

@@ -83,6 +83,10 @@ NODE_TOOLS = (
 #: Those of them that users call.
 USER_TOOLS = ("oarsh", "oarcp", "oarprint", "oarrun", "oar-launch")
 
+#: The agent of desktop computers: one file, made of its main program and of the modules that this imports.
+AGENT, AGENT_MAIN = "oar-agent", "oar_agent.py"
+AGENT_PARTS = ("agent_archives.py", "agent_jobs.py", "agent_server.py")
+
 #: The server that answers users' commands on a login node, and its socket.
 COMMAND_SERVER, COMMAND_SOCKET = "oar-commands", "/run/oar-commands/socket"
 

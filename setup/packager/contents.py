@@ -132,6 +132,10 @@ def _node(build: Build, tree: Path) -> None:
     parts.node(build.target(tree))
 
 
+def _agent(build: Build, tree: Path) -> None:
+    parts.agent(build.target(tree))
+
+
 def _doc(build: Build, tree: Path) -> None:
     parts.documents(build.target(tree))
 
@@ -197,6 +201,15 @@ PACKAGES = (
         _api,
         {**_SAME_PYTHON, "Depends": "oar-common (= {version})"},
         units=Units(enabled=("oar-api.service",), not_yet=("oar-api.service",), replaced=("oar-api.service",)),
+    ),
+    Package(
+        "oar-agent",
+        "batch scheduler for clusters - agent of desktop computers",
+        "The program by which a computer that the server cannot reach fetches jobs and runs them. It needs nothing else"
+        " of OAR.",
+        _agent,
+        {"Depends": "python3"},
+        is_for_all=True,
     ),
     Package(
         "oar-doc",

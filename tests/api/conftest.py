@@ -80,10 +80,10 @@ HOOKS = {"response": [check_described]}
 class Api:
     """A running service, and clients of it."""
 
-    def __init__(self, runtime: Runtime, path: Path) -> None:
+    def __init__(self, runtime: Runtime, path: Path, port: int = 0) -> None:
         self.runtime = runtime
         self.socket = str(path)
-        self.sockets = listening_sockets(["127.0.0.1:0", f"unix:{path}"])
+        self.sockets = listening_sockets([f"127.0.0.1:{port}", f"unix:{path}"])
         self.port: int = self.sockets[0].getsockname()[1]
         self.service = Service(runtime)
         self._server = server_of(self.service, ServiceManager({}))

@@ -144,7 +144,7 @@ ACTS: dict[Command, dict[str, str]] = {
     | {"owners": "a reservation is deleted by its number"},
     oar_token.main: {"action": "token_create", "scope": "token_create", "expires": "token_create"}
     | {"comment": "token_create", "identifiers": "token_revoke"}
-    | {"everybody": "tokens_list", "user": "token_create"},
+    | {"everybody": "tokens_list", "user": "token_create", "agent": "token_create"},
 }
 
 

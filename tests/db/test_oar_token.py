@@ -67,10 +67,12 @@ def test_a_site_says_how_long_tokens_are_valid_at_most(console: Console) -> None
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["create", "--scope", "all"], "'all' is no scope: rw, ro, submit, job:ID, admin"),
-        (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin"),
+        (["create", "--scope", "all"], "'all' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
+        (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
         (["create", "--scope", "rw,session"], "a session is what the login page makes"),
         (["create", "--scope", "ro,admin"], "only administrators may have tokens of scope admin"),
+        (["create", "--agent", "desk-1"], "only administrators make tokens of agents"),
+        (["create", "--scope", "ro,agent:desk-1"], "a token of an agent is nothing else"),
         (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0 (API_TOKEN_DAYS)"),
         (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366 (API_TOKEN_DAYS)"),
         (["create", "--comment", "a\nb"], "a comment has at most 200 characters, all of them printable"),
@@ -92,3 +94,13 @@ def test_nobody_has_tokens_without_end(console: Console) -> None:
         _create(console)
     refused = console.type(oar_token.main, "create", user=EVE)
     assert refused == CommandResult(1, "", "# Error: eve has 100 tokens: revoke one first\n")
+
+
+def test_administrators_make_the_tokens_of_agents(console: Console) -> None:
+    token = console.type(oar_token.main, "create", "--agent", "desk-1").out.strip()
+    with console.database.snapshot() as tx:
+        found = tx.api_tokens.find(digest_of(token) or "")
+    assert found is not None
+    assert found.scope == "agent:desk-1"
+    for words in (["--agent", "a b"], ["--agent", "desk-1", "--scope", "ro"], ["--agent", "desk-1,rw"]):
+        assert console.type(oar_token.main, "create", *words).exit != 0

@@ -147,3 +147,10 @@ def test_a_file_goes_when_no_job_has_wanted_it_for_long(desk: LoginNode, tmp_pat
     assert len(rows(desk)) == len(os.listdir(tmp_path / "kept")) == 3
     assert {job.id: job.file_id is None for job in desk.jobs()}[old]
     assert not {job.id: job.file_id is None for job in desk.jobs()}[used]
+
+
+@pytest.mark.parametrize("words", [["-I"], ["--checkpoint", "60", "x"], ["-r", "2100-01-01 00:00:00"]])
+def test_what_needs_a_way_to_the_computer_is_refused(desk: LoginNode, words: list[str]) -> None:
+    refused = desk.oarsub("-t", "desktop_computing", *words)
+    assert refused.exit != 0
+    assert "# Error: not available for desktop_computing jobs." in refused.err

@@ -76,9 +76,9 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known_one() -> None:
 
 
 def test_a_key_of_another_version_is_told_apart_from_a_key_that_is_misspelt() -> None:
-    parsed = parse("STAGEOUT_DIR=/x\nSTAGE_OUT_DIR=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\nSERVER_PORT=1\n", "f")
+    parsed = parse("OAR_PROXY_BASE_URL=/x\nSTAGE_OUT_DIR=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\nSERVER_PORT=1\n", "f")
     assert [str(problem) for problem in parsed.unread] == [
-        "f:1: STAGEOUT_DIR: not in this version, it has no effect",
+        "f:1: OAR_PROXY_BASE_URL: not in this version, it has no effect",
         "f:3: PROXY_TRAEFIK_ENTRYPOINT: not in this version, it has no effect",
     ]
     assert [str(problem) for problem in parsed.warnings] == [

@@ -75,7 +75,7 @@ def installed() -> set[str]:
         *programs.API_PROGRAMS,
     }
     there = {name for name in names if programs.is_there(programs.module_of(name))}
-    return there | {programs.COMMAND_SERVER} | set(programs.OTHER_NAMES) | set(programs.NODE_TOOLS)
+    return there | {programs.COMMAND_SERVER} | set(programs.OTHER_NAMES) | {*programs.NODE_TOOLS, programs.AGENT}
 
 
 def is_left_over(path: Path) -> bool:

@@ -17,7 +17,14 @@ from tests.unit.sources import ROOT, Module, modules, tools
 
 #: Each package and the packages that it may use, besides itself.  A package that is not named here has no floor.
 LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", "oar.lib.db", "oar.lib.views"}
-SERVICES = {"oar.lib.access", "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission", "oar.lib.reservations"}
+SERVICES = {
+    "oar.lib.access",
+    "oar.lib.jobs",
+    "oar.lib.resources",
+    "oar.lib.submission",
+    "oar.lib.reservations",
+    "oar.lib.desktop",
+}
 PLANNER = {
     "oar.kao.facts",
     "oar.kao.planner.resources",
@@ -49,6 +56,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.lib.jobs": LIBRARY,
     "oar.lib.submission": {*LIBRARY, "oar.lib.jobs"},
     "oar.lib.reservations": {*LIBRARY, "oar.lib.jobs", "oar.lib.submission"},
+    "oar.lib.desktop": {*LIBRARY, "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission"},
     "oar.lib": {"oar.lib.facts", "oar.lib.config", "oar.lib.db", "oar.lib.io"},  # runtime
     "oar.kao.facts": {"oar.lib.facts"},
     "oar.kao.planner.resources": {"oar.lib.facts", "oar.kao.facts"},

@@ -82,14 +82,14 @@ def test_a_word_that_means_nothing_beside_an_option_is_not_passed_over(file: Pat
 
 
 def test_keys_of_other_versions_are_named(file: Path) -> None:
-    file.write_text("QUOTAS=no\nSTAGEOUT_DIR=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\n")
+    file.write_text("QUOTAS=no\nOAR_PROXY_BASE_URL=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\n")
     assert oar_conf(file, "--check") == CommandResult(
         0,
         "",
-        f"/!\\ {file}:2: STAGEOUT_DIR: not in this version, it has no effect\n"
+        f"/!\\ {file}:2: OAR_PROXY_BASE_URL: not in this version, it has no effect\n"
         f"/!\\ {file}:3: PROXY_TRAEFIK_ENTRYPOINT: not in this version, it has no effect\n",
     )
-    assert f'STAGEOUT_DIR="/x"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
+    assert f'OAR_PROXY_BASE_URL="/x"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
     assert oar_conf(file, "API_MEDIA").out == 'API_MEDIA="no"  # default, not in this version\n'
 
 

@@ -42,6 +42,7 @@ NOT_SHOWN = {
     ("accounting.count", Topic.JOBS),
     ("api_tokens.use", Topic.TOKENS),
     ("jobs.close", Topic.RESOURCES),
+    ("desktop_computers.note_call", Topic.RESOURCES),  # a date of the system
 }
 _WRITES = re.compile(r"(?:\bINSERT INTO|(?<!NO KEY )(?<!DO )(?<!FOR )\bUPDATE|\bDELETE FROM|\bALTER TABLE) (\w+)")
 

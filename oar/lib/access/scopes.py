@@ -29,12 +29,16 @@ SCOPES: Mapping[str, str] = {
     "submit": "submit, and read and delete what was submitted with it",
     "job:ID": "read one job, its array and its output; delete, signal, checkpoint and prolong it",
     "admin": "everything, as an administrator",
+    "agent:NAME": "be the agent of a desktop computer, or of any for *; made by administrators",
 }
 #: What the scope of one job allows.
 OF_ONE_JOB = frozenset({JobAct.DELETE, JobAct.SIGNAL, JobAct.CHECKPOINT, JobAct.WALLTIME, JobAct.READ_OUTPUT})
 #: What the scope of submissions allows with the jobs that were submitted by it.
 OF_SUBMITTED = frozenset({JobAct.DELETE, JobAct.READ_OUTPUT})
 
+_AGENT = re.compile(r"agent:(\*|[A-Za-z0-9][A-Za-z0-9._:-]{0,254})")
+#: The name in the scope of agents of computers that nobody has declared.
+ANY_AGENT = "*"
 _ONE_JOB = re.compile(r"job:([1-9][0-9]{0,17})")
 #: Beside what it allows, of the secret in a cookie: only there it counts.
 SESSION = "session"
@@ -42,26 +46,39 @@ _WORDS = frozenset({"rw", "ro", "submit", "admin", SESSION})
 
 
 class Scopes(NamedTuple):
-    """What a token allows: its words, and the jobs that it names."""
+    """What a token allows: its words, and the jobs and the desktop computers that it names."""
 
     words: frozenset[str]
     jobs: frozenset[int] = frozenset()
+    agents: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, text: str) -> "Scopes":
         """Return the scopes of a list with commas.  Raises BadRequest."""
-        words, jobs = set(), set()
+        words, jobs, agents = set(), set(), set()
         for word in text.split(","):
             if found := _ONE_JOB.fullmatch(word):
                 jobs.add(int(found[1]))
+            elif found := _AGENT.fullmatch(word):
+                agents.add(found[1])
             elif word in _WORDS:
                 words.add(word)
             else:
                 raise BadRequest(f"{word!r} is no scope: {', '.join(SCOPES)}")
-        return cls(frozenset(words), frozenset(jobs))
+        return cls(frozenset(words), frozenset(jobs), frozenset(agents))
 
     def __str__(self) -> str:
-        return ",".join([*sorted(self.words), *(f"job:{job}" for job in sorted(self.jobs))])
+        named = [*(f"job:{job}" for job in sorted(self.jobs)), *(f"agent:{name}" for name in sorted(self.agents))]
+        return ",".join([*sorted(self.words), *named])
+
+    def is_agent_of(self, host: str) -> bool:
+        """Whether this is the token of the agent of a computer."""
+        return host in self.agents or self.is_any_agent
+
+    @property
+    def is_any_agent(self) -> bool:
+        """Whether this is the token of agents of all computers, also of new ones."""
+        return ANY_AGENT in self.agents
 
     @property
     def reads_all(self) -> bool:

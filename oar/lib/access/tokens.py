@@ -97,6 +97,10 @@ def _check_scope(text: str, user: User) -> None:
     scopes = Scopes.parse(text)
     if SESSION in scopes.words:
         raise BadRequest("a session is what the login page makes")
+    if scopes.agents and (scopes.words or scopes.jobs):
+        raise BadRequest("a token of an agent is nothing else")
+    if scopes.agents and not user.is_admin:
+        raise NotAllowed("only administrators make tokens of agents")
     if scopes.administers and not user.is_admin:
         raise NotAllowed("only administrators may have tokens of scope admin")
 

@@ -667,7 +667,6 @@ class Config(Values):
 #: The options that no program of this version reads, and a later one will.  A test finds them out.
 UNREAD: frozenset[str] = frozenset(
     {
-        *("desktop_computing_allow_create_node", "desktop_computing_expiry", "stageout_dir"),
         *("api_absolute_uris", "api_default_data_structure", "api_jobs_uri_default_params"),
         *("api_select_all", "api_media", "api_media_roots"),
         *("proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file", "oar_proxy_base_url"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.db.challenges import Challenges
     from oar.lib.db.database_figures import DatabaseFigures
     from oar.lib.db.deadlines import Deadlines
+    from oar.lib.db.desktop_computers import DesktopComputers
     from oar.lib.db.ended_jobs import EndedJobs
     from oar.lib.db.events import Events
     from oar.lib.db.gantt import Gantt
@@ -88,6 +89,7 @@ class Transaction(Statements):
     arrays: "Lazy[Arrays]" = Lazy()
     database_figures: "Lazy[DatabaseFigures]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
+    desktop_computers: "Lazy[DesktopComputers]" = Lazy()
     ended_jobs: "Lazy[EndedJobs]" = Lazy()
     events: "Lazy[Events]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()

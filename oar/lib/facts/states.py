@@ -329,6 +329,7 @@ class EventType(StrEnum):
     NODE_SWEPT = "NODE_SWEPT"
     #: A node said that it goes: its jobs are not to be ended; written to be checked, consumed by NodeChangeState.
     NODE_LEAVES = "NODE_LEAVES"
+    STAGEOUT_ERROR = "STAGEOUT_ERROR"
     NODE_IS_BACK = "NODE_IS_BACK"
     HALT_NODE = "HALT_NODE"
     WAKEUP_NODE = "WAKEUP_NODE"
@@ -385,6 +386,7 @@ class ExecCode(IntEnum):
     CHECKPOINTED_EPILOGUE = 41  #: that, and the epilogue failed
     SIGNALLED = 42  #: ended, and had been sent a signal
     SHUTDOWN = 43  #: ended by the shutdown of its node
+    STAGING = 45  #: made by the server: its agent could not prepare its files
     NOT_CONFIRMED = 50  #: made by the server: the launch was not confirmed
     DIED = 60  #: made by the server: oarexec died without a result
 
@@ -420,6 +422,8 @@ class EndCode(StrEnum):
     NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
     NODE_SHUTDOWN = "NODE_SHUTDOWN"  #: its node was shut down, or rebooted in order, while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node
+    AGENT_LOST = "AGENT_LOST"  #: its desktop computer, or the agent there, ended while it ran
+    STAGING = "STAGING"  #: a desktop computer could not prepare what its command needs
     NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared
     NODE_DESCRIPTION = "NODE_DESCRIPTION"  #: a property of its resources names what a node does not have
     PROLOGUE = "PROLOGUE"  #: the prologue of the node failed

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
+from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
 
 _UNKNOWN = "This job does not exist."
 _NOT_YOURS = "You are not the right user."
@@ -13,6 +14,7 @@ _SIGNAL = {
     ControlRefusal.ALREADY_KILLED: "This job was already killed.",
     ControlRefusal.INTERACTIVE: "The job is Interactive.",
     ControlRefusal.NOOP: "The job is of the noop type.",
+    ControlRefusal.FETCHED: NOT_FOR_DESKTOPS,
     ControlRefusal.UNKNOWN_JOB: _UNKNOWN,
 }
 _HOLD = {

@@ -47,6 +47,7 @@ class ControlRefusal(Enum):
     NOT_RUNNING = auto()
     INTERACTIVE = auto()
     NOOP = auto()  #: it is of type noop: it has no processes
+    FETCHED = auto()  #: the agent of a desktop computer has it: nothing can be sent there
     NOT_FINISHING = auto()
     NOT_LONG_ENOUGH = auto()  #: it has been Finishing for too short a time
     WRONG_STATE = auto()
@@ -305,6 +306,8 @@ def _why_not_signalled(user: User, job: Job | None, types: "JobTypes") -> Contro
         return ControlRefusal.NOT_RUNNING
     if JobTypeName.NOOP in types:
         return ControlRefusal.NOOP
+    if JobTypeName.DESKTOP_COMPUTING in types:
+        return ControlRefusal.FETCHED
     return ControlRefusal.INTERACTIVE if job.job_type is JobType.INTERACTIVE else None
 
 

@@ -96,6 +96,14 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.NODE_REBOOTED: ("{names} was rebooted while the job ran there.", _REPORT),
     EndCode.NODE_SHUTDOWN: ("{names} was shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),
+    EndCode.AGENT_LOST: (
+        "The computer that ran it{on} was switched off, or the agent there ended, while it ran.",
+        _JOB_IS_RIGHT,
+    ),
+    EndCode.STAGING: (
+        "What its command needs could not be prepared{on}{detail}. Its command was not started.",
+        "See whether the file of --stagein is a whole archive, with relative names only.",
+    ),
     EndCode.NODE_SETUP: ("{names} could not be prepared for it{detail}.", _REPORT),
     EndCode.NODE_DESCRIPTION: (
         "The description of its resources does not fit {names}{detail}. Its command was not started.",

@@ -19,6 +19,9 @@ LAST_SIGNAL = 64
 #: Length at which texts of nodes and events are cut in the data of a cause.
 LONGEST_TEXT = 500
 
+#: How the texts of jobs begin that a desktop computer has lost (``AgentReason``, which costs a start).
+LOST = "lost"
+
 _KILLED = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
 _CHECKPOINTED = (ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE)
 _BAD_EPILOGUE = frozenset(
@@ -285,12 +288,19 @@ def _of_death(facts: EndFacts) -> Cause:
         nodes = sorted({host for event in facts.events if event.type == type_ for host in event.hosts})
         if nodes:
             return Cause(EVENTS[type_], {"nodes": nodes})
+    if facts.detail.startswith(LOST):
+        return Cause(EndCode.AGENT_LOST, {"node": facts.head})
     return Cause(EndCode.OAREXEC_LOST, {"node": facts.head})
 
 
 def _of_shutdown(facts: EndFacts) -> Cause:
     """Return the cause of a job that ended as its node went down: the kill, if one was asked for before."""
     return _killed(facts, {}) if facts.kill else Cause(EndCode.NODE_SHUTDOWN, {"nodes": [facts.head]})
+
+
+def _of_staging(facts: EndFacts) -> Cause:
+    """Return the cause of a job whose agent could not prepare what its command needs."""
+    return Cause(EndCode.STAGING, {"node": facts.head, "text": _short(facts.detail)})
 
 
 #: Exit codes of oarexec whose cause depends on more than the code.
@@ -300,6 +310,7 @@ _SPECIAL: Mapping[int, Callable[[EndFacts], Cause]] = {
     **dict.fromkeys((ExecCode.SESSION, ExecCode.SESSION_EPILOGUE), _of_session),
     ExecCode.DIED: _of_death,
     ExecCode.SHUTDOWN: _of_shutdown,
+    ExecCode.STAGING: _of_staging,
 }
 
 

@@ -35,6 +35,8 @@ REBOOTS_SECONDS = 24 * 3600
 
 #: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
+#: What is said of requests that would need a connection to the computer of a job.
+NOT_FOR_DESKTOPS = "not available for desktop_computing jobs."
 
 
 class Suspects(Enum):
@@ -157,6 +159,7 @@ EXEC_EVENTS: Mapping[int, tuple[EventType, ...]] = {
     ExecCode.CHECKPOINTED_EPILOGUE: (_ENDED, _EPILOGUE),
     ExecCode.SIGNALLED: (_ENDED,),
     ExecCode.SHUTDOWN: (EventType.NODE_SHUTDOWN,),
+    ExecCode.STAGING: (_FAILED,),
     ExecCode.NOT_CONFIRMED: (EventType.LAUNCHING_OAREXEC_TIMEOUT,),
     ExecCode.DIED: (EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC),
 }
@@ -199,6 +202,11 @@ class JobFacts(NamedTuple):
     def runs_elsewhere(self) -> bool:
         """Whether its command runs on a frontend, so that its nodes cannot be at fault."""
         return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether an agent has fetched it: its computer comes back when the agent calls."""
+        return JobTypeName.DESKTOP_COMPUTING in self.types
 
 
 class ConsequenceSettings(NamedTuple):
@@ -245,7 +253,7 @@ def judge(event: Event, facts: JobFacts | None, site: ConsequenceSettings) -> Ve
     return Verdict(
         state=state,
         suspects=suspects,
-        by_finaud=consequence.by_finaud and not unstable,
+        by_finaud=(consequence.by_finaud or bool(facts and facts.is_fetched)) and not unstable,
         returning=suspects if consequence.returns and site.heals and not unstable else (),
         unstable=unstable,
         resubmit=resubmit,
@@ -284,7 +292,7 @@ def _suspects(
         return ()
     if consequence.suspects is Suspects.HEAD:
         return event.hosts or facts.hosts[:1]
-    if consequence.suspects is Suspects.ALL_UNCONFINED and site.confines:
+    if consequence.suspects is Suspects.ALL_UNCONFINED and site.confines and not facts.is_fetched:
         return ()
     return facts.hosts
 
@@ -437,6 +445,8 @@ def why_not_suspended(types: JobTypes, *, confines: bool) -> str:
     """Return why a running job cannot be suspended, '' if it can."""
     if not confines:
         return "CPUSET tag is not configured in the oar.conf."
+    if JobTypeName.DESKTOP_COMPUTING in types:
+        return NOT_FOR_DESKTOPS
     for name in (JobTypeName.COSYSTEM, JobTypeName.DEPLOY):
         if name in types:
             return f"This job is of the {name} type. We cannot suspend this kind of jobs."

@@ -88,7 +88,7 @@ class Staging:
             if is_new:
                 self._remove(copy)
             raise
-        self._remove_unused()
+        remove_unused(self._database, self._config)
 
     def _existing(self, md5sum: str) -> StagedFile:
         """Return the copy with this sum.  Raises BadSubmission."""
@@ -175,14 +175,15 @@ class Staging:
             with suppress(OSError):
                 os.unlink(copy.location)
 
-    def _remove_unused(self) -> None:
-        """Remove the copies that no job has used for as long as the site keeps them."""
-        with self._database.begin() as tx:
-            for copy in tx.staged_files.unused(tx.now - self._config.stagein_cache_expiry * _HOUR):
-                if not _is_fresh(copy.location):
-                    tx.staged_files.remove(copy.id)
-                    with suppress(OSError):
-                        os.unlink(copy.location)
+
+def remove_unused(database: "Database", config: Config) -> None:
+    """Remove the copies that no job has used for as long as the site keeps them."""
+    with database.begin() as tx:
+        for copy in tx.staged_files.unused(tx.now - config.stagein_cache_expiry * _HOUR):
+            if not _is_fresh(copy.location):
+                tx.staged_files.remove(copy.id)
+                with suppress(OSError):
+                    os.unlink(copy.location)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.request import GROWING, JobTypes, parse_token
-from oar.lib.facts.states import JobTypeName
+from oar.lib.facts.states import JobType, JobTypeName
 from oar.lib.facts.times import parse_date
+from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.submission import checks
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import Proposal
@@ -30,8 +31,16 @@ def check(proposal: Proposal, config: Config, now: int) -> tuple[str, ...]:
                 parse_date(job_type.value or "")
             except BadRequest as error:
                 raise BadSubmission(Code.REQUEST, f"the type {job_type.name} needs a date: {error}") from None
+    _check_fetched(proposal, types)
     _check_tokens(types, tuple(config.scheduler_token_scripts or ()))
     return tuple(_warnings(proposal, types, now))
+
+
+def _check_fetched(proposal: Proposal, types: JobTypes) -> None:
+    """Refuse what would need a connection to the computer of a job that an agent fetches.  Raises BadSubmission."""
+    has_shell = proposal.job_type is JobType.INTERACTIVE
+    if JobTypeName.DESKTOP_COMPUTING in types and (has_shell or proposal.spec.checkpoint):
+        raise BadSubmission(Code.REQUEST, NOT_FOR_DESKTOPS)
 
 
 def _check_tokens(types: JobTypes, known: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ from oar.modules.runner.actions import (
     power,
     probe,
     reservation_events,
+    results,
     signals,
     suspend,
     tell,
@@ -72,6 +73,7 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.NOTICE: lambda context, action: notification_commands.run_command(context, action.job_id, action.args),
     ActionKind.ENERGY: lambda context, _: power.carry_out(context),
     ActionKind.HEAL: lambda context, action: notification_commands.heal(context, action.args),
+    ActionKind.EXPIRE: lambda context, _: results.remove_old(context),
     ActionKind.AR_EVENT: lambda context, action: reservation_events.tell_site(context, action.args),
 }
 

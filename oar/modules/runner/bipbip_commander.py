@@ -56,6 +56,8 @@ MAX_FAILURES = 5
 DRAIN_SECONDS = 30.0
 ORPHAN_SECONDS = 4.0
 LOAD_SECONDS = 10.0
+#: Old files of desktop computing are looked for so often.
+EXPIRY_SECONDS = 3600.0
 #: A bipbip stores soon that a command runs; if it has not within this time, the node is asked.
 START_NOTE_SECONDS = 5
 #: Leon is woken again for a kill request that it has not treated within this time.
@@ -87,6 +89,7 @@ class Runner:
         self._started = 0  #: database clock at the start: jobs without news since then are probed
         self._next_look = 0.0
         self._next_load = 0.0
+        self._next_expiry = 0.0
         self._draining: float | None = None
         self._parent: processes.ParentWatch | None = None
 
@@ -276,6 +279,9 @@ class Runner:
         self._add(Action(ActionKind.SIGNAL, signal.job_id, heads.get(signal.job_id, "")) for signal in signals)
         self._add(host_action(ActionKind.SWEEP, host) for host in sweeps)
         self._add([Action(ActionKind.ENERGY)] if has_orders else [])
+        if time.monotonic() >= self._next_expiry:
+            self._next_expiry = time.monotonic() + EXPIRY_SECONDS
+            self._add([Action(ActionKind.EXPIRE)])
 
     def _add(self, actions: Iterable[Action]) -> None:
         for action in actions:

@@ -46,6 +46,7 @@ class ActionKind(StrEnum):
     NOTICE = "NOTICE"  #: run a command of the owner of a job; the first of ``args`` is his name
     ENERGY = "ENERGY"  #: halt and wake the nodes that rounds have chosen
     HEAL = "HEAL"  #: the site's script for suspected nodes
+    EXPIRE = "EXPIRE"  #: remove the files of desktop computing that nobody needs any more
     AR_EVENT = "AR_EVENT"  #: the site's script for what happens to advance reservations, one after the other for each
 
 

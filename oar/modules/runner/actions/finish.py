@@ -22,7 +22,7 @@ from oar.lib.jobs import control, lifecycle
 from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.views.job_usage import count_processors, read_usage
-from oar.modules.runner.actions import job_data, nodes
+from oar.modules.runner.actions import job_data, nodes, results
 from oar.modules.runner.actions.context import ActionContext, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
@@ -64,7 +64,7 @@ def finish(context: ActionContext, job_id: int) -> None:
     if data is None:
         return
     _probe_failed_job(context, data)
-    traces = _epilogue(context, data)
+    traces = [*_epilogue(context, data), *_results(context, data)]
     answers = _clean(context, data)
     traces = [*_end_traces(context, data, answers), *traces, *_node_failures(context, data, answers)]
     fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
@@ -142,6 +142,12 @@ def _epilogue(context: ActionContext, data: JobData) -> list[Trace]:
     return []
 
 
+def _results(context: ActionContext, data: JobData) -> list[Trace]:
+    """Give the user what the agent of a desktop computer has sent; return the event of what could not be given."""
+    failure = results.deliver(context, data) if data.is_fetched else ""
+    return [Trace(EventType.STAGEOUT_ERROR, failure)] if failure else []
+
+
 def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]:
     """Kill the processes of the job and remove its files on its nodes."""
     hosts = data.processors(context.config)
@@ -176,7 +182,7 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
             text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
-    if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere):
+    if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere or data.is_fetched):
         silent = nodes.unreachable(context, data.hosts)
         if silent:
             text = ", ".join(sorted(silent))
@@ -266,12 +272,12 @@ def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nod
     if run.phase is Phase.EXTERMINATE:
         return [Trace(EventType.EXTERMINATE_JOB, "The job did not answer to its kill: it is given up", data.hosts)]
     code = run.oarexec_code or 0
-    if code in _UNHEARD and not data.is_elsewhere:
+    if code in _UNHEARD and not (data.is_elsewhere or data.is_fetched):
         lost = _loss_of_head(context, data, run, answers)
         if lost:
             return [lost]
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
-    hosts = () if data.is_elsewhere else _faulty_hosts(context, data, run, answers)
+    hosts = () if data.is_elsewhere or data.is_fetched else _faulty_hosts(context, data, run, answers)
     return [
         Trace(event, _PHRASES.get(event, detail), hosts if event in _HEAD_EVENTS else ())
         for event in event_consequences.events_of(code)

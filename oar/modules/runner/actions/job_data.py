@@ -73,6 +73,11 @@ class JobData:
         return JobTypeName.DEPLOY in self.types or JobTypeName.COSYSTEM in self.types or not self.hosts
 
     @property
+    def is_fetched(self) -> bool:
+        """Whether the agent of its head fetches it (desktop computing): no node is reached for it."""
+        return JobTypeName.DESKTOP_COMPUTING in self.types and not (self.is_noop or self.is_elsewhere)
+
+    @property
     def is_reservation(self) -> bool:
         """Whether it is an advance reservation."""
         return self.job.reservation is not Reservation.NONE
@@ -103,7 +108,7 @@ class JobData:
         Empty when no job resource manager is configured, or the job runs elsewhere.
         """
         property_name = config.job_resource_manager_property_db_field
-        if not property_name or self.is_elsewhere or self.is_noop or JobTypeName.DESKTOP_COMPUTING in self.types:
+        if not property_name or self.is_elsewhere or self.is_noop or self.is_fetched:
             return {}
         types = {"default", config.scheduler_resources_always_assigned_type}
         nodes: dict[str, list[str]] = {}

@@ -28,7 +28,7 @@ from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
-from oar.modules.runner.actions import job_data, nodes, probe
+from oar.modules.runner.actions import fetching, job_data, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.preparation import (
@@ -86,20 +86,27 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         return None
     launch = Launch(context, claimed.data, claimed.run)
     try:
-        if claimed.data.is_noop:
-            _launch_noop(launch)
-            return None
-        if claimed.is_sent:
-            return _send_oarexec(launch)
-        if claimed.run.phase in _ONLY_NODE_KNOWS:
-            return _recover(launch)
-        prepare(launch)
-        return _execute(launch)
+        return _go_on(launch, claimed)
     except LaunchFailed as failure:
         _give_up(launch, failure)
     except KillRequested:
         _report_end(launch, ExecCode.KILLED)
     return None
+
+
+def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
+    """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable."""
+    if claimed.data.is_noop:
+        _launch_noop(launch)
+        return None
+    if claimed.data.is_fetched:
+        return _offer(launch, claimed)
+    if claimed.is_sent:
+        return _send_oarexec(launch)
+    if claimed.run.phase in _ONLY_NODE_KNOWS:
+        return _recover(launch)
+    prepare(launch)
+    return _execute(launch)
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
@@ -186,6 +193,14 @@ def _launch_noop(launch: Launch) -> None:
         lifecycle.move(tx, launch.id, JobState.RUNNING)
         tx.job_runs.update(launch.id, phase=Phase.STARTED)
         tx.outbox.extend(_start_effects(launch.data))
+
+
+def _offer(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
+    """Let the agent of the head fetch the job, and wait for it.  Raises LaunchFailed, KillRequested."""
+    if not claimed.is_sent and claimed.run.phase not in _ONLY_NODE_KNOWS:
+        prepare(launch)
+        _note_exec_sent(launch)
+    return fetching.await_agent(launch.context, launch.id)
 
 
 def _start_effects(data: JobData) -> list[Effect]:

@@ -71,7 +71,7 @@ def is_ready_at_once(data: JobData, config: Config) -> bool:
     return not (
         data.is_noop
         or config.server_prologue_exec_file
-        or nodes.has_checker(config)
+        or (nodes.has_checker(config) and not data.is_fetched)
         or _hosts_before_oarexec(data, config)
     )
 
@@ -118,7 +118,7 @@ def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.Node
 
 def _ping(launch: Launch) -> None:
     """Ping the job's hosts if the site has a checker; without one, ``init`` or oarexec notice dead nodes."""
-    if nodes.has_checker(launch.context.config):
+    if nodes.has_checker(launch.context.config) and not launch.data.is_fetched:
         failures = nodes.unreachable(launch.context, launch.data.hosts)
         if failures:
             drop_hosts(launch, EventType.PING_CHECKER_NODE_SUSPECTED, failures)

@@ -112,9 +112,9 @@ def probe(context: ActionContext, host: str) -> RetryAfter | None:
         candidates = job_data.read_all(tx, ids).values() if ids else ()
         running_jobs = [data for data in candidates if data.job.state in PROBED]
         for data in running_jobs:
-            if data.is_noop:
-                tx.job_runs.update(data.job.id)  # nothing runs on a node: there is nothing to ask
-    jobs = [data for data in running_jobs if not data.is_noop]
+            if data.is_noop or data.is_fetched:
+                tx.job_runs.update(data.job.id)  # there is nobody to ask: nothing runs, or the agent tells
+    jobs = [data for data in running_jobs if not (data.is_noop or data.is_fetched)]
     if not jobs:
         return None
     findings = ask(context, host, jobs)

@@ -10,7 +10,8 @@ from oar.lib.facts.node_protocol import ControlSignal, NodeAction
 from oar.lib.facts.states import EventType, JobState, KillState, Phase
 from oar.lib.io.logs import of_job
 from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
-from oar.modules.runner.actions import job_data, nodes, probe
+from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
+from oar.modules.runner.actions import fetching, job_data, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 
@@ -32,6 +33,9 @@ def kill(context: ActionContext, job_id: int) -> RetryAfter | None:
     if data is None or data.job.state not in _KILLABLE or request is None:
         return None
     if request.state is not KillState.TIMER_ARMED or data.run is None or data.run.phase not in _PHASES_WITH_OAREXEC:
+        return None
+    if data.is_fetched:
+        fetching.kill(context, job_id)
         return None
     match _control(context, data, ControlSignal.END):
         case CommandRan(exit=0):
@@ -69,6 +73,8 @@ def signal(context: ActionContext, job_id: int) -> RetryAfter | None:
     for request in requests:
         if data is None or data.job.state not in (JobState.RUNNING, JobState.SUSPENDED):
             error = "the job is not running"
+        elif data.is_fetched:
+            error = NOT_FOR_DESKTOPS
         else:
             error = _send(context, data, request.type)
         with context.database.begin() as tx:

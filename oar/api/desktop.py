@@ -1,0 +1,228 @@
+"""Agents of desktop computers: what they ask for, and the results of jobs for their owners.
+
+See docs/design/desktop.rst, "Protocol".
+"""
+
+import os
+import re
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import IO, TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse
+
+from oar.api.administrators import STRICT
+from oar.api.answers import Answer, answer
+from oar.api.callers import is_local, is_trusted, peer_of_request
+from oar.api.job_parts import Id
+from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
+from oar.api.output import OutputNotHere
+from oar.api.service import LARGEST_ID, asking, service_of
+from oar.api.statuses import STATUSES
+from oar.lib.access.scopes import JobAct, Scopes
+from oar.lib.desktop import pull, stageouts
+from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentRequest
+from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
+
+if TYPE_CHECKING:
+    from oar.api.service import Service
+
+router = APIRouter(tags=["jobs"])
+
+#: Jobs that an agent may tell of, bytes of a reason, and bytes that are written at a time.
+MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20
+_ARCHIVE = "application/gzip"
+_JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
+
+STATUSES[pull.UnknownComputer] = HTTPStatus.NOT_FOUND
+STATUSES[pull.NoDesktopComputer] = HTTPStatus.CONFLICT
+
+
+class ToldJob(BaseModel):
+    """A job, as its agent tells of it."""
+
+    model_config = STRICT
+
+    state: AgentJobState = Field(strict=False)
+    status: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
+    reason: str = Field("", max_length=LONGEST_REASON)
+
+    @property
+    def job(self) -> AgentJob:
+        """The same for the server; a text of others is shown to people."""
+        text = "".join(letter if letter.isprintable() else "?" for letter in self.reason)
+        return AgentJob(self.state, self.status, text)
+
+
+class AgentQuestion(BaseModel):
+    """A question of an agent."""
+
+    model_config = STRICT
+
+    request: AgentRequest = Field(strict=False)
+    hostname: str = Field(min_length=1, max_length=255)
+    quit: bool = False
+    jobs: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")], ToldJob] = Field({}, max_length=MOST_JOBS)
+    job_id: int | None = Field(None, ge=1, le=LARGEST_ID)
+
+
+@router.post("/oar-cgi", include_in_schema=False)
+async def oar_cgi(request: Request) -> Answer:
+    """Answer an agent."""
+    scopes = await run_in_threadpool(_identify, request)
+    boundary = boundary_of(request.headers.get("content-type", ""))
+    if boundary is not None:
+        return await _keep_results(request, scopes, FormReader(boundary))
+    question = _question(await request.body())
+    return await run_in_threadpool(_answer, request, scopes, question)
+
+
+def _identify(request: Request) -> Scopes:
+    """Return what the token of an agent allows.  Raises Unidentified, NotAllowed."""
+    service = service_of(request)
+    config, peer = service.runtime.config, peer_of_request(request)
+    if not (is_local(peer) or is_trusted(peer, config)):
+        raise NotAllowed("a token of an agent is taken over TLS only: use the address of the site's web server")
+    return service.identities.identify_agent(request)
+
+
+def _question(body: bytes) -> AgentQuestion:
+    """Return the question of an agent.  Raises BadRequest."""
+    try:
+        return AgentQuestion.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(word) for word in first["loc"])[:100]
+        raise BadRequest(f"{place or 'body'}: {first['msg']}") from None
+
+
+def _check_host(request: Request, scopes: Scopes, host: str) -> None:
+    """Check that a token is that of a computer, and count the question.  Raises NotAllowed, TooOften."""
+    if not scopes.is_agent_of(host):
+        raise NotAllowed(f"this token is not that of {host[:255]!r}")
+    service_of(request).count_agent(request, host)
+
+
+def _answer(request: Request, scopes: Scopes, question: AgentQuestion) -> Answer:
+    """Answer a question without a file."""
+    _check_host(request, scopes, question.hostname)
+    service = service_of(request)
+    if question.request is AgentRequest.PULL:
+        return _pull(service, scopes, question)
+    if question.request is AgentRequest.STAGEIN:
+        return _staged_file(service, question)
+    raise BadRequest("STAGEOUT is a form with a file")
+
+
+def _pull(service: "Service", scopes: Scopes, question: AgentQuestion) -> Answer:
+    config = service.runtime.config
+    told = {int(text): job.job for text, job in question.jobs.items()}
+    asked = AgentCall(question.hostname, told, question.quit)
+    may_create = config.desktop_computing_allow_create_node and scopes.is_any_agent
+    with service.warnings(), service.runtime.database.begin() as tx:
+        found = pull.pull(tx, asked, config, may_create=may_create)
+    return answer(found.record)
+
+
+def _staged_file(service: "Service", question: AgentQuestion) -> Answer:
+    """Return the file that a user gave to a job of an agent.  Raises BadRequest, WrongState, OutputNotHere."""
+    job_id = _job_of(question.job_id)
+    with service.runtime.database.snapshot() as tx:
+        _check_job(tx.desktop_computers.is_job_of(job_id, question.hostname), job_id, question.hostname)
+        staged = tx.desktop_computers.input_of(job_id)
+    if staged is None or not os.path.isfile(staged.location):
+        raise OutputNotHere(f"job {job_id} has no file")
+    return FileResponse(staged.location, media_type="application/octet-stream")
+
+
+def _job_of(job_id: int | None) -> int:
+    if job_id is None:
+        raise BadRequest("job_id: it is not told which job is meant")
+    return job_id
+
+
+def _check_job(is_there: bool, job_id: int, host: str) -> None:
+    if not is_there:
+        raise WrongState(f"job {job_id} is not one that {host} has now")
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+async def _keep_results(request: Request, scopes: Scopes, reader: FormReader) -> Answer:
+    """Store the results of a job, which come as the file of a form.  Raises BadRequest, NotAllowed, WrongState."""
+    service = service_of(request)
+    request.state.seat.give_back()
+    fields: dict[str, str] = {}
+    events = _events(request, reader)
+    async for event in events:
+        if isinstance(event, FormField):
+            fields[event.name] = event.value
+        elif isinstance(event, FileBegins):
+            break
+    else:
+        raise BadRequest("the form has no file")
+    host = fields.get("hostname", "")
+    job_id = await run_in_threadpool(_check_upload, request, scopes, fields)
+    with service.uploads.one_more(host, service.runtime.config.api_max_follows):
+        await _store(service, job_id, events)
+    return answer({"status": "created"})
+
+
+def _check_upload(request: Request, scopes: Scopes, fields: dict[str, str]) -> int:
+    """Return the job whose results an agent sends.  Raises BadRequest, NotAllowed, WrongState, TooOften."""
+    host, text = fields.get("hostname", ""), fields.get("job_id", "")
+    if fields.get("request") != AgentRequest.STAGEOUT or not host or not _JOB_ID.fullmatch(text):
+        raise BadRequest("a form has the fields request=STAGEOUT, hostname, job_id and file")
+    _check_host(request, scopes, host)
+    with service_of(request).runtime.database.snapshot() as tx:
+        _check_job(tx.desktop_computers.is_job_of(int(text), host), int(text), host)
+    return int(text)
+
+
+async def _events(request: Request, reader: FormReader) -> "AsyncIterator[FormField | FileBegins | FileData]":
+    async for data in request.stream():
+        for event in reader.feed(data):
+            yield event
+    reader.check_whole()
+
+
+async def _store(service: "Service", job_id: int, events: "AsyncIterator[object]") -> None:
+    """Write a file as it comes; it has its name when all of it is there."""
+    config = service.runtime.config
+    keeping = stageouts.new_file(config, job_id)
+    file: IO[bytes] = await run_in_threadpool(keeping.__enter__)
+    try:
+        left = config.api_max_upload
+        async for event in events:
+            if isinstance(event, FileData):
+                left -= len(event.data)
+                _check_size(left)
+                await run_in_threadpool(file.write, event.data)
+    except BaseException as error:
+        keeping.__exit__(type(error), error, error.__traceback__)
+        raise
+    await run_in_threadpool(keeping.__exit__, None, None, None)
+
+
+def _check_size(left: int) -> None:
+    if left < 0:
+        raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+@router.get("/v1/jobs/{job_id}/stageout", operation_id="job_stageout", summary="The results of a desktop computing job")
+def job_stageout(request: Request, job_id: Id) -> Answer:
+    """Return what the agent of a desktop computer has sent, a tar archive; 404 where nothing waits to be fetched."""
+    who = asking(request)
+    user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
+    job = who.database.look(lambda tx: tx.jobs.get(job_id))
+    if user.name != job.user:
+        raise NotAllowed(f"the results of job {job_id} are for its owner")
+    path = stageouts.path_of(who.config, job_id)
+    if not os.path.isfile(path):
+        raise OutputNotHere(f"no results of job {job_id} wait here")
+    return FileResponse(path, media_type=_ARCHIVE, filename=f"{job_id}.tgz")

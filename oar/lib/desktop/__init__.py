@@ -1,0 +1,1 @@
+"""Desktop computing: computers that ask the server for their work.  See docs/design/desktop.rst."""

@@ -1,0 +1,227 @@
+"""PULL: an agent tells what became of its jobs, and learns what it has to do; one transaction.
+
+What an agent says is foreign: it decides about the jobs that it has fetched, and about nothing else.
+See docs/design/desktop.rst, "PULL".
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.db.job_runs import ReportedEnd
+from oar.lib.desktop import orders
+from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentReason, PullAnswer
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.messages import Ask, Due, JobAction, Tag, Wake
+from oar.lib.facts.records import Cause
+from oar.lib.facts.request import GROWING
+from oar.lib.facts.states import UNCHANGED, EndCode, EventType, ExecCode, JobState, Phase, ResourceState
+from oar.lib.jobs import lifecycle
+from oar.lib.resources import nodes
+from oar.lib.resources.properties import Setting, check_host
+from oar.lib.rules.event_consequences import NOT_STARTED
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.desktop_computers import DesktopResource, FetchedJob
+    from oar.lib.db.transaction import Transaction
+
+#: Seconds between two questions, at most; a third of the time after which a silent computer is suspected, at least 1.
+LONGEST_PAUSE = 30
+#: A job that is not named by so many questions in a row is lost.
+LOST_AFTER = 2
+#: Jobs that are told to start in one answer, at most.
+MOST_STARTS = 50
+
+_FETCHED = (Phase.GO, Phase.STARTED)
+_AWAY = (ResourceState.ABSENT, ResourceState.SUSPECTED)
+_BY_AGENT = (AgentReason.KILLED, AgentReason.WALLTIME, AgentReason.QUIT)
+
+
+class UnknownComputer(UserError):
+    """Nobody has declared the computer."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is not a known Desktop Computing node, declare it in OAR database first.")
+
+
+class NoDesktopComputer(UserError):
+    """The node is reached by the server, and has no agent."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is not declared as a Desktop Computing node in OAR database.")
+
+
+def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: bool) -> PullAnswer:
+    """Store what an agent tells; return what it has to do.  Raises UnknownComputer, NoDesktopComputer."""
+    jobs = {job.id: job for job in tx.desktop_computers.jobs(asked.host)}
+    _note_call(tx, asked, config.desktop_computing_expiry, may_create=may_create)
+    killed = tx.kill_requests.jobs(jobs) if jobs else set()
+    ended = _note_ends(tx, asked, jobs, killed)
+    live = {job_id: job for job_id, job in jobs.items() if job_id not in ended and not job.report_date}
+    _note_started(tx, asked, live)
+    starts = [] if asked.quits else _start(tx, asked, live, killed)
+    unwanted = [
+        job_id
+        for job_id, told in asked.jobs.items()
+        if told.state is not AgentJobState.ENDED and (job_id in killed or job_id not in live)
+    ]
+    pause = max(1, min(LONGEST_PAUSE, config.desktop_computing_expiry // 3))
+    return PullAnswer(orders.read(tx, starts, asked.host, config), tuple(sorted(unwanted)), pause)
+
+
+# -- the computer -----------------------------------------------------------------------------------------------------
+
+
+def _note_call(tx: "Transaction", asked: AgentCall, expiry: int, *, may_create: bool) -> None:
+    """Note that an agent has called: its computer is there, or goes.  Raises UnknownComputer, NoDesktopComputer."""
+    resources = tx.desktop_computers.resources(asked.host)
+    if not resources and not (may_create and not asked.quits):
+        raise UnknownComputer(asked.host)
+    if not resources:
+        _create(tx, asked.host)
+        resources = tx.desktop_computers.resources(asked.host)
+    if not all(resource.is_desktop for resource in resources):
+        raise NoDesktopComputer(asked.host)
+    ids = [resource.id for resource in resources]
+    tx.desktop_computers.note_call(ids, tx.now if asked.quits else tx.now + expiry)
+    if asked.quits:
+        _note_leave(tx, asked.host, resources)
+    else:
+        _note_return(tx, asked.host, resources)
+
+
+def _create(tx: "Transaction", host: str) -> None:
+    """Add a computer that nobody has declared.  Raises UnknownComputer for what is no name of a host."""
+    try:
+        check_host(host)
+    except ValueError:
+        raise UnknownComputer(host) from None
+    nodes.add(tx, [host], [Setting("desktop_computing", "YES")])
+
+
+def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:
+    """Let a computer be Absent by the system, so that its agent may bring it back; its jobs end as it tells."""
+    ids = [one.id for one in resources if one.state is ResourceState.ALIVE or _is_away_by_system(one)]
+    if ids:
+        text = f"the agent of {host} was ended: {len(ids)} resources"
+        tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[host])
+        tx.resources.ask_state(ids, ResourceState.ABSENT, finaud=True)
+        tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def _note_return(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:
+    """Let a computer be Alive that is away, or about to be, by a decision of the system."""
+    ids = [one.id for one in resources if _is_away_by_system(one)]
+    if ids:
+        tx.events.add(EventType.NODE_IS_BACK, 0, f"the agent of {host} calls: {len(ids)} resources", hosts=[host])
+        tx.resources.ask_state(ids, ResourceState.ALIVE)
+        tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def _is_away_by_system(resource: "DesktopResource") -> bool:
+    if resource.next_state == UNCHANGED:
+        return resource.by_system and resource.state in _AWAY
+    return resource.next_by_system and resource.next_state in _AWAY
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------
+
+
+class _JobEnd(NamedTuple):
+    """The end of a job, as the server stores it."""
+
+    code: ExecCode
+    status: int | None = None
+    detail: str = ""
+
+
+def _note_ends(
+    tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]
+) -> set[int]:
+    """Store the ends of jobs, told and found; return these jobs."""
+    missing = [job for job in jobs.values() if job.id not in asked.jobs and not job.report_date]
+    ends = {
+        job_id: _told_end(tx, jobs[job_id], told, is_killed=job_id in killed)
+        for job_id, told in asked.jobs.items()
+        if job_id in jobs and jobs[job_id].phase in _FETCHED and told.state is AgentJobState.ENDED
+    }
+    for job in missing:
+        found = _found_end(job, asked, is_killed=job.id in killed)
+        if found:
+            ends[job.id] = found
+    for job_id, told in asked.jobs.items():
+        if job_id in ends and told.is_because(AgentReason.NO_RESULTS):
+            tx.events.add(EventType.STAGEOUT_ERROR, job_id, f"[{asked.host}] {told.reason}")
+    tx.desktop_computers.note_presence(
+        asked.jobs.keys() & jobs.keys(), [job.id for job in missing if job.phase is Phase.STARTED]
+    )
+    new = tx.job_runs.report_all({job_id: ReportedEnd(end.code, end.status, tx.now) for job_id, end in ends.items()})
+    for job_id in sorted(new):
+        if ends[job_id].detail:
+            tx.job_runs.update(job_id, detail=ends[job_id].detail)
+        tx.outbox.append(Ask(JobAction.END, job_id))
+    return set(ends)
+
+
+def _told_end(tx: "Transaction", job: "FetchedJob", told: AgentJob, *, is_killed: bool) -> _JobEnd:
+    """Return the end that an agent tells."""
+    if is_killed and (told.status is None or any(told.is_because(reason) for reason in _BY_AGENT)):
+        return _JobEnd(ExecCode.KILLED)
+    if told.is_because(AgentReason.WALLTIME) and tx.now >= job.start + job.walltime:
+        tx.kill_requests.ask({job.id: Cause(EndCode.WALLTIME)})
+        tx.outbox.append(Wake(Tag.QDEL))
+        return _JobEnd(ExecCode.KILLED)
+    if told.is_because(AgentReason.QUIT):
+        return _JobEnd(ExecCode.SHUTDOWN)
+    if told.status is not None:
+        return _JobEnd(ExecCode.OK, told.status)
+    if told.is_because(AgentReason.NOT_STARTED):
+        return _JobEnd(ExecCode.STAGING, None, told.reason.partition(":")[2].strip())
+    return _JobEnd(ExecCode.DIED, None, told.reason or AgentReason.LOST)
+
+
+def _found_end(job: "FetchedJob", asked: AgentCall, *, is_killed: bool) -> _JobEnd | None:
+    """Return the end of a job that its agent does not name, None if it goes on."""
+    is_fetched = job.phase in _FETCHED
+    if is_fetched and is_killed:
+        is_lost = job.phase is Phase.GO or job.absences + 1 >= LOST_AFTER or asked.quits
+        return _JobEnd(ExecCode.KILLED) if is_lost else None
+    if asked.quits and is_fetched:
+        return _JobEnd(ExecCode.SHUTDOWN)
+    if asked.quits and job.phase is Phase.EXEC_SENT:
+        return _JobEnd(
+            ExecCode.SHUTDOWN, None, f"{NOT_STARTED}: the agent of {asked.host} was ended before it had the job"
+        )
+    if job.phase is Phase.STARTED and job.absences + 1 >= LOST_AFTER:
+        return _JobEnd(ExecCode.DIED, None, f"{AgentReason.LOST}: the agent of {asked.host} has it no more")
+    return None
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+
+
+def _note_started(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]") -> None:
+    """Note which jobs have come to their agent."""
+    arrived = [job.id for job in jobs.values() if job.phase is Phase.GO and job.id in asked.jobs]
+    if arrived:
+        tx.job_runs.note_started(dict.fromkeys(arrived, ""))
+
+
+def _start(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]) -> list[int]:
+    """Move the jobs that wait for the agent to Running; return those to be told, also those whose answer was lost."""
+    waiting = [job for job in jobs.values() if job.id not in killed and job.id not in asked.jobs]
+    again = [job.id for job in waiting if job.phase is Phase.GO]
+    new = [job.id for job in waiting if job.phase is Phase.EXEC_SENT and job.state is JobState.LAUNCHING]
+    started = lifecycle.move_all(tx, new[: max(0, MOST_STARTS - len(again))], JobState.RUNNING) if new else []
+    tx.job_runs.note_go(dict.fromkeys(started, ""))
+    _tell_start(tx, started)
+    return (again + started)[:MOST_STARTS]
+
+
+def _tell_start(tx: "Transaction", started: Collection[int]) -> None:
+    """Let Sarko watch the ends of jobs, and the scheduler their growth."""
+    details = tx.job_details.read(started) if started else {}
+    starts = {job.id: job.start_time for job in tx.jobs.select(details)} if details else {}
+    tx.outbox += [Due(starts[job_id] + detail.walltime + 1) for job_id, detail in sorted(details.items())]
+    if any(GROWING in detail.types for detail in details.values()):
+        tx.outbox.append(Wake(Tag.WALLTIME))

@@ -1,0 +1,249 @@
+"""POST /oar-cgi: what agents of desktop computers ask, honest and hostile ones; the results for their owners."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
+from oar.lib.access import tokens
+from oar.lib.config.files import Config
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobState
+from oar.modules.runner.actions.launch import launch_job
+from tests.api.conftest import Api
+from tests.builders import state_of
+from tests.desktop import HOST, OTHER, Desk, ended
+
+
+class Agents:
+    """Clients that show the tokens of computers."""
+
+    def __init__(self, api: Api, desk: Desk, place: Path) -> None:
+        self.api, self.desk, self.place = api, desk, place
+        self._client = httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60)
+
+    def token(self, scope: str) -> str:
+        with self.desk.database.begin() as tx:
+            return tokens.create(tx, User("root", 0, administers=True), scope=scope)[1]
+
+    def post(self, scope: str | None = f"agent:{HOST}", **request: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.token(scope)}"} if scope else {}
+        return self._client.post("/oar-cgi", headers=headers, **request)
+
+    def ask(self, request: str = "PULL", hostname: str = HOST, **fields: Any) -> httpx.Response:
+        return self.post(json={"request": request, "hostname": hostname, **fields})
+
+    def send(
+        self, job_id: int | str, data: bytes, hostname: str = HOST, scope: str = f"agent:{HOST}"
+    ) -> httpx.Response:
+        fields = {"request": "STAGEOUT", "hostname": hostname, "job_id": str(job_id)}
+        return self.post(scope, data=fields, files={"file": ("x", data)})
+
+    def running(self, **columns: Any) -> int:
+        job_id = self.desk.job(**columns)
+        launch_job(self.desk.context, job_id)
+        assert list(self.ask().json()["launch"]) == [str(job_id)]
+        return job_id
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture
+def agents(api: Api, tmp_path: Path) -> Iterator[Agents]:
+    desk = Desk(api.runtime.database, stageout_dir=str(tmp_path / "out"), api_rate_change=0, api_rate_read=0)
+    api.runtime.config = desk.config
+    made = Agents(api, desk, tmp_path / "out")
+    yield made
+    made.close()
+
+
+def test_an_agent_fetches_a_job_and_tells_its_end(agents: Agents) -> None:
+    job_id = agents.running(command="./run")
+    assert agents.ask(jobs={str(job_id): {"state": "running"}}).json() == {"launch": {}, "kill": [], "next": 30}
+    assert agents.ask(jobs={str(job_id): {"state": "ended", "status": 256}}).status_code == 200
+    assert agents.desk.code(job_id) == 0
+
+
+@pytest.mark.parametrize(
+    ("scope", "status"),
+    [(None, 401), ("rw", 403), ("admin", 403), ("agent:desk-2", 403), ("agent:*", 200), (f"agent:{HOST}", 200)],
+)
+def test_only_the_token_of_a_computer_opens_its_questions(agents: Agents, scope: str | None, status: int) -> None:
+    answer = agents.post(scope, json={"request": "PULL", "hostname": HOST})
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("route", ["/v1/jobs", "/v1/whoami", "/v1/tokens", "/v1/nodes"])
+def test_the_token_of_a_computer_opens_nothing_else(api: Api, agents: Agents, route: str) -> None:
+    headers = {"Authorization": f"Bearer {agents.token(f'agent:{HOST}')}"}
+    assert httpx.get(f"http://127.0.0.1:{api.port}{route}", headers=headers).status_code == 403
+
+
+def test_unknown_computers_are_created_where_the_site_and_the_token_let_them(agents: Agents) -> None:
+    new = {"request": "PULL", "hostname": "desk-9"}
+    assert agents.post("agent:*", json=new).status_code == 404
+    agents.api.runtime.config = agents.desk.config.replace(desktop_computing_allow_create_node=True)
+    assert agents.post("agent:desk-9", json=new).status_code == 404
+    assert agents.post("agent:*", json=new).status_code == 200
+    agents.desk.execute("UPDATE resources SET desktop_computing = 'NO' WHERE network_address = 'desk-9'")
+    assert agents.post("agent:desk-9", json=new).status_code == 409
+
+
+NO_JOBS: list[Any] = [[], "1", 1, {"x": {}}, {"1": 1}, {"01": {}}]
+BAD: list[Any] = [
+    *("", "{", "[]", "1", '"PULL"', "null", "{}", "\0", "[" * 20_000),
+    *({"request": each, "hostname": HOST} for each in ("pull", "", None, 1, "EVAL", ["PULL"])),
+    *({"request": "PULL", "hostname": each} for each in ("", None, 1, "x" * 256, [HOST])),
+    *({"request": "PULL", "hostname": HOST, "jobs": each} for each in NO_JOBS),
+    *({"request": "PULL", "hostname": HOST, "jobs": {each: {"state": "running"}}} for each in ("-1", "1e3", "9" * 30)),
+    *(
+        {"request": "PULL", "hostname": HOST, "jobs": {"1": {"state": "ended", **each}}}
+        for each in (
+            {"status": -1},
+            {"status": 65536},
+            {"status": "0"},
+            {"reason": 1},
+            {"reason": "x" * 1001},
+            {"x": 1},
+        )
+    ),
+    {"request": "PULL", "hostname": HOST, "jobs": {str(number): {"state": "running"} for number in range(1, 1002)}},
+    {"request": "PULL", "hostname": HOST, "quit": "yes"},
+    {"request": "STAGEIN", "hostname": HOST},
+    {"request": "STAGEIN", "hostname": HOST, "job_id": "1"},
+    {"request": "STAGEIN", "hostname": HOST, "job_id": 2**63},
+    {"request": "STAGEOUT", "hostname": HOST, "job_id": 1},
+    {"request": "PULL", "hostname": HOST, "user": "root"},
+]
+
+
+@pytest.mark.parametrize("body", BAD, ids=lambda body: str(body)[:60])
+def test_a_question_that_is_none_is_refused(agents: Agents, body: Any) -> None:
+    text = body if isinstance(body, str) else json.dumps(body)
+    assert agents.post(content=text).status_code == 400
+
+
+def test_a_reason_loses_what_cannot_be_shown_or_stored(agents: Agents) -> None:
+    job_id = agents.running()
+    told = {"state": "ended", "reason": "not started: \x00\x1b[2J\u202e <b>"}
+    assert agents.ask(jobs={str(job_id): told}).status_code == 200
+    assert agents.desk.end(job_id).data["text"] == "??[2J? <b>"
+
+
+def test_jobs_of_other_computers_are_out_of_reach(agents: Agents, tmp_path: Path) -> None:
+    other = agents.desk.job(host=1)
+    launch_job(agents.desk.context, other)
+    agents.desk.pull(host=OTHER)
+    assert agents.ask("STAGEIN", job_id=other).status_code == 409
+    assert agents.send(other, b"x").status_code == 409
+    assert agents.send(other, b"x", hostname=OTHER).status_code == 403
+    assert agents.ask(jobs={str(other): {"state": "ended", "status": 0}}).json()["kill"] == []
+    assert state_of(agents.desk.database, other) is JobState.RUNNING
+    assert not agents.place.exists()
+
+
+def test_the_file_of_a_job_comes_to_its_computer(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes(b"\0given")
+    with agents.desk.database.begin() as tx:
+        file_id = tx.staged_files.add("0" * 32, str(tmp_path / "given"), "tar", 6).id
+    job_id = agents.running(file_id=file_id)
+    answer = agents.ask("STAGEIN", job_id=job_id)
+    assert (answer.content, answer.headers["content-type"]) == (b"\0given", "application/octet-stream")
+    (tmp_path / "given").unlink()
+    assert agents.ask("STAGEIN", job_id=job_id).status_code == 404
+    agents.desk.pull({job_id: ended()})
+    assert agents.ask("STAGEIN", job_id=job_id).status_code == 409
+
+
+def test_results_are_kept_and_fetched_by_their_owner(
+    agents: Agents, known: Callable[[str], httpx.Client], anonymous: httpx.Client
+) -> None:
+    job_id = agents.running(user="nobody")
+    owner, other = known("nobody"), known("daemon")
+    assert owner.get(f"/v1/jobs/{job_id}/stageout").status_code == 404
+    assert agents.send(job_id, b"first").json() == {"status": "created"}
+    assert agents.send(job_id, b"x" * 3_000_000).json() == {"status": "created"}
+    assert (agents.place / f"{job_id}.tgz").stat().st_mode & 0o777 == 0o600
+    assert owner.get(f"/v1/jobs/{job_id}/stageout").content == b"x" * 3_000_000
+    assert other.get(f"/v1/jobs/{job_id}/stageout").status_code == 403
+    assert anonymous.get(f"/v1/jobs/{job_id}/stageout").status_code == 401
+    assert [path.name for path in agents.place.iterdir()] == [f"{job_id}.tgz"]
+
+
+def test_results_that_are_too_large_leave_nothing(agents: Agents) -> None:
+    agents.api.runtime.config = agents.desk.config.replace(api_max_upload=1000)
+    job_id = agents.running()
+    assert agents.send(job_id, b"x" * 1001).status_code == 413
+    assert agents.send(job_id, b"x" * 100_000).status_code == 413
+    assert not list(agents.place.iterdir())
+    assert agents.send(job_id, b"x" * 1000).status_code == 200
+
+
+@pytest.mark.parametrize("job_id", ["", "../1", "-1", "0", "1.5", "9" * 30, "٣"])
+def test_results_have_the_number_of_a_job(agents: Agents, job_id: str) -> None:
+    assert agents.send(job_id, b"x").status_code == 400
+    assert not agents.place.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"--b--\r\n",
+        b"--b\r\n\r\nx\r\n--b--",
+        b"--c\r\nx",
+        b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\nx',
+        b"--b\r\n" + b"x" * 10_000,
+        b'--b\r\ncontent-disposition: form-data; name="job_id"\r\n\r\n' + b"1" * 5000,
+    ],
+)
+def test_a_form_that_is_none_is_refused(agents: Agents, body: bytes) -> None:
+    headers = {"Authorization": f"Bearer {agents.token(f'agent:{HOST}')}"}
+    headers["Content-Type"] = "multipart/form-data; boundary=b"
+    answer = httpx.post(f"http://127.0.0.1:{agents.api.port}/oar-cgi", content=body, headers=headers)
+    assert answer.status_code == 400
+
+
+def test_agents_ask_no_oftener_than_the_site_lets_them(agents: Agents) -> None:
+    agents.api.runtime.config = Config(api_rate_change=1)
+    agents.api.service.set_rates()
+    statuses = [agents.ask().status_code for _ in range(12)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="job_id"\r\n\r\n12\r\n'
+    b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\nContent-Type: a/b\r\n\r\n'
+    b"\r\n--a\r\n-- b\r\n\r\n--b--\r\n"
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_a_form_is_read_alike_from_pieces_of_any_size(size: int) -> None:
+    reader, events = FormReader("b"), []
+    for start in range(0, len(FORM), size):
+        events += list(reader.feed(FORM[start : start + size]))
+    reader.check_whole()
+    assert events[:2] == [FormField("job_id", "12"), FileBegins()]
+    assert b"".join(event.data for event in events if isinstance(event, FileData)) == b"\r\n--a\r\n-- b\r\n"
+
+
+def test_a_form_without_an_end_is_not_whole() -> None:
+    reader = FormReader("b")
+    list(reader.feed(FORM[:-8]))
+    with pytest.raises(BadRequest):
+        reader.check_whole()
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "x"])
+def test_other_bodies_are_no_forms(kind: str) -> None:
+    assert boundary_of(kind) is None
