@@ -6,6 +6,8 @@ out once, and kept until something enters the page: a search comes to each page 
 """
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 from oar.kao.facts.job_types import SharingKey
 from oar.lib.facts.resource_set import ResourceSet
@@ -14,7 +16,7 @@ from oar.lib.facts.resource_set import ResourceSet
 class SharedSlots:
     """The occupants with keys of the slots of one page."""
 
-    __slots__ = ("_by_key", "_left", "_several", "_views")
+    __slots__ = ("_by_key", "_commons", "_left", "_several", "_views")
 
     def __init__(self, free: Sequence[ResourceSet]) -> None:
         """``free``: what is free in each slot before the first occupant with a key."""
@@ -22,6 +24,7 @@ class SharedSlots:
         self._several: list[ResourceSet] = [0] * len(free)  #: what occupants of different keys have
         self._by_key: dict[SharingKey, list[ResourceSet]] = {}
         self._views: dict[frozenset[SharingKey], list[ResourceSet]] = {}
+        self._commons: dict[frozenset[SharingKey], ResourceSet] = {}  #: what is in all slots of a view
 
     def hold(self, first: int, last: int, occupied: ResourceSet, key: SharingKey, free: Sequence[ResourceSet]) -> None:
         """Enter an occupant in the slots from ``first`` to before ``last``; ``free``: what everybody finds so far."""
@@ -29,18 +32,18 @@ class SharedSlots:
         for slot in [slot for slot in range(first, last) if (free[slot] | own[slot]) & occupied != occupied]:
             self._several[slot] |= occupied & ~(free[slot] | own[slot])
         own[first:last] = [held | occupied for held in own[first:last]]
-        self._views.clear()
+        self._forget_views()
 
     def take(self, first: int, last: int, remaining: ResourceSet) -> None:
         """Enter an occupant without key; ``remaining``: all resources but its own."""
         self._left[first:last] = [left & remaining for left in self._left[first:last]]
-        self._views.clear()
+        self._forget_views()
 
     def split(self, slot: int) -> None:
         """Cut a slot in two."""
         for column in self._columns():
             column.insert(slot + 1, column[slot])
-        self._views.clear()
+        self._forget_views()
 
     def part(self, first: int, last: int, opened: ResourceSet) -> "SharedSlots":
         """Return some of the slots, independent of these; ``opened``: what nobody has that stays through all slots."""
@@ -55,6 +58,13 @@ class SharedSlots:
         if view is None:
             view = self._views[keys] = self._view(free, keys)
         return view
+
+    def common(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return what a job with these keys finds in all slots; ``free``: what everybody finds."""
+        common = self._commons.get(keys)
+        if common is None:
+            common = self._commons[keys] = reduce(and_, self.view(free, keys))
+        return common
 
     def _view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> list[ResourceSet]:
         columns = [self._by_key[key] for key in keys if key in self._by_key]
@@ -80,6 +90,10 @@ class SharedSlots:
                 if key not in keys:
                     shared &= ~own[slot]
         return shared & self._left[slot]
+
+    def _forget_views(self) -> None:
+        self._views.clear()
+        self._commons.clear()
 
     def _columns(self) -> list[list[ResourceSet]]:
         return [self._left, self._several, *self._by_key.values()]

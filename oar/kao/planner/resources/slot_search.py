@@ -3,20 +3,17 @@
 The rule: the smallest start at which the resources that are free during the whole duration satisfy the request.  Only
 the begin of the search and the starts of slots need be tried.
 
-The search takes resources in a first slot, the *candidate*, and follows them through the later slots.
+The search goes to the first slot that satisfies the request by itself, and from there looks at the slots of the whole
+duration, from the last one back to the start.
 
-- While the candidate stays free nothing else is computed.  By the property of ``RequestFit`` it is what the request
-  takes of all that is free in the slots so far.
-- When it is not free in a slot, the request takes a new candidate from what is free in all slots so far.
-- When that fails as well, the search steps back from this slot to the leftmost start from which the request is
-  satisfied up to this slot, and goes on from there.  Without such a start it begins anew behind the slot.
-- Whole pages are passed at once.  A page that the request cannot stay through counts as a failure at its last slot:
-  every start before the page reaches that slot.
+- What is free in all slots so far gets less with each.  The first slot with which the request is not satisfied any more
+  is an *obstacle*: whatever starts there or before lasts to the last slot, too.  So the search goes on behind it.  The
+  slots before, which may be many, are passed without a look at them.
+- Slots are taken a page at a time.  Only of a page with an obstacle is asked in which slot it is.
 
 See docs/design/planner.rst, "Placement".
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from oar.kao.facts.snapshot import FOREVER
@@ -68,24 +65,24 @@ def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = 
 
 
 class _Search:
-    """One search: the present start and candidate, and the next slot to look at."""
+    """One search: the present start, in which slot it is, and what stays free behind it."""
 
     __slots__ = (
         "begin",
-        "candidate",
         "family",
         "free",
         "latest",
         "page_index",
         "pages",
-        "parts",
         "query",
         "slot_index",
+        "slots",
         "start",
         "wider_family",
     )
 
     def __init__(self, slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> None:
+        self.slots = slots
         self.pages = slots.pages
         self.query = query
         self.begin = begin
@@ -95,19 +92,18 @@ class _Search:
         self.family = query.request.family, query.kind, query.keys
         self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
-        self.free = 0  #: free in all slots from the start to the last renewal of the candidate
-        self.parts: list[ResourceSet] = []  #: free resources of the slots since then
-        self.candidate = 0
+        self.free = 0  #: what is free of the usable resources from a start that satisfies the request, all through
 
     def run(self) -> SlotMatch | None:
         """Return the earliest match."""
-        is_begun = self._first_fit()
-        while is_begun:
+        while self._first_fit():
             if self.start > self.latest:
                 return None
-            if self._follow():
-                return SlotMatch(self.start, self.candidate)
-            is_begun = self._step_back()
+            obstacle = self._last_obstacle()
+            if obstacle is None:
+                return SlotMatch(self.start, self.query.request.fit(self.free))
+            self.page_index, self.slot_index = obstacle
+            self.slot_index += 1
         return None
 
     def _first_fit(self) -> bool:
@@ -125,11 +121,9 @@ class _Search:
                 frees, members, counts = page.free_for(keys), usable & page.open, page.counts
                 least = 0 if is_shared else request.least + page.covered
                 for index in range(self.slot_index, len(frees)):
-                    if counts[index] < least:
-                        continue
-                    free = frees[index] & members
-                    if candidate := request.fit(free):
-                        self._begin_at(index, free, candidate)
+                    if counts[index] >= least and request.is_satisfied(frees[index] & members):
+                        self.slot_index = index
+                        self.start = max(self.begin, page.starts[index])
                         return True
                 if self.slot_index == 0:
                     page.note_failure(self.family, request.quantities)
@@ -144,95 +138,33 @@ class _Search:
             self.wider_family is not None and page.fails(self.wider_family, quantities)
         )
 
-    def _begin_at(self, index: int, free: ResourceSet, candidate: ResourceSet) -> None:
-        """Begin at a slot of the present page; the next slot to look at is the one behind it."""
-        self.start = max(self.begin, self.pages[self.page_index].starts[index])
-        self.slot_index = index + 1
-        self.free, self.candidate = free, candidate
-        self.parts.clear()
+    def _last_obstacle(self) -> tuple[int, int] | None:
+        """Return the last slot from which the request is not satisfied to the end of the duration; None: the start is.
 
-    def _follow(self) -> bool:
-        """Follow the candidate to the end of the duration; False if no candidate is free up to the present slot."""
-        end = self.start + self.query.duration
-        keys = self.query.keys
-        while self.page_index < len(self.pages):
-            page = self.pages[self.page_index]
-            starts = page.starts
-            candidate = self.candidate
-            if self.slot_index == 0 and starts[-1] < end and not (keys and page.keyed):
-                self.parts.append(page.common)
-                if page.common & candidate != candidate and not self._renew():
-                    self.slot_index = len(starts) - 1  # whatever starts before this page reaches its last slot
-                    return False
-            else:
-                last = bisect_left(starts, end)
-                if not self._follow_slots(last):
-                    return False
-                if last < len(starts):
-                    return True
-            self.page_index += 1
-            self.slot_index = 0
-        return True
-
-    def _follow_slots(self, last: int) -> bool:
-        """Follow the candidate through the slots of the present page before ``last``; False as in ``_follow``."""
-        page, keys = self.pages[self.page_index], self.query.keys
-        parts, candidate, first = self.parts, self.candidate, self.slot_index
-        frees = page.free_for(keys)
-        if first < last:
-            parts.append(page.open)
-        is_broken = page.open & candidate != candidate
-        for index in range(first, last):
-            if is_broken or frees[index] & candidate != candidate:
-                parts.extend(frees[first : index + 1])
-                first, is_broken = index + 1, False
-                if not self._renew():
-                    self.slot_index = index
-                    return False
-                candidate = self.candidate
-        parts.extend(frees[first:last])
-        return True
-
-    def _renew(self) -> bool:
-        """Take a new candidate from what is free in all slots so far; False if there is none."""
-        free = self.free & self.query.usable
-        for part in self.parts:
-            free &= part
-        self.parts.clear()
-        self.free = free
-        self.candidate = self.query.request.fit(free)
-        return self.candidate != 0
-
-    def _step_back(self) -> bool:
-        """Begin at the leftmost start that is satisfied up to the present slot, or behind it; False if none is left."""
-        request, usable, keys = self.query.request, self.query.usable, self.query.keys
-        pages, page_index, slot_index = self.pages, self.page_index, self.slot_index
-        free = self.pages[page_index].available(slot_index, keys) & usable
-        if not request.is_satisfied(free):
-            self.slot_index += 1
-            return self._first_fit()
-        start_page, start_slot = page_index, slot_index
-        page = pages[page_index]
-        frees = page.free_for(keys)
-        while True:
-            if slot_index:
-                slot_index -= 1
-            else:
-                page_index -= 1
-                page = pages[page_index]
-                frees = page.free_for(keys)
-                slot_index = len(frees) - 1
-            is_at_end = slot_index and slot_index == len(frees) - 1 and not keys
-            if is_at_end and request.is_satisfied(free & page.common):
-                slot_index, rest = 0, free & page.common
-            else:
-                rest = free & frees[slot_index] & page.open
-                if rest != free and not request.is_satisfied(rest):
-                    break
+        It is looked for from the end of the duration backwards.
+        """
+        is_satisfied, keys, free = self.query.request.is_satisfied, self.query.keys, self.query.usable
+        page_index, last = self.slots.locate(self.start + self.query.duration - 1)
+        while page_index >= self.page_index:
+            page = self.pages[page_index]
+            first = self.slot_index if page_index == self.page_index else 0
+            rest = free & page.free_through(first, last, keys)
+            if rest != free and not is_satisfied(rest):
+                return page_index, self._obstacle_of(page, free, last)
             free = rest
-            start_page, start_slot = page_index, slot_index
-        self.start = max(self.begin, self.pages[start_page].starts[start_slot])
-        self.free, self.candidate = free, request.fit(free)
-        self.parts.clear()
-        self.slot_index += 1
-        return True
+            page_index -= 1
+            last = len(self.pages[page_index].starts) - 1
+        self.free = free
+        return None
+
+    def _obstacle_of(self, page: Page, free: ResourceSet, last: int) -> int:
+        """Return the last slot of a page, from ``last`` backwards, from which the request is not satisfied to the end.
+
+        ``free``: behind the page.
+        """
+        is_satisfied, frees = self.query.request.is_satisfied, page.free_for(self.query.keys)
+        free &= page.open
+        while is_satisfied(rest := free & frees[last]):
+            free = rest
+            last -= 1
+        return last

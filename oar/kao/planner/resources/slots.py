@@ -15,7 +15,8 @@ the keys of all occupants of a resource finds it free.  For jobs with the same k
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import le
+from functools import reduce
+from operator import and_, le
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
@@ -105,6 +106,12 @@ class Page:
     def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return the resources of a slot that are free for a job with these sharing keys."""
         return self.free_for(keys)[index] & self.open
+
+    def free_through(self, first: int, last: int, keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return what is free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
+        if last - first < len(self.starts) - 1:
+            return reduce(and_, self.free_for(keys)[first : last + 1], self.open)
+        return self.keyed.common(self.free, keys) & self.open if keys and self.keyed else self.common
 
     def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
         """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
