@@ -18,7 +18,7 @@ from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 from tests.scheduler.test_invariants import random_cluster
 from tests.scheduler.test_placement_reuse import carried_out, disturbed, limited
-from tests.scheduler.test_urgent_pass import busy, check, crowded, reserved, searches_of, urgent
+from tests.scheduler.test_urgent_pass import busy, check, crowded, decisions, reserved, searches_of, urgent
 
 H = hours(1)
 seeds = st.integers(0, 10**9)
@@ -212,6 +212,19 @@ def test_an_urgent_pass_decides_as_a_full_plan_of_the_same_depth(seed: int) -> N
     if plan.is_certain:  # else a full plan follows at once, with reasons of its own
         codes = {job: reason.code for job, reason in plan.reasons.items()}
         assert {job: full.reasons[job].code for job in codes} == codes
+
+
+def test_a_passed_besteffort_job_counts_in_its_array_for_those_behind_the_depth_of_another_queue() -> None:
+    cluster = Cluster(nodes=2, cores=1, backfill_depths={"besteffort": 1}, besteffort_duration=20)
+    cluster.run(0b01, walltime=5).run(0b10, walltime=100).job("/node=2", walltime=200)
+    cluster.job("/node=2", walltime=1000, types=("besteffort",), array_id=7, array_limit=1)
+    cluster.job("/node=1", walltime=10, types=("besteffort",), queue="besteffort")
+    cluster.job("/node=1", walltime=1000, types=("besteffort",), queue="besteffort", array_id=7, array_limit=1)
+    plan, full = urgent(cluster.snapshot()), schedule(cluster.snapshot())
+    assert plan.is_certain
+    assert decisions(plan) == decisions(full)
+    assert full.reasons[6].code == ReasonCode.ARRAY
+    assert plan.undecided == (3, 4, 6)
 
 
 @given(seeds)

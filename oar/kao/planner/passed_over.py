@@ -75,7 +75,8 @@ class PassedOver:
         self._names: set[str] = set()  #: names of containers that are passed over
         #: a job in a container that is passed over is passed, too; when it begins it counts for others, wherever it is
         self._has_hidden = False
-        self._arrays: dict[int, ResourceSet] = {}  #: reach of the passed jobs of each array that has a limit
+        #: arrays with a limit of which jobs are passed over, and what these reach; besteffort jobs are in nobody's way
+        self._arrays: dict[int, ResourceSet] = {}
         self._besteffort_until = FOREVER  #: no besteffort job that is passed over begins before this date
         self._count = 0
         self._last_placed = 0  #: the number of the last turn at which a job got a place
@@ -269,7 +270,7 @@ class PassedOver:
         """
         job = turn.job
         if reason is None:
-            return bool(job.array_limit and self._arrays.get(job.array_id))
+            return bool(job.array_limit) and job.array_id in self._arrays
         is_refused_by_count = reason.code in (ReasonCode.QUOTA, ReasonCode.ARRAY)
         return is_refused_by_count or (len(job.alternatives) > 1 and self._is_counted(turn))
 
@@ -337,8 +338,10 @@ class PassedOver:
     def _note_turn(self, turn: Turn) -> None:
         if turn.rules.depth:
             self._without_place.add(turn.job.id)
-        else:
-            self._turns[turn.job.id] = turn
+            return
+        self._turns[turn.job.id] = turn
+        if turn.job.array_limit:
+            self._arrays.setdefault(turn.job.array_id, 0)
 
     def _link(self, turn: Turn, reach: ResourceSet) -> None:
         """Note with which jobs before it a passed job is connected, besides those that share its ``reach``."""
