@@ -16,6 +16,7 @@ from pathlib import Path
 from bench import snapshots
 from bench.figures import Figures, heading
 from oar.kao.facts.snapshot import Snapshot
+from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db import migrations
@@ -213,6 +214,7 @@ def case(name: str, bench: Bench, most: float, first: float) -> None:
 
 def main(wanted: Sequence[str]) -> None:
     """Print the table."""
+    defer_full_collections()  # as the worker does
     figures, server = Figures(), PostgreSQL(DURABLE)
     cases = (
         ("1,000 jobs, 10,000 cores, limits as shipped", 1000, SHIPPED, True, 1.0, 1.5),

@@ -3,6 +3,7 @@
 import sys
 from typing import NamedTuple
 
+from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.runtime import Runtime
 from oar.modules import worker
@@ -45,6 +46,7 @@ def main() -> int:
     """Run as a program: a worker, or a command of ``kao`` (``oar.modules.kao_commands``)."""
     if sys.argv[1:2] == ["--worker"]:
         scheduler = _Scheduler()
+        defer_full_collections()
         return worker.main_of_scheduler("meta_sched", scheduler.run, scheduler)
     from oar.modules import kao_commands
 

@@ -20,7 +20,7 @@ from oar.kao.planner.placement.search_clock import SEARCH_SECONDS, SearchClock
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.foreseen import Foreseen, FullPlan
-from oar.kao.rounds.garbage_collection import resting
+from oar.kao.rounds.garbage_collection import collect, is_full_collection_due, resting
 from oar.kao.rounds.interactive_predictions import InteractivePredictions
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import MakeRound, PlanTail
@@ -173,10 +173,13 @@ class MetaScheduler:
 
     def due(self) -> float | None:
         """Return in how many seconds ``go_on`` has something to do; None: it has nothing to do."""
-        return 0.0 if self._foreseen.has_rest else self._tail.due()
+        return 0.0 if self._foreseen.has_rest or is_full_collection_due() else self._tail.due()
 
     def go_on(self) -> None:
         """Go on with a full plan that rounds have left; a round that writes it is asked for when it is complete."""
+        if is_full_collection_due():  # a slice of its own
+            collect()
+            return
         try:
             if self._foreseen.has_rest:
                 self._write_portion()
