@@ -93,12 +93,13 @@ def keys() -> str:
             parts.append(heading + _key(option))
             heading = ""
     names = [code(option.key) for option in Config.options() if option.name in UNREAD]
-    parts.append(title("Keys of later releases", "-"))
-    parts.append(
-        "These keys are accepted, and their values are checked. Nothing in this release uses them.\n"
-        "``oar-conf --check`` names those that a file sets.\n\n"
-    )
-    parts.append("\n".join([*(f"{name}," for name in names[:-1]), f"{names[-1]}."]) + "\n\n")
+    if names:
+        parts.append(title("Keys of later releases", "-"))
+        parts.append(
+            "These keys are accepted, and their values are checked. Nothing in this release uses them.\n"
+            "``oar-conf --check`` names those that a file sets.\n\n"
+        )
+        parts.append("\n".join([*(f"{name}," for name in names[:-1]), f"{names[-1]}."]) + "\n\n")
     parts.append(title("Keys without effect", "-"))
     parts.append(
         "These keys of OAR 2 and OAR 3 are accepted, so that a file of theirs can be read. They have no effect, and\n"

@@ -46,6 +46,8 @@ ELEVATED_SECONDS = 15 * 60
 VALID_AFTER_END = 3600
 #: Seconds between two notes of when a token was used last.
 WRITTEN_EVERY = 60
+#: Types of bodies that any page can let a browser send.
+_OF_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
 
 
@@ -308,13 +310,15 @@ def _uid(account: str) -> int | None:
 def check_meant(request: Request) -> None:
     """Check that the page that asks is ours, or that no page can have asked.  Raises NotAllowed.
 
-    Forms of other sites cannot send such headers.
+    Pages of other sites cannot send such headers, nor bodies of other types, nor other methods, unless this site lets
+    them (API_CORS_ORIGINS).
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         is_meant = site in ("same-origin", "none")
     else:
-        is_json = request.headers.get("content-type", "").startswith("application/json")
-        is_meant = is_json or "x-oar-request" in request.headers
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_free = kind not in _OF_FORMS if kind else request.method != "POST"
+        is_meant = is_free or "x-oar-request" in request.headers
     if not is_meant:
         raise NotAllowed("the request comes from a page of another site: send the header X-OAR-Request: 1")

@@ -10,6 +10,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from oar.api.legacy_calls import file_in
+
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
@@ -69,22 +71,28 @@ class Gate:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
         headers = Headers(scope=scope)
-        is_upload = scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM)
-        most = config.api_max_upload + _BESIDE_FILE if is_upload else config.api_max_body
-        seconds = config.api_timeout + (most / _SLOWEST if is_upload else 0)
+        is_file = file_in(scope["path"]) is not None
+        is_upload = is_file or (scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM))
+        most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
+        seconds = config.api_timeout + (most / _SLOWEST if is_upload and not is_file else 0)
         declared = headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared[:20]) > most:
             await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
-        await self._app(scope, _Body(receive, most, seconds).receive, send)
+        await self._app(scope, _Body(receive, most, seconds, is_upload=is_file).receive, send)
 
 
 class _Body:
-    """The body of a request, of which only so many bytes are taken, and only for so long."""
+    """The body of a request, of which only so many bytes are taken, and only for so long.
 
-    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+    That of a file may take its time, while bytes come.
+    """
+
+    def __init__(self, receive: Receive, most: int, seconds: float, *, is_upload: bool) -> None:
         self._receive = receive
         self._left = most
+        self._seconds = seconds
+        self._is_upload = is_upload
         self._until = asyncio.get_running_loop().time() + seconds
         self._is_whole = False
 
@@ -99,6 +107,8 @@ class _Body:
             raise HTTPException(HTTPStatus.REQUEST_TIMEOUT) from None
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
+            if self._is_upload:
+                self._until = asyncio.get_running_loop().time() + self._seconds
             self._is_whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

@@ -7,6 +7,7 @@ as for ``/v1``.  See docs/api.rst, "Older clients".
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -18,8 +19,8 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oar.api import legacy_jobs, legacy_resources
-from oar.api.callers import Way
+from oar.api import legacy_administration, legacy_jobs, legacy_resources, media, signed_tokens
+from oar.api.callers import BROWSERS_OWN, Way, check_meant
 from oar.api.legacy_calls import (
     PREFIXES,
     BadType,
@@ -28,6 +29,7 @@ from oar.api.legacy_calls import (
     Place,
     Reply,
     body_of,
+    file_in,
     format_of,
     link,
     number_of,
@@ -38,6 +40,7 @@ from oar.api.legacy_calls import (
 )
 from oar.api.service import asking
 from oar.api.statuses import STATUSES, Unidentified, record_of, status_of
+from oar.lib.access import tokens
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
 from oar.lib.facts.version import VERSION
 
@@ -46,9 +49,17 @@ STATUSES[BadType] = HTTPStatus.NOT_ACCEPTABLE
 API_VERSION = "1.0.3"
 #: Seconds that the script of the site has, and for which its answer is given again.
 STRESS_SECONDS = 10.0
-_COLLECTIONS = ("resources", "jobs", "queues", "accounting", "version", "whoami", "timezone")
+_COLLECTIONS = (
+    *("resources", "jobs", "config", "admission_rules", "accounting", "queues"),
+    *("version", "whoami", "timezone"),
+)
 #: First words of addresses that are answered here.
-FIRST_WORDS = frozenset((*_COLLECTIONS, "stress_factor", "check_token", "media", "authentication", "config"))
+FIRST_WORDS = frozenset(
+    (
+        *_COLLECTIONS,
+        *("stress_factor", "check_token", "get_new_token", "media", "authentication", "select_all", "colmet", "proxy"),
+    )
+)
 
 
 class NoSuchAddress(OarError):
@@ -114,6 +125,21 @@ def check_token(call: LegacyCall) -> Reply:
     return Reply(timed({"user": user.name, "auth": "Token valid" if is_token else "No token"}))
 
 
+def get_new_token(call: LegacyCall) -> Reply:
+    """Return a new token of who asks: a signed one where the site has a key for them.  Raises NotAllowed."""
+    caller, config = call.who.caller, call.who.config
+    user = caller.changing()
+    if caller.way is Way.TOKEN:
+        raise NotAllowed("a token cannot make others: log in, or use oar-token create")
+    if caller.way in BROWSERS_OWN:
+        check_meant(call.request)
+    token = signed_tokens.make(user.name, config, datetime.now())
+    if token is None:
+        with call.who.database.begin() as tx:
+            _, token = tokens.create(tx, user, days=tokens.days_of(None, config), comment="get_new_token")
+    return Reply(timed({"OAR_API_TOKEN": token}), headers={"Cache-Control": "no-store"})
+
+
 def queues(call: LegacyCall) -> Reply:
     """Return the queues."""
     with call.who.database.snapshot() as tx:
@@ -167,8 +193,8 @@ def stress_factor(call: LegacyCall) -> Reply:
 def _gone(call: LegacyCall) -> Reply:
     texts = {
         "authentication": "passwords do not belong into addresses: GET /whoami with Basic authentication",
-        "media": "files of users are not served here: /v1/jobs/ID/output is what jobs have written",
-        "config": "the configuration is not served: oar-conf shows it, /v1/site what programs need",
+        "proxy": "what a job serves is reached by a tunnel to its node, such as: ssh -L 8080:NODE:8080 FRONTEND",
+        "colmet": "what jobs use is in the database: GET /v1/jobs/ID/usage",
     }
     raise NotServed(texts[call.place.words[0]])
 
@@ -200,7 +226,15 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("GET", ("queues",), queues),
     ("GET", ("stress_factor",), stress_factor),
     ("GET", ("authentication",), _gone),
-    ("GET", ("config",), _gone),
+    ("GET", ("get_new_token",), get_new_token),
+    ("GET", ("select_all",), legacy_administration.select_all),
+    ("GET", ("config",), legacy_administration.config_list),
+    ("GET", ("config", _ANY), legacy_administration.config_one),
+    ("GET", ("admission_rules",), legacy_administration.rules_list),
+    ("POST", ("admission_rules",), legacy_administration.rule_add),
+    ("GET", ("admission_rules", _ID), legacy_administration.rule_one),
+    ("POST", ("admission_rules", _ID), legacy_administration.rule_change),
+    ("DELETE", ("admission_rules", _ID), legacy_administration.rule_remove),
     ("GET", ("jobs",), legacy_jobs.jobs_list),
     ("GET", ("jobs", "details"), lambda call: legacy_jobs.jobs_list(call, details=True)),
     ("GET", ("jobs", "table"), lambda call: legacy_jobs.jobs_list(call, table=True)),
@@ -227,12 +261,19 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("GET", ("resources", "nodes"), legacy_resources.nodes_list),
     ("GET", _NODE, legacy_resources.node_resources),
     ("GET", (*_NODE, "jobs"), legacy_resources.node_jobs),
+    (
+        *("GET", (*_NODE, "jobs", "details")),
+        lambda call, name: legacy_resources.node_jobs(call, name, details=True),
+    ),
     ("GET", _RESOURCE, legacy_resources.resource_one),
     ("GET", (*_RESOURCE, "jobs"), legacy_resources.resource_jobs),
+    ("GET", ("resources", _ANY, "jobs"), legacy_resources.jobs_by_value),
     ("POST", ("resources",), legacy_resources.add),
+    ("POST", ("resources", "generate"), legacy_administration.generate),
     ("POST", (*_RESOURCE, "state"), legacy_resources.set_state_of_resource),
     ("POST", (*_NODE, "state"), legacy_resources.set_state_of_node),
     ("DELETE", _RESOURCE, legacy_resources.remove),
+    ("DELETE", ("resources", _ANY, _ANY), legacy_resources.remove_by_cpuset),
     ("GET", ("accounting",), legacy_resources.accounting),
     ("GET", ("accounting", _ANY), legacy_resources.accounting),
 ]
@@ -240,7 +281,7 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
 
 def handler_of(method: str, place: Place) -> tuple[Handler, list[Any]]:
     """Return who answers a request, and what the address names.  Raises NoSuchAddress, NoSuchMethod."""
-    if place.words[:1] == ("media",):
+    if place.words[:1] in (("colmet",), ("proxy",)):
         return _gone, []
     here: dict[str, tuple[Handler, list[Any]]] = {}
     for each, words, handler in ADDRESSES:
@@ -296,6 +337,9 @@ async def answer_to(request: Request) -> Response:
     try:
         form = format_of(request, place)
         method = "GET" if request.method == "HEAD" else request.method
+        if file_in(request.url.path) is not None:
+            done = await _answer_to_media(request, method, place)
+            return done if isinstance(done, Response) else written(done, form)
         handler, named = handler_of(method, place)
         data = await request.body() if method in ("POST", "PUT") else b""
         reply = await run_in_threadpool(_reply, request, place, data, handler, named)
@@ -309,6 +353,11 @@ async def answer_to(request: Request) -> Response:
     if reply.status >= HTTPStatus.BAD_REQUEST:
         reply = reply._replace(record=_old_words(request, reply))
     return written(reply, form)
+
+
+async def _answer_to_media(request: Request, method: str, place: Place) -> Response | Reply:
+    who = await run_in_threadpool(asking, request)
+    return await media.answer_to_media(LegacyCall(request, who, method, place, parameters_of(request), {}))
 
 
 def _reply(request: Request, place: Place, data: bytes, handler: Handler, named: list[Any]) -> Reply:

@@ -17,6 +17,7 @@ from fastapi import Request, Response
 
 from oar.api.answers import encoded
 from oar.api.callers import is_trusted, peer_of_request
+from oar.api.forms import MULTIPART, fields_of
 from oar.api.service import LARGEST_ID, Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml
@@ -86,6 +87,18 @@ def place_of(path: str) -> Place:
     return Place(prefix, tuple(word for word in words if word not in ("", "index")), extension)
 
 
+def file_in(path: str) -> str | None:
+    """Return what stands behind ``/media`` in an address of files of users; None for other addresses.
+
+    >>> file_in("/oarapi/media/ls/~"), file_in("/media"), file_in("/v1/media/x")
+    ('/ls/~', '', None)
+    """
+    words = path.split("/")
+    if words[1:2] and words[1] in PREFIXES:
+        del words[1]
+    return "".join(f"/{word}" for word in words[2:]) if words[1:2] == ["media"] else None
+
+
 class LegacyCall(NamedTuple):
     """A request, read."""
 
@@ -100,6 +113,12 @@ class LegacyCall(NamedTuple):
     def prefix(self) -> str:
         """What stands before links."""
         return link_prefix(self.request, self.place, self.who.config)
+
+    @property
+    def address(self) -> str:
+        """The address of the request without its parameters, for links."""
+        extension = f".{self.place.extension}" if self.place.extension else ""
+        return f"{self.prefix}/{'/'.join(map(segment, self.place.words))}{extension}"
 
     def text(self, *names: str) -> str | None:
         """Return a parameter of the address by the first of its names that is given; None if there is none."""
@@ -143,7 +162,13 @@ def is_on(value: object) -> bool:
 
 
 def link_prefix(request: Request, place: Place, config: "Config") -> str:
-    """Return what stands before links: what a trusted proxy says, and the prefix of the address."""
+    """Return what stands before links: what a trusted proxy says, and the prefix of the address.
+
+    Where API_ABSOLUTE_URIS is off, links are relative to the address of the request, whatever stands before it.
+    """
+    if not config.api_absolute_uris:
+        below = request.url.path.removeprefix(place.prefix).count("/")
+        return "/".join([".."] * (below - 1)) or f".{'' if below else place.prefix}"
     told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
     is_told = told and is_trusted(peer_of_request(request), config) and _PREFIX.fullmatch(told)
     before = told.rstrip("/") if is_told else config.api_root_path.rstrip("/")
@@ -175,9 +200,11 @@ def body_of(request: Request, data: bytes) -> Any:
             return _storable(read_yaml(text))
         if kind == _FORM:
             return _storable(dict(parse_qsl(text, keep_blank_values=True)))
+        if kind == MULTIPART:
+            return _storable(fields_of(request.headers["content-type"], data))
     except (ValueError, RecursionError):
         raise BadRequest("the body cannot be read: it is not what its Content-Type says") from None
-    raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml or {_FORM}")
+    raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml, {_FORM} or {MULTIPART}")
 
 
 def _storable(value: Any) -> Any:
@@ -223,7 +250,7 @@ def _page(record: Any) -> str:
     """Return a page on which a record can be read, and its links followed."""
     text = html.escape(json.dumps(record, indent=2, ensure_ascii=False))
     linked = re.sub(
-        r"(&quot;href&quot;: &quot;)(/[^&\s]*(?:&amp;[^&\s]*)*)(&quot;)",
+        r"(&quot;href&quot;: &quot;)([./][^&\s]*(?:&amp;[^&\s]*)*)(&quot;)",
         lambda found: f'{found[1]}<a href="{found[2]}">{found[2]}</a>{found[3]}',
         text,
     )
@@ -257,14 +284,11 @@ class PageOf(NamedTuple):
 
     def collection(self, call: LegacyCall, items: Sequence[Any], total: int) -> dict[str, Any]:
         """Return a piece of a list, with links to those beside it."""
-        address = f"{call.prefix}/{'/'.join(map(segment, call.place.words))}"
-        if call.place.extension:
-            address += f".{call.place.extension}"
         kept = [(name, each) for name, values in call.parameters.items() for each in values]
         kept = [pair for pair in kept if pair[0] not in ("offset", "limit")]
 
         def at(offset: int) -> str:
-            return f"{address}?{urlencode([*kept, ('limit', self.limit), ('offset', offset)])}"
+            return f"{call.address}?{urlencode([*kept, ('limit', self.limit), ('offset', offset)])}"
 
         links = [link("self", at(self.offset))]
         if self.offset + len(items) < total and items:

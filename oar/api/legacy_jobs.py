@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.api.acts import Acted, JobOrders
 from oar.api.changes import resubmitted
 from oar.api.legacy_calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
+from oar.api.legacy_queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
 from oar.api.legacy_records import (
     full_job,
     held_by,
@@ -20,11 +21,9 @@ from oar.api.legacy_submission import read_job
 from oar.api.service import service_of
 from oar.api.submission import SubmitJobs
 from oar.lib.access.scopes import JobAct
-from oar.lib.db.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest, NoSuchJob
-from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_duration, parse_date
+from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.facts.times import format_duration
 from oar.lib.jobs import walltime
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
 from oar.lib.submission.checks import parse_signal
@@ -72,21 +71,24 @@ _WITH_DETAILS = ("details", "detailed")
 
 def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -> Reply:
     """Return a page of jobs: short, with details, or as rows of the table."""
-    page, query = PageOf.of(call), _query(call)
+    call = with_defaults(call)
+    piece, query = JobPiece.of(call), query_of(call)
     details = details or any(call.flag(name) for name in _WITH_DETAILS)
     with call.who.database.snapshot() as tx:
-        ids = tx.job_pages.page(query, JobPlace(page.offset + page.limit))[: page.offset + page.limit][page.offset :]
-        total = tx.job_pages.count(query)
-        items = _items(call, tx, ids, details=details, table=table)
-    if call.text("structure") == "oar":
-        return Reply({str(item["id"]): item for item in items})
-    return Reply(page.collection(call, items, total))
+        ids = piece.ids(tx, query)
+        total = tx.job_pages.total(query)
+        items = _items(call, tx, ids[: piece.page.limit], details=details, table=table)
+    if piece.newest_first:
+        items.reverse()
+    if (named := by_id(call, items)) is not None:
+        return Reply(named)
+    return Reply(piece.collection(call, chosen_fields(call, items), ids, total))
 
 
 def _items(
     call: LegacyCall, tx: "Transaction", ids: Sequence[int], *, details: bool, table: bool
 ) -> list[dict[str, Any]]:
-    jobs = tx.jobs.select(ids)
+    jobs = sorted(tx.jobs.select(ids), key=lambda job: job.id)
     if table:
         privacy = call.who.privacy
         return [table_row(job, privacy.command(job), privacy.initial_request(job)) for job in jobs]
@@ -116,62 +118,6 @@ def _detailed(
 
 def _place(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"network_address": row["network_address"]}
-
-
-def _query(call: LegacyCall) -> JobQuery:
-    """Return which jobs are asked for.  Raises BadRequest, Unidentified, BadCondition."""
-    ids = call.words("ids", "job_ids")
-    numbers = tuple(number_of(word, "ids") for word in ids) if ids else None
-    array = call.text("array")
-    users = tuple(call.who.caller.identified().name if each == "me" else each for each in call.words("user", "users"))
-    if condition := call.text("sql"):
-        numbers = tuple(sorted({*(numbers or ()), *_satisfying(call, condition)}))
-    between = None
-    if call.text("from", "start_time") or call.text("to", "stop_time"):
-        begin, end = _date(call.text("from", "start_time"), 0), _date(call.text("to", "stop_time"), 2**40)
-        between = (begin, end)
-    chosen = numbers is not None or bool(array) or between is not None
-    return JobQuery(
-        states=_states(call.text("state", "states"), chosen=chosen),
-        ids=numbers,
-        arrays=(number_of(array, "array"),) if array else (),
-        users=users,
-        queues=call.words("queue"),
-        projects=call.words("project"),
-        names=call.words("name"),
-        types=call.words("type"),
-        nodes=call.words("node"),
-        text=call.text("q"),
-        between=between,
-        ended_since=call.number("since", 0) or None,
-    )
-
-
-def _states(text: str | None, *, chosen: bool) -> frozenset[JobState] | None:
-    """Return the states that are meant; without any, live ones, or all of jobs that are chosen otherwise."""
-    if text is None:
-        return None if chosen else LIVE_STATES
-    by_name = {state.lower(): state for state in JobState}
-    words = [word.strip().lower() for word in text.split(",") if word.strip()]
-    if not words or "all" in words:
-        return None
-    if unknown := [word for word in words if word not in by_name]:
-        raise BadRequest(f"state: {unknown[0]!r} is no state: {', '.join(JobState)}")
-    return frozenset(by_name[word] for word in words)
-
-
-def _date(text: str | None, otherwise: int) -> int:
-    if not text:
-        return otherwise
-    return number_of(text, "date") if text.isdecimal() else parse_date(text)
-
-
-def _satisfying(call: LegacyCall, condition: str) -> list[int]:
-    user = call.who.caller.identified()
-    full = user.is_admin or user.name in call.who.config.user_sql_full_users
-    return evaluate(
-        call.who.database, Subject.JOBS, condition, Asker(user.name, call.who.privacy.hidden_columns(), full)
-    )
 
 
 def job_one(call: LegacyCall, job_id: int, *, details: bool = False) -> Reply:

@@ -1,14 +1,18 @@
 """Resources and other objects as clients of OAR 2.5 and OAR 3 ask for them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from oar.api.legacy_calls import LegacyCall, PageOf, Reply, link, number_of, segment, timed
+from oar.api.legacy_jobs import jobs_list
+from oar.api.legacy_queries import by_id, chosen_fields
 from oar.api.legacy_records import full_resource, short_job, short_resource
 from oar.api.service import service_of
 from oar.lib.db.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
+from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.states import ResourceState
 from oar.lib.facts.times import parse_date
 from oar.lib.resources import node_changes, removal
@@ -34,9 +38,9 @@ def resources_list(call: LegacyCall, detail: str = "") -> Reply:
         items = [full_resource(view, call.prefix, with_jobs=detail == "details") for view in shown]
     else:
         items = [short_resource(view, call.prefix) for view in shown]
-    if call.text("structure") == "oar":
-        return Reply({str(item["id"]): item for item in items})
-    return Reply(page.collection(call, items, len(views)))
+    if (named := by_id(call, items)) is not None:
+        return Reply(named)
+    return Reply(page.collection(call, chosen_fields(call, items), len(views)))
 
 
 def _chosen(call: LegacyCall, columns: Sequence[str], nodes: Sequence[str] = ()) -> list[ResourceView]:
@@ -85,9 +89,32 @@ def node_resources(call: LegacyCall, name: str) -> Reply:
     return Reply(page.collection(call, items, len(views)))
 
 
-def node_jobs(call: LegacyCall, name: str) -> Reply:
-    """Return the live jobs on a node.  Raises NoSuchResource."""
-    return _jobs(call, sorted({job for view in _of_node(call, name) for job in view.jobs}))
+def node_jobs(call: LegacyCall, name: str, *, details: bool = False) -> Reply:
+    """Return the jobs on a node: the live ones, or those that the parameters choose.  Raises NoSuchResource."""
+    with call.who.database.snapshot() as tx:
+        if name not in tx.resources.nodes():
+            raise NoSuchResource(f"there is no node {name!r}")
+    return jobs_list(call._replace(parameters={**call.parameters, "node": [name]}), details=details)
+
+
+def jobs_by_value(call: LegacyCall, name: str) -> Reply:
+    """Return the live jobs by the values of a property of the resources that they have.  Raises NoSuchResource."""
+    page = PageOf.of(call)
+    with call.who.database.snapshot() as tx:
+        views = resource_views(tx)
+    if views and name not in views[0].columns:
+        raise NoSuchResource(f"there is no property {name!r}")
+    jobs: dict[Any, set[int]] = {}
+    for view in views:
+        jobs.setdefault(view.columns[name], set()).update(view.jobs)
+    items = [
+        {
+            name: value,
+            "jobs": [{"id": each, "links": [link("self", f"{call.prefix}/jobs/{each}")]} for each in sorted(ids)],
+        }
+        for value, ids in sorted(jobs.items(), key=lambda item: (item[0] is None, str(item[0])))
+    ]
+    return Reply(page.collection(call, page.cut(items), len(items)))
 
 
 def busy(call: LegacyCall) -> Reply:
@@ -124,7 +151,7 @@ def _jobs(call: LegacyCall, ids: Sequence[int]) -> Reply:
 def add(call: LegacyCall) -> Reply:
     """Create the resources of a body: an object, or a list of them."""
     user = call.who.caller.administering()
-    wishes = call.body if isinstance(call.body, list) else [call.fields]
+    wishes = _wishes(call)
     ids: list[int] = []
     with call.who.database.begin() as tx:
         for wish in wishes:
@@ -135,18 +162,44 @@ def add(call: LegacyCall) -> Reply:
     return Reply({"items": items, "total": len(items), "api_timestamp": items[0]["api_timestamp"]}, HTTPStatus.CREATED)
 
 
+def _wishes(call: LegacyCall) -> Sequence[object]:
+    """Return the resources that are to be made: of the body, of its field ``yaml_array``, or of the address."""
+    if isinstance(call.body, list):
+        return call.body
+    fields = call.fields or {name: values[-1] for name, values in call.parameters.items()}
+    listed = fields.get("yaml_array")
+    if not isinstance(listed, str):
+        return [fields]
+    try:
+        found = read_yaml(listed)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise BadRequest("yaml_array: this is no list of YAML")
+    return found
+
+
 def _described(wish: object) -> tuple[str, dict[str, str | None]]:
     """Return the node and the properties of a resource that is to be made.  Raises BadRequest."""
     if not isinstance(wish, Mapping):
         raise BadRequest("a resource is an object with its properties")
     values = {str(name): value for name, value in wish.items()}
     own = values.pop("properties", None)
+    if isinstance(own, str):
+        own = _object(own)
     values |= dict(own) if isinstance(own, Mapping) else {}
     name = values.pop("hostname", None) or values.pop("network_address", None)
     if not isinstance(name, str):
         raise BadRequest("hostname: a resource needs the name of its node")
     values.pop("network_address", None)
     return name, {key: None if value is None else str(value) for key, value in values.items()}
+
+
+def _object(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadRequest("properties: this is no object of JSON") from None
 
 
 def set_state(call: LegacyCall, ids: Sequence[int], address: str) -> Reply:
@@ -171,6 +224,16 @@ def set_state_of_node(call: LegacyCall, name: str) -> Reply:
     """Ask for another state of all resources of a node.  Raises NoSuchResource, BadRequest."""
     call.who.caller.administering()
     return set_state(call, [view.id for view in _of_node(call, name)], f"nodes/{segment(name)}")
+
+
+def remove_by_cpuset(call: LegacyCall, node: str, cpuset: str) -> Reply:
+    """Remove the resource of a node that has a cpuset.  Raises NoSuchResource, NotAllowed, WrongState."""
+    call.who.caller.administering()
+    with call.who.database.snapshot() as tx:
+        found = [view.id for view in resource_views(tx, nodes=[node]) if str(view.columns.get("cpuset")) == cpuset]
+    if len(found) != 1:
+        raise NoSuchResource(f"{len(found)} resources of {node!r} have the cpuset {cpuset!r}: name one by its id")
+    return remove(call, found[0])
 
 
 def remove(call: LegacyCall, resource_id: int) -> Reply:

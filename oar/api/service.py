@@ -38,6 +38,8 @@ READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
+#: Files that a user reads and writes at a time, at most.
+FILES_OF_A_USER = 8
 
 
 def _rates(config: "Config") -> tuple[Rate, ...]:
@@ -77,6 +79,7 @@ class Service:
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
+        self.media = UnderWay("moves files", FILES_OF_A_USER)
         runtime.database.deliver = self._deliver
         self.chunks = Chunks()
         self.curves = Curves()

@@ -90,6 +90,14 @@ class UserFiles:
         """Return the words and the identity of a process by which a program runs as the user."""
         return self._as_user(command)
 
+    def keeping(
+        self, deed: str, path: str, roots: Sequence[str], argument: str
+    ) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Return the words and the identity of a process that does something with a file (``user_file_keeper``)."""
+        import json
+
+        return self._as_user([*_program("user_file_keeper", deed, path), json.dumps(roots), argument])
+
     def write_secret(self, path: str, text: str) -> None:
         """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
         code, _ = self._run(_WRITE, path, text.encode())
@@ -170,11 +178,11 @@ class UserFiles:
         return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *command], {}
 
 
-def _program(name: str, path: str, *numbers: int) -> list[str]:
+def _program(name: str, *arguments: str | int) -> list[str]:
     """Return the words that run one of our programs, whose text goes with them: the user may not read our files."""
     import sys
     from importlib.util import find_spec
 
     spec = find_spec(f"oar.lib.{name}")
     with open(spec.origin if spec and spec.origin else "", encoding="utf-8") as program:
-        return [sys.executable, "-I", "-S", "-c", program.read(), path, *map(str, numbers)]
+        return [sys.executable, "-I", "-S", "-c", program.read(), *map(str, arguments)]

@@ -30,7 +30,8 @@ def test_addresses_are_read_with_prefix_and_extension() -> None:
         assert place_of(text) == (prefix, words, extension), text
     for word in FIRST_WORDS:
         assert word not in PREFIXES
-        handler_of("GET", place_of(f"/{word}"))
+        if word != "media":
+            handler_of("GET", place_of(f"/{word}"))
 
 
 def test_cigri_reads_the_site(api: Api, anonymous: httpx.Client, database: Database) -> None:
@@ -186,7 +187,7 @@ def test_other_addresses_and_methods_are_told_so(api: Api, anonymous: httpx.Clie
         ("/resources/999", 404),
         ("/resources/nodes/none", 404),
         ("/authentication?basic_user=x&basic_password=y", 410),
-        ("/media/ls/~", 410),
+        ("/media/ls/~", 501),
         ("/accounting", 400),
         ("/accounting?from=0&to=2000000000", 200),
         ("/whoami.json", 200),

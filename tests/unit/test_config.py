@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oar.lib.config import files
 from oar.lib.config.files import Config, option_of, parse, quoted, sample
 
 SHIPPED = Path(__file__).parents[2] / "etc" / "oar.conf"
@@ -75,11 +76,12 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known_one() -> None:
     assert errors("SEVER_PORT=1") == []
 
 
-def test_a_key_of_another_version_is_told_apart_from_a_key_that_is_misspelt() -> None:
-    parsed = parse("OAR_PROXY_BASE_URL=/x\nSTAGE_OUT_DIR=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\nSERVER_PORT=1\n", "f")
+def test_a_key_of_another_version_is_told_apart_from_a_key_that_is_misspelt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "UNREAD", {"stageout_dir", "api_media_roots"})
+    parsed = parse("STAGEOUT_DIR=/x\nSTAGE_OUT_DIR=/x\nAPI_MEDIA_ROOTS=x\nSERVER_PORT=1\n", "f")
     assert [str(problem) for problem in parsed.unread] == [
-        "f:1: OAR_PROXY_BASE_URL: not in this version, it has no effect",
-        "f:3: PROXY_TRAEFIK_ENTRYPOINT: not in this version, it has no effect",
+        "f:1: STAGEOUT_DIR: not in this version, it has no effect",
+        "f:3: API_MEDIA_ROOTS: not in this version, it has no effect",
     ]
     assert [str(problem) for problem in parsed.warnings] == [
         "f:2: STAGE_OUT_DIR: unknown key, ignored; the nearest known key is STAGEOUT_DIR"

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from oar.cli import oar_conf as oar_conf_command
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oar_conf import main
+from oar.lib.config import files
 from oar.lib.config.files import Config, parse, sample
 from oar.lib.facts.records import User
 
@@ -81,15 +83,17 @@ def test_a_word_that_means_nothing_beside_an_option_is_not_passed_over(file: Pat
     assert result.err.splitlines()[0] == told
 
 
-def test_keys_of_other_versions_are_named(file: Path) -> None:
-    file.write_text("QUOTAS=no\nOAR_PROXY_BASE_URL=/x\nPROXY_TRAEFIK_ENTRYPOINT=x\n")
+def test_keys_of_other_versions_are_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (files, oar_conf_command):
+        monkeypatch.setattr(module, "UNREAD", {"stageout_dir", "api_media_roots", "api_media"})
+    file.write_text("QUOTAS=no\nSTAGEOUT_DIR=/x\nAPI_MEDIA_ROOTS=x\n")
     assert oar_conf(file, "--check") == CommandResult(
         0,
         "",
-        f"/!\\ {file}:2: OAR_PROXY_BASE_URL: not in this version, it has no effect\n"
-        f"/!\\ {file}:3: PROXY_TRAEFIK_ENTRYPOINT: not in this version, it has no effect\n",
+        f"/!\\ {file}:2: STAGEOUT_DIR: not in this version, it has no effect\n"
+        f"/!\\ {file}:3: API_MEDIA_ROOTS: not in this version, it has no effect\n",
     )
-    assert f'OAR_PROXY_BASE_URL="/x"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
+    assert f'STAGEOUT_DIR="/x"  # {file}:2, not in this version' in oar_conf(file).out.splitlines()
     assert oar_conf(file, "API_MEDIA").out == 'API_MEDIA="no"  # default, not in this version\n'
 
 

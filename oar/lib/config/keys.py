@@ -51,6 +51,10 @@ def _refuse_mysql(text: str) -> str:
     return one_of("Pg", renamed={"psql": "Pg", "pgsql": "Pg", "postgresql": "Pg"}).read(text)
 
 
+#: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
+_JOB_PAGES = (
+    "What a job serves is reached by a tunnel through a frontend, so that it has no part in the sessions of our pages."
+)
 _CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
 
 
@@ -452,10 +456,14 @@ class Config(Values):
     energy_saving_window_timeout = Key(SOME_SECONDS, 120, "Time limit of a command; more than the distance.")
     energy_saving_window_forker_bypass = Key(BOOLEAN, False, "Give all nodes to one command.")
 
-    # API, web pages, proxy
+    # API, web pages
     api_root_path = Key(TEXT, "", "Path under which the API is mounted.")
-    api_absolute_uris = Key(BOOLEAN, True, "Links in answers are absolute.")
-    api_default_data_structure = Key(TEXT, "simple", "Structure of answers: simple or oar.")
+    api_absolute_uris = Key(
+        BOOLEAN, True, "Links for older clients begin with /, else they are relative to the request."
+    )
+    api_default_data_structure = Key(
+        one_of("simple", "oar"), "simple", "Lists for older clients: simple, or oar, by id."
+    )
     api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")
     api_max_limit = Key(POSITIVE, 10000, "Items of a page at most.")
     api_max_body = Key(POSITIVE, 16777216, "Bytes of a request at most.")
@@ -496,16 +504,12 @@ class Config(Values):
     api_user_regex = Key(PATTERNS, (r"^[a-z_][a-z0-9_.-]{0,31}$",), "What a user's name looks like.")
     api_admin_group = unset(TEXT, "Unix group whose members are administrators of the API.")
     api_admission_rules = Key(BOOLEAN, False, "Serve the admission rules.")
-    api_select_all = Key(BOOLEAN, False, "Serve SQL conditions on all tables.")
-    api_media = Key(BOOLEAN, False, "Serve users' files.")
+    api_select_all = Key(BOOLEAN, False, "Answer /select_all: SQL of administrators, read-only.")
+    api_media = Key(BOOLEAN, False, "Serve users' files to themselves (/media of older clients).")
     api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
     api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
     api_stress_factor_script = Key(PATH, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
-    proxy = Key(one_of("no", "traefik"), "no", "Proxy to services of jobs.")
-    proxy_traefik_entrypoint = Key(TEXT, "http://localhost:5000", "Entry point of the proxy.")
-    proxy_traefik_rules_file = Key(PATH, "/etc/oar/rules_oar_traefik_proxy.toml", "Its rules.")
-    oar_proxy_base_url = Key(TEXT, "/proxy", "Its path.")
 
     # oar_phoenix
     phoenix_status_file = Key(
@@ -601,6 +605,10 @@ class Config(Values):
         "Each layout of oarstat has its columns; --json has all fields.",
         fixed=True,
     )
+    proxy = Key(one_of("no", "traefik"), "no", _JOB_PAGES, fixed=True)
+    proxy_traefik_entrypoint = Key(TEXT, "http://localhost:5000", _JOB_PAGES, fixed=True)
+    proxy_traefik_rules_file = Key(PATH, "/etc/oar/rules_oar_traefik_proxy.toml", _JOB_PAGES, fixed=True)
+    oar_proxy_base_url = Key(TEXT, "/proxy", _JOB_PAGES, fixed=True)
     inserts_from_file = unset(TEXT, "Rows are always written in batches.", fixed=True)
     storable_recursion_limit = unset(TEXT, "Nothing is stored by Perl.", fixed=True)
     metascheduler_oar3_with_oar2 = Key(
@@ -665,13 +673,7 @@ class Config(Values):
 
 
 #: The options that no program of this version reads, and a later one will.  A test finds them out.
-UNREAD: frozenset[str] = frozenset(
-    {
-        *("api_absolute_uris", "api_default_data_structure", "api_jobs_uri_default_params"),
-        *("api_select_all", "api_media", "api_media_roots"),
-        *("proxy", "proxy_traefik_entrypoint", "proxy_traefik_rules_file", "oar_proxy_base_url"),
-    }
-)
+UNREAD: frozenset[str] = frozenset()
 
 #: Name of the first option of each group of the sample file -> title of the group.
 GROUPS: Mapping[str, str] = {

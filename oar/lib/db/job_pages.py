@@ -81,6 +81,15 @@ class JobPages(Table):
         number: int = self._tx.value(limited, (*parameters, MOST_COUNTED + 1))
         return number
 
+    def total(self, query: JobQuery) -> int:
+        """Return the number of jobs; above ``MOST_COUNTED`` what the database estimates, which costs nothing."""
+        number = self.count(query)
+        if number <= MOST_COUNTED:
+            return number
+        where, parameters = _joined(list(_conditions(query)))
+        (plan,) = self._tx.value(f"EXPLAIN (FORMAT JSON) SELECT FROM jobs j WHERE {where}", parameters)
+        return max(number, int(plan["Plan"]["Plan Rows"]))
+
     def live_by_queue(self) -> dict[tuple[str, JobState], int]:
         """Return the numbers of live jobs by queue and state."""
         return {(queue, JobState(state)): number for queue, state, number in self._tx.rows(_BY_QUEUE)}

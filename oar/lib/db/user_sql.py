@@ -4,10 +4,11 @@ A condition is read completely (``oar.lib.conditions``) and written anew; the te
 only for those who may use all of PostgreSQL.  See docs/design/schema.rst, "User SQL".
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg2
 
@@ -57,6 +58,17 @@ def evaluate(database: Database, subject: Subject, text: str, asker: Asker) -> l
     """Return the ids of the rows that satisfy the condition, ascending.  Raises BadCondition."""
     with session(database, subject, asker) as conditions:
         return conditions.ids(text)
+
+
+def everything(database: Database, text: str, limit: int, offset: int = 0) -> list[dict[str, Any]]:
+    """Return rows of ``SELECT *`` with what is behind it, by the names of their columns: SQL of administrators.
+
+    Raises BadCondition.
+    """
+    check_alone(text)
+    with session(database, Subject.JOBS, SITE) as conditions, conditions.guarded() as tx:
+        rows = tx.column(f"SELECT to_jsonb(found)::text FROM (SELECT * {text}\n) found LIMIT {limit} OFFSET {offset}")
+    return [json.loads(row) for row in rows]
 
 
 @contextmanager

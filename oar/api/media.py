@@ -1,0 +1,309 @@
+"""The files of users on the addresses of OAR 2.5 and OAR 3, where a site serves them (API_MEDIA).
+
+What is done is done by a program that runs as the user (``user_file_keeper``), beneath the directories of
+API_MEDIA_ROOTS.  See docs/api.rst, "Older clients".
+"""
+
+import errno
+import os
+import pwd
+import re
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from http import HTTPStatus
+from typing import IO, Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from oar.api.forms import MULTIPART, file_of
+from oar.api.legacy_calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
+from oar.api.service import Asking, service_of
+from oar.api.statuses import STATUSES
+from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
+from oar.lib.facts.records import User
+from oar.lib.user_files import UserFiles
+
+#: Bytes of one piece; the program takes no larger ones.
+BLOCK = 1 << 18
+MOST_LINES = 100_000
+#: Files that are read and written at a time, by all.
+MOST_AT_ONCE = 50
+_BINARY = "application/octet-stream"
+_MODE = re.compile(r"[0-7]{3,4}")
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST)
+
+
+class MediaOff(UserError):
+    """No files are served here."""
+
+
+class NoSuchFile(UserError):
+    """There is no such file, or this machine cannot see it."""
+
+
+class CannotBeDone(UserError):
+    """The system refuses for another reason."""
+
+
+STATUSES[MediaOff] = HTTPStatus.NOT_IMPLEMENTED
+STATUSES[NoSuchFile] = HTTPStatus.NOT_FOUND
+STATUSES[CannotBeDone] = HTTPStatus.BAD_REQUEST
+
+
+class Deed(NamedTuple):
+    """What is to be done with which file."""
+
+    name: str  #: of what the program does; '' for an address that means nothing
+    path: str
+
+
+def deed_of(method: str, path: str, named: str | None) -> Deed:
+    """Return what a request asks for; ``named``: the parameter ``path_filename`` of version 3.
+
+    >>> deed_of("GET", "/oarapi/media/ls/~/a", None)
+    Deed(name='list', path='~/a')
+    >>> deed_of("POST", "/media/home/alice/x", None)
+    Deed(name='write', path='/home/alice/x')
+    """
+    rest = file_in(path) or ""
+    word, _, behind = rest[1:].partition("/")
+    names = {"GET": "read", "POST": "write", "PUT": "write", "DELETE": "delete"}
+    deed = names.get(method, "")
+    if word == "ls" and method == "GET":
+        deed, rest = "list", f"/{behind}"
+    elif word in ("chmod", "force") and method in ("POST", "PUT"):
+        deed, rest = "chmod" if word == "chmod" else "force", f"/{behind}"
+    target = (named if named is not None else rest) or "/"
+    return Deed(deed, target[1:] if target.startswith("/~") else target)
+
+
+async def answer_to_media(call: LegacyCall) -> Response | Reply:
+    """Do what a request asks for.  Raises BadRequest, Unidentified, NotAllowed, NoSuchFile, MediaOff, TooMany."""
+    who, service = call.who, service_of(call.request)
+    if not who.config.api_media:
+        raise MediaOff("this site does not serve files of users (API_MEDIA); /v1/jobs/ID/output is what jobs wrote")
+    deed = deed_of(call.method, call.request.url.path, call.text("path_filename"))
+    if not deed.name:
+        raise BadRequest(f"{call.method} does nothing with files")
+    place = _Place.of(who, deed)
+    one_more = service.media.one_more(place.user.name, MOST_AT_ONCE)
+    if deed.name == "read":
+        lines = call.number("tail", 0)
+        if lines > MOST_LINES:
+            raise BadRequest(f"tail: {lines} is more than {MOST_LINES} lines")
+        keeper = await run_in_threadpool(Keeper, place, "read", str(lines))
+        return _FileAnswer(keeper, place.path, one_more)
+    with one_more:
+        return await _DONE[deed.name](call, place)
+
+
+async def _list(call: LegacyCall, place: "_Place") -> Reply:
+    page = PageOf.of(call)
+    items = (await _done(place, "list"))["items"]
+    base = f"{call.prefix}/media"
+    directory = quote(place.path.rstrip("/"))
+    shown = [
+        {
+            **item,
+            "links": [link("self", f"{base}{'/ls' if item['type'] == 'd' else ''}{directory}/{quote(item['name'])}")],
+        }
+        for item in page.cut(items)
+    ]
+    return Reply(page.collection(call, shown, len(items)))
+
+
+async def _write(call: LegacyCall, place: "_Place", *, replace: bool = False) -> Reply:
+    replaces = replace or call.flag("force")
+    keeper = await run_in_threadpool(Keeper, place, "write", "1" if replaces else "0")
+    try:
+        async for piece in _blocks(_content(call.request)):
+            await run_in_threadpool(keeper.give, piece)
+        await run_in_threadpool(keeper.done)
+    finally:
+        await run_in_threadpool(keeper.close)
+    links = [link("self", f"{call.prefix}/media{quote(place.path)}")]
+    return Reply(timed({"status": "created", "success": "true"}, links), HTTPStatus.CREATED)
+
+
+async def _chmod(call: LegacyCall, place: "_Place") -> Response:
+    text = call.text("mode")
+    if text is None:
+        text = str(body_of(call.request, await call.request.body()).get("mode", ""))
+    if not _MODE.fullmatch(text) or int(text, 8) > 0o777:
+        raise BadRequest(f"Bad mode value: {text!r} is none such as 640 or 755")
+    await _done(place, "chmod", text)
+    return Response(status_code=HTTPStatus.ACCEPTED, media_type=_BINARY)
+
+
+async def _delete(call: LegacyCall, place: "_Place") -> Response:
+    await _done(place, "delete", "1" if is_on(call.text("recursive")) else "0")
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def _force(call: LegacyCall, place: "_Place") -> Reply:
+    return await _write(call, place, replace=True)
+
+
+_DONE: Mapping[str, Callable[[LegacyCall, "_Place"], Awaitable[Response | Reply]]] = {
+    "list": _list,
+    "write": _write,
+    "force": _force,
+    "chmod": _chmod,
+    "delete": _delete,
+}
+
+
+async def _done(place: "_Place", deed: str, argument: str = "") -> Mapping[str, Any]:
+    def do() -> Mapping[str, Any]:
+        keeper = Keeper(place, deed, argument)
+        try:
+            return keeper.told()
+        finally:
+            keeper.close()
+
+    return await run_in_threadpool(do)
+
+
+async def _content(request: Request) -> AsyncIterator[bytes]:
+    kind = request.headers.get("content-type", "")
+    stream = request.stream()
+    is_form = kind.lower().startswith(MULTIPART)
+    async for piece in file_of(kind, stream) if is_form else stream:
+        yield piece
+    async for _ in stream:  # what stands in the form behind the file
+        pass
+
+
+async def _blocks(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Give what comes in pieces as few as may be: each costs a change of threads."""
+    held = b""
+    async for piece in pieces:
+        held += piece
+        while len(held) >= BLOCK:
+            yield held[:BLOCK]
+            held = held[BLOCK:]
+    if held:
+        yield held
+
+
+class _Place(NamedTuple):
+    """A file of a user, and where it may be."""
+
+    user: User
+    files: UserFiles
+    path: str
+    roots: tuple[str, ...]
+
+    @classmethod
+    def of(cls, who: Asking, deed: Deed) -> "_Place":
+        """Return the file that is meant.  Raises Unidentified, NotAllowed."""
+        caller = who.caller
+        user = caller.identified() if deed.name in ("read", "list") else caller.changing()
+        if not caller.scopes.reads_all:
+            raise NotAllowed(f"the scope of this token ({caller.scopes}) does not allow to read files")
+        if user.uid == 0 or user.uid == os.geteuid():
+            raise NotAllowed("files of root and of the service itself are not served")
+        home = pwd.getpwuid(user.uid).pw_dir
+        roots = tuple(_in(home, each) for each in who.config.api_media_roots)
+        return cls(user, UserFiles(user, who.config.oar_privilege_cmd), _in(home, deed.path), roots)
+
+
+def _in(home: str, path: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+class Keeper:
+    """The program that does something with a file, as the user."""
+
+    def __init__(self, place: _Place, deed: str, argument: str) -> None:
+        if "\0" in place.path:
+            raise BadRequest("a name of a file has no character NUL")
+        command, identity = place.files.keeping(deed, place.path, place.roots, argument)
+        pipe = subprocess.PIPE
+        self._path = place.path
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, **identity)
+        assert self._process.stdin
+        assert self._process.stdout
+        self._sink: IO[bytes] = self._process.stdin
+        self._source: IO[bytes] = self._process.stdout
+
+    def told(self) -> Mapping[str, Any]:
+        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone."""
+        line = self._source.readline()
+        if not line.endswith(b"\n"):
+            raise NotAllowed("nothing can be done with the rights of this user here")
+        record: dict[str, Any] = orjson.loads(line)
+        if "error" in record:
+            _refuse(record["error"], self._path)
+        return record
+
+    def give(self, piece: bytes) -> None:
+        """Give it a piece of what it writes; one that has refused takes no more."""
+        with suppress(BrokenPipeError):
+            self._sink.write(len(piece).to_bytes(4, "big") + piece)
+
+    def done(self) -> None:
+        """Tell it that this was all, and look whether it has written it.  Raises as ``told``."""
+        with suppress(BrokenPipeError):
+            self._sink.write(bytes(4))
+            self._sink.flush()
+        self.told()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Give what it reads."""
+        while piece := self._source.read(BLOCK):
+            yield piece
+
+    def close(self) -> None:
+        """Let it end: its input and output are closed."""
+        for each in (self._sink, self._source):
+            with suppress(BrokenPipeError):
+                each.close()
+        self._process.wait()
+
+
+class _FileAnswer(StreamingResponse):
+    """A file; its program ends with the answer, or when the client has gone."""
+
+    def __init__(self, keeper: Keeper, path: str, one_more: AbstractContextManager[None]) -> None:
+        self._keeper = keeper
+        self._one_more = one_more
+        try:
+            size = keeper.told()["size"]
+        except UserError:
+            keeper.close()
+            raise
+        headers = {
+            "Content-Length": str(size),
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(os.path.basename(path), safe='')}",
+            "Cache-Control": "no-store",
+        }
+        super().__init__(keeper.pieces(), headers=headers, media_type=_BINARY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it.  Raises TooMany before it begins."""
+        try:
+            with self._one_more:
+                await super().__call__(scope, receive, send)
+        finally:
+            await run_in_threadpool(self._keeper.close)
+
+
+def _refuse(number: int, path: str) -> None:
+    """Raise what the number of an error means: NoSuchFile, NotAllowed, BadRequest, CannotBeDone."""
+    if number in _NO_FILE:
+        raise NoSuchFile(f"File not found: {path}")
+    if number == errno.EEXIST:
+        raise NotAllowed(f"The file already exists: {path}")
+    if number in _FORBIDDEN:
+        raise NotAllowed(f"File could not be read or written: {path}")
+    if number == 0:
+        raise BadRequest(f"neither a plain file nor a directory that this can be done with: {path}")
+    raise CannotBeDone(f"{path}: {os.strerror(number)}")
