@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.job_parts import Id
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.states import JobState
@@ -16,7 +17,7 @@ from oar.lib.views.gantt_chunks import ranges
 if TYPE_CHECKING:
     from oar.lib.db.arrays import ArrayMember
 
-router = APIRouter(prefix="/v1/arrays", tags=["jobs"])
+router = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=LeanRoute)
 
 
 class MemberCondition(StrEnum):

@@ -293,6 +293,8 @@ def is_local(peer: Peer) -> bool:
 
 def is_trusted(peer: Peer, config: "Config") -> bool:
     """Whether oar.conf names the other end of a connection as a proxy."""
+    if not config.api_trusted_proxies:
+        return False
     accounts = {text.removeprefix(LOCAL_PROXY) for text in config.api_trusted_proxies if text.startswith(LOCAL_PROXY)}
     if peer.uid is not None:
         return any(peer.uid == _uid(account) for account in accounts)

@@ -6,10 +6,11 @@ from oar.api.answers import Answer, answer_unless_known
 from oar.api.event_log import EventListing, event_page
 from oar.api.grid import totals
 from oar.api.jobs import JobListing, job_page
+from oar.api.lean_routes import LeanRoute
 from oar.api.nodes import queues_record
 from oar.api.service import Asking, asking
 
-router = APIRouter(prefix="/v1", tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 #: Events that a first look shows.
 EVENTS = 8

@@ -7,10 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE
+from oar.api.lean_routes import LeanRoute
 from oar.api.records import event_item
 from oar.api.service import LARGEST_ID, Asking, asking
 
-router = APIRouter(prefix="/v1", tags=["history"])
+router = APIRouter(prefix="/v1", tags=["history"], route_class=LeanRoute)
 
 
 class EventListing(BaseModel):

@@ -13,6 +13,7 @@ from oar.api.answers import Answer, answer_unless_known
 from oar.api.chunk_cache import packed
 from oar.api.gantt_live import live_record
 from oar.api.jobs import PRINTABLE, words_of
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
@@ -21,7 +22,7 @@ from oar.lib.views.gantt_chunks import DAY, LAYOUT, day_chunk, ranges
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DayVersion
 
-router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
+router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
 
 #: The last day that can be asked for: so far the columns reach.
 LAST_DAY = 2**32 // DAY - 1

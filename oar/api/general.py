@@ -5,11 +5,12 @@ import time
 from fastapi import APIRouter, Request
 
 from oar.api.answers import Answer, answer
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 
-router = APIRouter(prefix="/v1", tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 health = APIRouter(prefix="/health", tags=["health"])
 
 #: Counts the additions to the interface within /v1.

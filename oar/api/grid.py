@@ -10,13 +10,14 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import Condition, condition, condition_of
 
-router = APIRouter(prefix="/v1", tags=["nodes"])
+router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
 
 STANDBY = "standby"
 #: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.

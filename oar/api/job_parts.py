@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers import Answer, answer, answer_unless_known
 from oar.api.estimation import FindSmallestChange
+from oar.api.lean_routes import LeanRoute
 from oar.api.problems import answer_of
 from oar.api.service import LARGEST_ID, asking, service_of
 from oar.lib.facts.errors import BadRequest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from oar.lib.db.job_predictions import ToldStarts
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
 #: Returns a part of what is told of a job.

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.exports import PAGE, Export, wants_lines
 from oar.api.job_parts import EVERYTHING, PARTS, Id, parts_named
+from oar.api.lean_routes import LeanRoute
 from oar.api.records import job_details, job_item
 from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
 from oar.api.waiting import wait_while
@@ -23,7 +24,7 @@ from oar.lib.views.wait_explanations import outlooks
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
 #: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"

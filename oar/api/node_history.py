@@ -8,12 +8,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
+from oar.api.lean_routes import LeanRoute
 from oar.api.nodes import NodeName
 from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.db.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 
-router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
+router = APIRouter(prefix="/v1/nodes", tags=["nodes"], route_class=LeanRoute)
 
 DAY = 86400
 #: Days that are told if no period is named, and at most.

@@ -1,6 +1,6 @@
 """Nodes, their resources, and queues."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, Words, words_of
+from oar.api.lean_routes import LeanRoute
 from oar.api.preconditions import version_of_values
 from oar.api.records import event_item
 from oar.api.service import Asking, asking
@@ -18,7 +19,7 @@ from oar.lib.jobs.queues import NoQueue
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 
-router = APIRouter(prefix="/v1", tags=["nodes"])
+router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50
@@ -75,7 +76,7 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
     return {
         **_node_item(node),
         "jobs": _jobs(views)[name],
-        "resources": [resource_item(view) for view in views],
+        "resources": resource_items(views),
         "events": [event_item(event) for event in events],
     }
 
@@ -84,10 +85,11 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
 def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the resources with their properties and the jobs on them; those on no node too, if none is named."""
     who = asking(request)
-    states = _states(listing.state)
+    states = None if listing.state is None else _states(listing.state)
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=words_of(listing.node) or None)
-    return answer_unless_known(request, {"items": [resource_item(view) for view in views if view.state in states]})
+    chosen = views if states is None else [view for view in views if view.state in states]
+    return answer_unless_known(request, {"items": resource_items(chosen)})
 
 
 @router.get("/queues", operation_id="queues_list", summary="Queues")
@@ -130,16 +132,24 @@ def _queue_item(
     }
 
 
-def resource_item(view: ResourceView) -> dict[str, object]:
-    """Return a resource with its properties."""
-    return {
-        "id": view.id,
-        "node": view.node or None,
-        **{name: view.columns[name] for name in SHOWN_COLUMNS if name in view.columns},
-        "jobs": view.jobs,
-        "advance_reservations": view.reserved,
-        "properties": dict(view.properties),
-    }
+def resource_items(views: Sequence[ResourceView]) -> list[dict[str, object]]:
+    """Return resources with their properties; all of them have the same columns."""
+    if not views:
+        return []
+    columns = views[0].columns
+    shown = [name for name in SHOWN_COLUMNS if name in columns]
+    names = [name for name, _ in views[0].user_columns]
+    return [
+        {
+            "id": row["resource_id"],
+            "node": row["network_address"] or None,
+            **{name: row[name] for name in shown},
+            "jobs": jobs,
+            "advance_reservations": reserved,
+            "properties": {name: value for name in names if (value := row[name]) is not None},
+        }
+        for row, jobs, reserved in views
+    ]
 
 
 def _node_item(node: NodeOccupancy) -> dict[str, object]:

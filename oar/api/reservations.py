@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, Words, page_of, words_of
+from oar.api.lean_routes import LeanRoute
 from oar.api.preconditions import version_of
 from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.facts.advance_reservations import is_number
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=LeanRoute)
 
 #: States that are never shown: nothing was granted.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})

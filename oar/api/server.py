@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from oar.api.application import application
 from oar.api.protocol import PeerProtocol
@@ -41,7 +42,8 @@ def serve(runtime: Runtime, sockets: Sequence[socket.socket]) -> None:
     manager = ServiceManager(os.environ)
     server = server_of(Service(runtime), manager)
     spare_what_stays()
-    asyncio.run(_serve(server, list(sockets), manager))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(server, list(sockets), manager))
 
 
 def spare_what_stays() -> None:

@@ -5,10 +5,11 @@ import time
 from fastapi import APIRouter, Request
 
 from oar.api.answers import Answer, answer_unless_known
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import asking
 from oar.lib.facts.states import QueueState
 
-router = APIRouter(prefix="/v1", tags=["general"])
+router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 
 @router.get("/site", operation_id="site", summary="What programs need to know about the site")

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE
+from oar.api.lean_routes import LeanRoute
 from oar.api.service import LARGEST_ID, Asking, asking
 from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import share_of
@@ -14,7 +15,7 @@ from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.db.usage import UsedByGroup
 from oar.lib.facts.errors import BadRequest, NotAllowed
 
-router = APIRouter(prefix="/v1", tags=["usage"])
+router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
 
 #: What is shown of all others, where their consumption is private.
 OTHERS = "others"

@@ -1,5 +1,6 @@
 """What users are shown of many jobs or resources at once (``tx.listings``)."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -64,6 +65,8 @@ _HELD = f"""
     JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
     WHERE {LIVE} AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
     ORDER BY a.resource_id, j.job_id"""
+#: The same as two lists: ten thousand rows take PostgreSQL and psycopg2 five times as long.
+_ON_RESOURCES = f"SELECT json_agg(resource_id)::text, json_agg(job_id)::text FROM ({_HELD}) held"
 #: The advance reservations that have begun, by the resources that are granted to them.
 _RESERVED = """
     SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
@@ -271,6 +274,8 @@ class Listings(Table):
     def jobs_on_resources(self) -> dict[int, list[int]]:
         """Return the live jobs on each resource that has any."""
         jobs: dict[int, list[int]] = defaultdict(list)
-        for resource, job_id in self._tx.rows(_HELD):
-            jobs[resource].append(job_id)
+        resources, ids = self._tx.row(_ON_RESOURCES) or (None, None)
+        if resources is not None:
+            for resource, job_id in zip(json.loads(resources), json.loads(ids), strict=True):
+                jobs[resource].append(job_id)
         return jobs
