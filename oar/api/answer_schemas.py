@@ -209,6 +209,8 @@ ANSWERS: Mapping[str, Schema] = {
     "health_live": record({"status": TEXT}),
     "health_ready": record(
         {"database": TEXT, "schema": TEXT, "feed": record({"mode": TEXT, "lag": NUMBER, "is_well": FLAG})}
+        | {"workers": record({"idle": INTEGER, "all": INTEGER}), "threads": record({"busy": INTEGER, "all": INTEGER})}
+        | {"server": record({"running": or_null(FLAG), "round_age": or_null(INTEGER)})}
     ),
     "site": record(
         {"queues": TEXTS, "properties": by_name(TEXT), "resources": by_name(INTEGER), "time_zone": TEXT}

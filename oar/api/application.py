@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -39,6 +40,7 @@ from oar.api import (
     problems,
     properties,
     queue_changes,
+    reference,
     reservation_changes,
     reservation_events,
     reservations,
@@ -53,6 +55,7 @@ from oar.api.description import description
 from oar.api.gate import Gate
 from oar.api.legacy import LegacyRoute
 from oar.api.other_origins import OtherOrigins
+from oar.api.request_counts import RequestCounts
 from oar.api.routes import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -85,7 +88,7 @@ def application(service: Service) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
-    app.add_middleware(Frame)
+    app.add_middleware(Frame, counts=service.requests)
     return app
 
 
@@ -128,23 +131,26 @@ def all_routes() -> Routes:
         administration,
     )
     routers = (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router)
-    others = (general.health, metrics.router, pages.router)
+    others = (general.health, metrics.router, reference.router, pages.router)
     return Routes([each for router in (*routers, *others) for each in router.routes if isinstance(each, Route)])
 
 
 @asynccontextmanager
 async def _life(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
-    anyio.to_thread.current_default_thread_limiter().total_tokens = service.runtime.config.api_threads
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    limiter.total_tokens = service.runtime.config.api_threads
+    service.requests.limiter = limiter
     service.hub.start()
     yield
 
 
 class Frame:
-    """What stands round each request: its id, and the headers of each answer."""
+    """What stands round each request: its id, the headers of its answer, what is counted of it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
         self._app = app
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -155,8 +161,11 @@ class Frame:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
 
+        begin = time.perf_counter()
+
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._counts.count(scope, message["status"], time.perf_counter() - begin)
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers["X-Content-Type-Options"] = "nosniff"

@@ -24,4 +24,8 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it until it ends or the client goes."""
         async with self._held:
+            if scope.get("is_head"):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await send({"type": "http.response.body"})
+                return
             await super().__call__(scope, receive, send)

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from oar.api.answers import Answer, answer
 from oar.api.lean_routes import LeanRoute
 from oar.api.service import asking, service_of
+from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 
@@ -48,17 +49,32 @@ async def live() -> Answer:
 
 @health.get("/ready", operation_id="health_ready", summary="Whether requests can be answered")
 def ready(request: Request) -> Answer:
-    """Return the state of the database and of the feed; 503 if requests cannot be answered."""
+    """Return the state of the database, of the feed, of workers and threads; 503 if requests cannot be answered.
+
+    `server` tells of the server of OAR, without which jobs are submitted all the same.
+    """
     service = service_of(request)
     hub = service.hub
     try:
         with service.runtime.database.snapshot() as tx:
-            schema = tx.schema_version.find()
+            schema, last_round = tx.schema_version.find(), tx.usage.last_round()
+            server: dict[str, bool | int | None] = {
+                "running": bool(tx.advisory_locks.holder(SERVER_LOCK)),
+                "round_age": tx.now - last_round if last_round else None,
+            }
         database = "ok"
     except DatabaseUnavailable:
-        schema, database = None, "unreachable"
+        schema, database, server = None, "unreachable", {"running": None, "round_age": None}
     age = time.monotonic() - hub.told_at
     feed = {"mode": "notify" if hub.is_told else "poll", "lag": round(age, 1), "is_well": age < LONGEST_LOOK}
     is_ready = database == "ok" and schema == VERSION
-    record = {"database": database, "schema": "ok" if schema == VERSION else "another version", "feed": feed}
+    config = service.runtime.config
+    record = {
+        "database": database,
+        "schema": "ok" if schema == VERSION else "another version",
+        "feed": feed,
+        "workers": {"idle": service.workers.idle, "all": config.api_submission_workers},
+        "threads": {"busy": service.requests.threads_busy, "all": config.api_threads},
+        "server": server,
+    }
     return answer(record, status=200 if is_ready else 503)

@@ -91,7 +91,9 @@ _ID, _ANY = "<id>", "<any>"
 
 
 def index(call: LegacyCall) -> Reply:
-    """Return what there is."""
+    """Return what there is; a browser at the first address of the site is sent to its pages."""
+    if not call.place.prefix and format_of(call.request, call.place) is LegacyFormat.HTML:
+        return Reply({}, HTTPStatus.FOUND, {"Location": "ui/"})
     links = [link("self", f"{call.prefix}/")]
     links += [link("collection", f"{call.prefix}/{name}", name) for name in _COLLECTIONS]
     return Reply(timed({**_versions(call), "api_timezone": time.tzname[0]}, links))
@@ -323,7 +325,7 @@ class LegacyRoute(BaseRoute):
         if scope["type"] != "http":
             return Match.NONE, {}
         first = scope["path"].strip("/").partition("/")[0].partition(".")[0]
-        return (Match.FULL if first in PREFIXES or first in FIRST_WORDS else Match.NONE), {}
+        return (Match.FULL if not first or first in PREFIXES or first in FIRST_WORDS else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

@@ -98,7 +98,7 @@ async def answer_to_media(call: LegacyCall) -> Response | Reply:
         lines = call.number("tail", 0)
         if lines > MOST_LINES:
             raise BadRequest(f"tail: {lines} is more than {MOST_LINES} lines")
-        keeper = await run_in_threadpool(Keeper, place, "read", str(lines))
+        keeper = await run_in_threadpool(FileKeeper, place, "read", str(lines))
         return _FileAnswer(keeper, place.path, one_more)
     with one_more:
         return await _DONE[deed.name](call, place)
@@ -121,7 +121,7 @@ async def _list(call: LegacyCall, place: "_Place") -> Reply:
 
 async def _write(call: LegacyCall, place: "_Place", *, replace: bool = False) -> Reply:
     replaces = replace or call.flag("force")
-    keeper = await run_in_threadpool(Keeper, place, "write", "1" if replaces else "0")
+    keeper = await run_in_threadpool(FileKeeper, place, "write", "1" if replaces else "0")
     try:
         async for piece in _blocks(_content(call.request)):
             await run_in_threadpool(keeper.give, piece)
@@ -162,7 +162,7 @@ _DONE: Mapping[str, Callable[[LegacyCall, "_Place"], Awaitable[Response | Reply]
 
 async def _done(place: "_Place", deed: str, argument: str = "") -> Mapping[str, Any]:
     def do() -> Mapping[str, Any]:
-        keeper = Keeper(place, deed, argument)
+        keeper = FileKeeper(place, deed, argument)
         try:
             return keeper.told()
         finally:
@@ -219,7 +219,7 @@ def _in(home: str, path: str) -> str:
     return home + path[1:] if path == "~" or path.startswith("~/") else path
 
 
-class Keeper:
+class FileKeeper:
     """The program that does something with a file, as the user."""
 
     def __init__(self, place: _Place, deed: str, argument: str) -> None:
@@ -272,7 +272,7 @@ class Keeper:
 class _FileAnswer(StreamingResponse):
     """A file; its program ends with the answer, or when the client has gone."""
 
-    def __init__(self, keeper: Keeper, path: str, one_more: AbstractContextManager[None]) -> None:
+    def __init__(self, keeper: FileKeeper, path: str, one_more: AbstractContextManager[None]) -> None:
         self._keeper = keeper
         self._one_more = one_more
         try:

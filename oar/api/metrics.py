@@ -42,6 +42,14 @@ class Measured(Collector):
         hub, happenings = self._service.hub, self._service.happenings
         present += [
             *happenings.families(),
+            *self._service.requests.families(),
+            MetricFamily(
+                "oar_api_worker_restarts_total",
+                "Worker processes that were replaced.",
+                (),
+                [((), float(self._service.workers.restarts))],
+                "counter",
+            ),
             MetricFamily("oar_api_streams", "Clients that follow what happens.", (), [((), float(hub.listeners))]),
             MetricFamily(
                 "oar_api_feed_lag_seconds",
@@ -52,7 +60,7 @@ class Measured(Collector):
         ]
         status = self._status()
         yield from map(_metric, [*present, *server_families(status)])
-        yield from map(_histogram, [*happenings.histograms(), *rounds_of(status)])
+        yield from map(_histogram, [*happenings.histograms(), *self._service.requests.histograms(), *rounds_of(status)])
 
     def _status(self) -> Mapping[str, Any]:
         """Return what the server tells of itself; nothing if it does not answer at once."""

@@ -1,7 +1,9 @@
 """Which route answers a request: found by the words of its address, without a try of every route."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
@@ -16,6 +18,9 @@ Key = tuple[int, tuple[str, ...]]
 
 class Routes(BaseRoute):
     """Routes that are asked as if one after the other, the first one first; only those are that can match.
+
+    A slash at the end of an address changes nothing, and nobody is sent elsewhere: clients lose bodies on the way.
+    ``HEAD`` is answered as ``GET``, by the head of that answer.
 
     An address of a route has as many words as the request has, the same first ones, and the same last one if that is
     fixed, but for routes that take several words at once or begin with a parameter: these are always asked.
@@ -39,17 +44,32 @@ class Routes(BaseRoute):
         """Return the first route that takes a request, else the first one that takes only other methods."""
         if scope["type"] != "http":
             return Match.NONE, {}
-        best: tuple[Match, Scope] = (Match.NONE, {})
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        match, found = self._match(asked)
+        path = scope["path"]
+        if match is Match.NONE and path.endswith("/") and path != "/":
+            shorter = path.rstrip("/")
+            match, found = self._match({**asked, "path": shorter})
+            found = {**found, "path": shorter} if found else found
+        return match, found
+
+    def _match(self, scope: Scope) -> tuple[Match, Scope]:
+        methods: set[str] = set()
         for route in self.candidates(scope["path"]):
             match, found = route.matches(scope)
             if match is Match.FULL:
                 return match, {**found, "route": route}
-            if match is Match.PARTIAL and best[0] is Match.NONE:
-                best = match, {**found, "route": route}
-        return best
+            if match is Match.PARTIAL:
+                methods |= route.methods or set()
+        return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request by the route that was found."""
+        """Answer a request by the route that was found.  Raises HTTPException if there are only other methods."""
+        if "allowed" in scope:
+            allowed = ", ".join(sorted(_with_head(scope["allowed"])))
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
+        if scope["method"] == "HEAD":  # the server looks at its own record of the request, and sends no body
+            scope = {**scope, "method": "GET", "is_head": True}
         await scope["route"].handle(scope, receive, send)
 
     def _chosen(
@@ -60,6 +80,12 @@ class Routes(BaseRoute):
             for route, own in zip(self.all, keys, strict=True)
             if own is None or (own[0] == key and own[1] in (None, last))
         )
+
+
+def _with_head(methods: set[str]) -> Iterator[str]:
+    yield from methods
+    if "GET" in methods:
+        yield "HEAD"
 
 
 def _key_of(route: Route) -> tuple[Key, str | None] | None:

@@ -15,6 +15,7 @@ from oar.api.gantt_live import Moments
 from oar.api.hub import Hub
 from oar.api.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.passwords import Passwords
+from oar.api.request_counts import RequestCounts
 from oar.api.statuses import Unidentified
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
@@ -72,6 +73,7 @@ class Service:
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
         self.documents = Documents()
+        self.requests = RequestCounts()
         self.happenings = Happenings()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
         self.reservation_feed = ReservationFeed(runtime.database)
@@ -92,6 +94,7 @@ class Service:
         """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
         config, database = self.runtime.config, self.runtime.database
         caller = self.identities.identify(request, config)
+        request.state.caller = caller
         self._count(request, caller)
         if caller.user is None and not config.api_anonymous_read:
             raise Unidentified("only users who are known may read here: give a token (oar-token create)")

@@ -42,6 +42,7 @@ class Workers:
         self._count: int = runtime.config.api_submission_workers
         for _ in range(self._count):
             self._idle.put(None)
+        self.restarts = 0  #: processes that were replaced, since they were silent or had ended
         self._long = threading.BoundedSemaphore(max(1, self._count - 1))
 
     def run(self, task: WorkerTask, seconds: float) -> Outcome:
@@ -58,6 +59,7 @@ class Workers:
         finally:
             self._idle.put(_unless_used_up(kept))
             if process is not kept and process:
+                self.restarts += 1
                 process.kill()
         if outcome.trace:
             _log.error("a worker failed: %s", outcome.trace)
@@ -74,6 +76,11 @@ class Workers:
             return self.run(task, seconds)
         finally:
             self._long.release()
+
+    @property
+    def idle(self) -> int:
+        """How many could begin a task now."""
+        return self._idle.qsize()
 
     def close(self) -> None:
         """End all processes, when they have done what they do."""

@@ -95,6 +95,7 @@ HOMES = {
     "rich": ("oar.cli",),
     "fastapi": ("oar.api", "oar.web"),
     "uvicorn": ("oar.api",),
+    "uvloop": ("oar.api",),
     "starlette": ("oar.api", "oar.web"),
     "anyio": ("oar.api",),
     "orjson": ("oar.api",),

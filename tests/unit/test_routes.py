@@ -29,22 +29,24 @@ def _addresses() -> list[str]:
     return sorted({*paths, *near, *STRANGE})
 
 
-def _first(method: str, path: str) -> tuple[Match, Route | None]:
-    """Return the route that takes a request if all are tried, else the first for other methods."""
-    scope = _scope(method, path)
+def _expected(method: str, path: str) -> tuple[Match, Route | None, set[str] | None]:
+    """Return the route that takes a request if all are tried, else the methods of those that take others."""
+    scope = _scope("GET" if method == "HEAD" else method, path)
     found = [(route.matches(scope)[0], route) for route in ROUTES.all]
-    for wanted in (Match.FULL, Match.PARTIAL):
-        for match, route in found:
-            if match is wanted:
-                return match, route
-    return Match.NONE, None
+    if full := [route for match, route in found if match is Match.FULL]:
+        return Match.FULL, full[0], None
+    if partial := [route for match, route in found if match is Match.PARTIAL]:
+        return Match.PARTIAL, None, {each for route in partial for each in route.methods or ()}
+    if path.endswith("/") and path != "/":
+        return _expected(method, path.rstrip("/"))
+    return Match.NONE, None, None
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_route_is_the_one_that_is_found_if_all_are_tried(method: str) -> None:
     for path in _addresses():
         match, found = ROUTES.matches(_scope(method, path))
-        assert (match, found.get("route")) == _first(method, path), path
+        assert (match, found.get("route"), found.get("allowed")) == _expected(method, path), path
 
 
 def test_few_routes_are_tried_for_an_address() -> None:

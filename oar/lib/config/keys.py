@@ -52,9 +52,7 @@ def _refuse_mysql(text: str) -> str:
 
 
 #: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
-_JOB_PAGES = (
-    "What a job serves is reached by a tunnel through a frontend, so that it has no part in the sessions of our pages."
-)
+_JOB_PAGES = "What jobs serve is reached by a tunnel through a frontend: it has no part in sessions of our pages."
 _CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
 
 
@@ -458,12 +456,8 @@ class Config(Values):
 
     # API, web pages
     api_root_path = Key(TEXT, "", "Path under which the API is mounted.")
-    api_absolute_uris = Key(
-        BOOLEAN, True, "Links for older clients begin with /, else they are relative to the request."
-    )
-    api_default_data_structure = Key(
-        one_of("simple", "oar"), "simple", "Lists for older clients: simple, or oar, by id."
-    )
+    api_absolute_uris = Key(BOOLEAN, True, "Links for older clients begin with /, else they are relative.")
+    api_default_data_structure = Key(one_of("simple", "oar"), "simple", "Lists for older clients; oar: by id.")
     api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")
     api_max_limit = Key(POSITIVE, 10000, "Items of a page at most.")
     api_max_body = Key(POSITIVE, 16777216, "Bytes of a request at most.")

@@ -11,6 +11,10 @@ GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "
 BUCKETS = ("day", "week", "month")
 _CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')::bigint"
 
+_NODES = """
+    SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""
+_UNSEEN = "SELECT count(*) FROM event_logs WHERE to_check = 'YES'"
+
 
 class UsedByGroup(NamedTuple):
     """What a user, a project or the jobs of a queue used in a time, in resource seconds."""
@@ -87,6 +91,15 @@ class Usage(Table):
             FROM pg_stat_activity
             WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() GROUP BY 1"""
         return {"idle": 0, "busy": 0, "waiting": 0} | dict(self._tx.rows(sql))
+
+    def nodes(self) -> list[tuple[str, int]]:
+        """Return how many nodes have a resource in each state."""
+        return [(state, number) for state, number in self._tx.rows(_NODES)]
+
+    def events_to_check(self) -> int:
+        """Return how many events wait to be dealt with."""
+        number: int = self._tx.value(_UNSEEN)
+        return number
 
     def last_round(self) -> int:
         """Return the date of the last round of the scheduler, 0 if there was none."""

@@ -26,6 +26,10 @@ def families(tx: "Transaction") -> Iterator[MetricFamily]:
             condition = "standby" if state == "Absent" and sleeps else state.lower()
         numbers[kind, condition] = numbers.get((kind, condition), 0.0) + number
     yield MetricFamily("oar_resources", "Resources by type and condition.", ("type", "state"), list(numbers.items()))
+    nodes = [((state,), float(number)) for state, number in tx.usage.nodes()]
+    yield MetricFamily("oar_nodes", "Nodes that have a resource in a state.", ("state",), nodes)
+    unseen = [((), float(tx.usage.events_to_check()))]
+    yield MetricFamily("oar_events_to_check", "Events that the server has not dealt with yet.", (), unseen)
     reservations = tx.advance_reservations.counts()
     by_letter = [((state,), float(number)) for state, number, _ in reservations]
     yield MetricFamily("oar_reservations", "Live advance reservations.", ("state",), by_letter)

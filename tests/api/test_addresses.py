@@ -1,0 +1,49 @@
+"""Addresses are found with and without a slash, by HEAD as by GET, and tell which methods they take."""
+
+import httpx
+import pytest
+
+from oar.lib.db.database import Database
+from tests.builders import add_job
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/version", "/health/live", "/v1/jobs/{job}", "/v1/gantt/index"])
+def test_a_slash_at_the_end_changes_nothing(anonymous: httpx.Client, database: Database, path: str) -> None:
+    address = path.format(job=add_job(database))
+    without, with_one = anonymous.get(address), anonymous.get(f"{address}/")
+    assert without.status_code == with_one.status_code
+    assert without.json().keys() == with_one.json().keys()
+
+
+def test_a_body_is_taken_behind_a_slash(nobody: httpx.Client) -> None:
+    answers = [nobody.post(f"/v1/job-acts{end}", json={"act": "odd"}).json()["detail"] for end in ("", "/")]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs", "/v1/stream", "/health/live", "/jobs", "/metrics", "/ui/", "/v1/jobs/999"]
+)
+def test_the_head_of_an_answer_is_that_of_the_answer(anonymous: httpx.Client, path: str) -> None:
+    head = anonymous.head(path)
+    assert head.content == b""
+    with anonymous.stream("GET", path) as answer:
+        assert (head.status_code, head.headers["content-type"]) == (answer.status_code, answer.headers["content-type"])
+        assert path == "/ui/" or head.headers.get("content-length") == answer.headers.get("content-length")
+
+
+def test_other_methods_are_told_which_there_are(anonymous: httpx.Client) -> None:
+    for path, allowed in (
+        ("/v1/jobs", "GET, HEAD, POST"),
+        ("/v1/jobs/1", "DELETE, GET, HEAD, PATCH"),
+        ("/v1/estimates/", "POST"),
+    ):
+        refused = anonymous.put(path, json={})
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+    assert anonymous.request("TRACE", "/v1/jobs").status_code == 405
+
+
+def test_the_first_address_is_for_programs_and_for_people(anonymous: httpx.Client) -> None:
+    assert anonymous.get("/").json()["links"][0] == {"rel": "self", "href": "/"}
+    people = anonymous.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert (people.status_code, people.headers["location"]) == (302, "ui/")
+    assert anonymous.get("/oarapi/index.html").headers["content-type"].startswith("text/html")
