@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.db.database import Database
+from oar.lib.db.job_runs import HostsHeard
 from oar.lib.desktop import stageouts
 from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer
 from oar.lib.facts.desktop import AgentJob, PullAnswer
@@ -237,6 +238,9 @@ def test_a_job_whose_agent_does_not_obey_is_exterminated(desk: Desk) -> None:
 
 def test_no_probe_looks_for_jobs_of_agents(desk: Desk) -> None:
     job_id = desk.running()
+    desk.pull()  # the job was not named
+    with desk.database.begin() as tx:
+        assert tx.job_runs.hosts_heard_since(0) == HostsHeard([], 0, [])
     assert probe.probe(desk.context, HOST) is None
     assert state_of(desk.database, job_id) is JobState.RUNNING
 

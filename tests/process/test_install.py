@@ -70,6 +70,19 @@ def test_the_manual_is_installed_with_the_documents_and_names_the_places_of_this
     assert (tmp_path / "opt/man/man1/oarconnect.1").read_text() == ".so man1/oarsub.1\n"
 
 
+def test_the_agent_of_desktop_computers_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
+    trees = [tmp_path / name for name in ("one", "two")]
+    for tree in trees:
+        done = install("agent", "--destdir", str(tree), "--prefix", "/usr")
+        assert done.returncode == 0, done.stderr
+    found = sorted(str(path.relative_to(trees[0])) for path in trees[0].rglob("*") if path.is_file())
+    assert found == ["usr/bin/oar-agent", "usr/share/man/man8/oar-agent.8"]
+    program = trees[0] / found[0]
+    assert program.read_bytes() == (trees[1] / found[0]).read_bytes()
+    shown = subprocess.run([program, "--help"], cwd="/", env={}, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("Usage: oar-agent [options] URL\n")
+
+
 def test_an_unknown_flavour_is_refused(tmp_path: Path) -> None:
     done = install("desktop", "--destdir", str(tmp_path))
     assert done.returncode == 2

@@ -86,13 +86,16 @@ _EXTERMINATE = """
     ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
     WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
 
-#: The heads of running jobs: those that are silent, the number of those heard since a date, the others.
+#: The heads of running jobs that the server reaches: those that are silent, the number of those heard since a date, the
+#: others.
 _HEARD = """
     SELECT COALESCE(array_agg(head_host) FILTER (WHERE is_silent), '{}'),
         count(*) FILTER (WHERE NOT is_silent AND heard >= %(date)s),
         COALESCE(array_agg(head_host) FILTER (WHERE NOT is_silent AND heard < %(date)s), '{}')
     FROM (SELECT head_host, bool_or(failures > 0) AS is_silent, max(updated) AS heard FROM job_runs
-        WHERE phase = 'STARTED' AND head_host <> '' GROUP BY head_host) hosts"""
+        WHERE phase = 'STARTED' AND head_host <> '' AND NOT EXISTS (
+            SELECT 1 FROM job_types t WHERE t.job_id = job_runs.job_id AND t.type = 'desktop_computing')
+        GROUP BY head_host) hosts"""
 
 
 class InHand(NamedTuple):
