@@ -44,6 +44,8 @@ LONG = 20
 RESOURCES = 5_000
 #: Clients that listen, events a second, seconds.
 LISTENERS, EVENTS, SECONDS = 200, 5, 20
+#: Requests a second of all kinds, and for how long.
+RATE, MIXED_SECONDS = 300, 10
 #: Measured so often; the median counts.
 RUNS = 3
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -91,6 +93,10 @@ def main() -> None:
             heading(f"{LISTENERS} clients listen to {EVENTS} events a second")
             figures.add("CPU, of a core", 100 * server.listened(stand.database), 5.0, "%")
             figures.add("memory", server.memory, 120.0, "MiB")
+            heading(f"{RATE} requests a second, of all kinds")
+            share, rate = server.mixed()
+            figures.note("requests a second that were answered", rate, "")
+            figures.add("CPU, of a core", share, 0.35, "")
     figures.end()
 
 
@@ -118,6 +124,19 @@ class _Server:
                     tx.events.add("BENCH", 0, "")
                 time.sleep(1 / EVENTS)
             return (self._cpu() - before) / SECONDS
+
+    def mixed(self) -> tuple[float, float]:
+        """Return the share of a core that requests of all kinds take, and how many there were each second."""
+        known = [address for address, _, is_known in _ADDRESSES.values() if not (is_known or "details" in address)]
+        others = ["/v1/version", f"/v1/jobs/{RUNNING + 1}", "/v1/queues", "/health/live"]
+        addresses = [*known, _LONG["why a job waits"][0], *others]
+        self._client.close()  # the service has waited too long for it
+        before, begin = self._cpu(), time.monotonic()
+        for number in range(RATE * MIXED_SECONDS):
+            self._ask(addresses[number % len(addresses)], {}, 1)
+            time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
+        elapsed = time.monotonic() - begin
+        return (self._cpu() - before) / elapsed, RATE * MIXED_SECONDS / elapsed
 
     def _listener(self) -> socket.socket:
         """Return a connection on which a stream has begun; what comes stays in the kernel."""
