@@ -3,8 +3,8 @@
 The rule: the smallest start at which the resources that are free during the whole duration satisfy the request.  Only
 the begin of the search and the starts of slots need be tried.
 
-The search goes to the first slot that satisfies the request by itself, and from there looks at the slots of the whole
-duration, from the last one back to the start.
+The search goes to the first slot that satisfies the request by itself.  If what is free from there on to the end of the
+duration does not, it looks at these slots from the last one back to the start.
 
 - What is free in all slots so far gets less with each.  The first slot with which the request is not satisfied any more
   is an *obstacle*: whatever starts there or before lasts to the last slot, too.  So the search goes on behind it.  The
@@ -65,12 +65,11 @@ def possible_starts(slots: SlotSet, query: SlotQuery, begin: int, latest: int = 
 
 
 class _Search:
-    """One search: the present start, in which slot it is, and what stays free behind it."""
+    """One search: the present start, and in which slot it is."""
 
     __slots__ = (
         "begin",
         "family",
-        "free",
         "latest",
         "page_index",
         "pages",
@@ -92,17 +91,15 @@ class _Search:
         self.family = query.request.family, query.kind, query.keys
         self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
-        self.free = 0  #: what is free of the usable resources from a start that satisfies the request, all through
 
     def run(self) -> SlotMatch | None:
         """Return the earliest match."""
         while self._first_fit():
             if self.start > self.latest:
                 return None
-            obstacle = self._last_obstacle()
-            if obstacle is None:
-                return SlotMatch(self.start, self.query.request.fit(self.free))
-            self.page_index, self.slot_index = obstacle
+            if resources := self.query.request.fit(self._free_all_through()):
+                return SlotMatch(self.start, resources)
+            self.page_index, self.slot_index = self._last_obstacle()
             self.slot_index += 1
         return None
 
@@ -138,14 +135,23 @@ class _Search:
             self.wider_family is not None and page.fails(self.wider_family, quantities)
         )
 
-    def _last_obstacle(self) -> tuple[int, int] | None:
-        """Return the last slot from which the request is not satisfied to the end of the duration; None: the start is.
+    def _free_all_through(self) -> ResourceSet:
+        """Return what is free of the usable resources from the start to the end of the duration."""
+        free, first = self.query.usable, self.slot_index
+        end_page, end_slot = self.slots.locate(self.start + self.query.duration - 1)
+        for page in self.pages[self.page_index : end_page]:
+            free &= page.free_through(first, len(page.starts) - 1, self.query.keys)
+            first = 0
+        return free & self.pages[end_page].free_through(first, end_slot, self.query.keys)
+
+    def _last_obstacle(self) -> tuple[int, int]:
+        """Return the last slot from which the request is not satisfied to the end of the duration; there is one.
 
         It is looked for from the end of the duration backwards.
         """
         is_satisfied, keys, free = self.query.request.is_satisfied, self.query.keys, self.query.usable
         page_index, last = self.slots.locate(self.start + self.query.duration - 1)
-        while page_index >= self.page_index:
+        while True:
             page = self.pages[page_index]
             first = self.slot_index if page_index == self.page_index else 0
             rest = free & page.free_through(first, last, keys)
@@ -154,8 +160,6 @@ class _Search:
             free = rest
             page_index -= 1
             last = len(self.pages[page_index].starts) - 1
-        self.free = free
-        return None
 
     def _obstacle_of(self, page: Page, free: ResourceSet, last: int) -> int:
         """Return the last slot of a page, from ``last`` backwards, from which the request is not satisfied to the end.
