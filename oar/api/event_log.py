@@ -38,7 +38,5 @@ def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
         found = tx.events.latest(
             listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
         )
-    shown = found[: listing.limit]
-    if who.caller.user is None:
-        shown = [event._replace(description="") for event in shown]
+    shown = who.privacy.events(found[: listing.limit])
     return {"items": [event_item(event) for event in shown], "next": shown[-1].id if len(found) > len(shown) else None}

@@ -77,7 +77,7 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
         **_node_item(node),
         "jobs": _jobs(views)[name],
         "resources": resource_items(views),
-        "events": [event_item(event) for event in events],
+        "events": [event_item(event) for event in who.privacy.events(events)],
     }
 
 

@@ -165,7 +165,7 @@ def test_what_is_wrong_is_one_line_and_a_word(anonymous: httpx.Client, path: str
 
 def test_a_wrong_method_names_the_right_ones(anonymous: httpx.Client) -> None:
     answer = anonymous.post("/v1/jobs/1")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, HEAD, PATCH")
 
 
 def test_who_has_an_answer_already_gets_none(anonymous: httpx.Client, database: Database) -> None:

@@ -166,7 +166,7 @@ def _views(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Pri
             beside.assigned.get(job.id, nothing),
             tuple(planned.get(predictions[job.id].moldable, ())) if job.id in predictions else (),
             predictions.get(job.id),
-            tuple(beside.events.get(job.id, ())),
+            privacy.events(beside.events.get(job.id, ())),
             privacy.command(job),
             privacy.initial_request(job),
             ends.causes.get(job.id),

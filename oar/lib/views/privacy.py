@@ -1,8 +1,9 @@
 """What users may see of the jobs of others."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.records import Job, User
+from oar.lib.facts.records import Event, Job, User
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -25,6 +26,12 @@ class Privacy(NamedTuple):
         """Return the command line of a submission, '' if the user may not see it."""
         is_open = self._is_known(job) and self.shows_requests and not self.hides_commands
         return job.initial_request or "" if is_open or self._owns(job) else ""
+
+    def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Return events of jobs and nodes, without their free texts if the user is unknown."""
+        if self.user is None:
+            return tuple(event._replace(description="") for event in events)
+        return tuple(events)
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""
