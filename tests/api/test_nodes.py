@@ -35,12 +35,12 @@ def test_one_node_tells_its_resources_and_its_events(anonymous: httpx.Client, da
 
 
 def test_the_texts_of_events_of_jobs_and_nodes_are_for_who_is_known(
-    anonymous: httpx.Client, alice: httpx.Client, database: Database, job: int
+    anonymous: httpx.Client, nobody: httpx.Client, database: Database, job: int
 ) -> None:
     with database.begin() as tx:
         tx.events.add("PING_CHECKER_NODE_SUSPECTED", job, "its secret is 42", hosts=["node-1"])
     for path in ("/v1/nodes/node-1", f"/v1/jobs/{job}", f"/oarapi/jobs/{job}/details"):
-        texts = [client.get(path).text.count("its secret is 42") for client in (anonymous, alice)]
+        texts = [client.get(path).text.count("its secret is 42") for client in (anonymous, nobody)]
         assert texts == [0, 1], path
 
 
