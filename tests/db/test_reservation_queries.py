@@ -73,3 +73,26 @@ def test_those_that_end_together_leave_with_few_statements_for_each(
     few = statements_of_end(2, NOW + HOUR)
     many = statements_of_end(20, NOW + 3 * HOUR)
     assert many - few <= 18 * 3  # the move, its line, and its date
+
+
+def test_the_jobs_of_those_that_end_together_are_asked_to_end_in_one_step(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_resources(site.database, nodes=5, cores=4)
+
+    def statements_of_end(count: int, end: int) -> int:
+        ended = [site.ask("/resource_id=1", end - HOUR, end) for _ in range(count)]
+        site.round()
+        jobs = [site.submit_inside(each) for each in ended for _ in range(2)]
+        site.round(end - HOUR)
+        site.go_to(end)
+        with counted(monkeypatch) as statements:
+            site.round()
+        assert {site.state(each) for each in ended} == {S.EXITED}
+        with site.database.snapshot() as tx:
+            assert tx.kill_requests.jobs(jobs) == set(jobs)
+        return len(statements)
+
+    few = statements_of_end(2, NOW + HOUR)
+    many = statements_of_end(10, NOW + 3 * HOUR)
+    assert many - few < 8 * 3  # the move and its line

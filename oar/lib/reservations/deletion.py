@@ -157,16 +157,28 @@ def _delete(tx: "Transaction", reservation: AdvanceReservation, by: str) -> Dele
 
 
 def end_jobs(tx: "Transaction", reservation: AdvanceReservation, fate: str, *, by: str = control.SYSTEM) -> list[int]:
-    """Ask for the end of all live jobs of a reservation; ``fate`` completes "the advance reservation 12 ...".
+    """Ask for the end of all live jobs of a reservation, as ``end_jobs_of_all``."""
+    return end_jobs_of_all(tx, [reservation], fate, by=by)
 
-    Those of a flexible one go on as jobs outside.
+
+def end_jobs_of_all(
+    tx: "Transaction", reservations: Sequence[AdvanceReservation], fate: str, *, by: str = control.SYSTEM
+) -> list[int]:
+    """Ask for the end of all live jobs of reservations; ``fate`` completes "the advance reservation 12 ...".
+
+    Those of flexible ones go on as jobs outside.
     """
-    if reservation.is_flexible:
-        release(tx, reservation)
-        return []
-    jobs = tx.advance_reservations.live_jobs([reservation.id])[reservation.id]
-    cause = Cause(EndCode.RESERVATION, {"reservation": reservation.number, "fate": fate})
-    return control.ask_end(tx, dict.fromkeys((*jobs.running, *jobs.waiting), cause), by=by)
+    for each in reservations:
+        if each.is_flexible:
+            release(tx, each)
+    ending = [each for each in reservations if not each.is_flexible]
+    live = tx.advance_reservations.live_jobs([each.id for each in ending]) if ending else {}
+    causes = {
+        job_id: Cause(EndCode.RESERVATION, {"reservation": each.number, "fate": fate})
+        for each in ending
+        for job_id in (*live[each.id].running, *live[each.id].waiting)
+    }
+    return control.ask_end(tx, causes, by=by)
 
 
 def release(tx: "Transaction", reservation: AdvanceReservation) -> None:

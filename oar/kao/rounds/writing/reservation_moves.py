@@ -58,10 +58,8 @@ def _write_steps(tx: Transaction, steps: Sequence[ReservationStep], present: Map
 
 def _end(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> None:
     """Ask for the end of the jobs of reservations that are over; those without any leave."""
-    busy = tx.advance_reservations.live_jobs([each.id for each in reservations])
-    for each in reservations:
-        if each.state is ReservationState.EXITED and (each.is_flexible or any(busy[each.id])):
-            deletion.end_jobs(tx, each, "has ended")
+    exited = [each for each in reservations if each.state is ReservationState.EXITED]
+    deletion.end_jobs_of_all(tx, exited, "has ended")
     lifecycle.close_all(tx, reservations)
 
 
