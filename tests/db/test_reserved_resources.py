@@ -4,6 +4,7 @@ import pytest
 
 from oar.cli import oaralter, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
+from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import QueueState
 from tests.builders import add_job, add_resources
@@ -178,6 +179,28 @@ class TestOrphanedQueue:
         assert site.state(number) is S.RUNNING
         site.delete(ALICE, number)
         assert self.state(site, "course") is None
+
+    def test_it_cannot_be_changed(self, site: Site, console: Console, number: int) -> None:
+        console.type(oarqueue.main, "--remove", "course")
+        said = "Queue 'course' was removed: it goes with the last of its advance reservations.\n"
+        way = "  oarqueue --add course,PRIORITY,POLICY brings it back\n"
+        for words in (("--change", "course,7"), ("-e", "course"), ("-d", "course")):
+            assert console.type(oarqueue.main, *words) == CommandResult(1, "", said + way)
+        with site.database.begin() as tx:
+            assert [queue.priority for queue in tx.queues.all() if queue.name == "course"] != [7]
+
+    def test_it_is_there_again_when_it_is_added(self, site: Site, console: Console, number: int) -> None:
+        add_rules(site.database)
+        login = LoginNode(site.database)
+        console.type(oarqueue.main, "--remove", "course")
+        assert console.type(oarqueue.main, "--add", "course,7,kamelot") == CommandResult(0, "", "")
+        with site.database.begin() as tx:
+            assert Queue("course", 7, "kamelot", QueueState.ACTIVE) in tx.queues.all()
+        assert login.oarsub("-q", "course", "-l", "walltime=0:1", "x").exit == 0
+        site.round(NOW + 200)
+        site.delete(ALICE, number)
+        assert self.state(site, "course") is QueueState.ACTIVE
+        assert console.type(oarqueue.main, "--add", "course,7,kamelot").err == "Queue 'course' already exists.\n"
 
     def test_it_takes_only_jobs_of_its_reservations_and_starts_them(
         self, site: Site, console: Console, number: int

@@ -14,6 +14,11 @@ _LIVE_JOBS = f"""
       AND NOT EXISTS (
         SELECT 1 FROM reservation_jobs i JOIN reservations v USING (reservation_id)
         WHERE i.job_id = j.job_id AND v.ended = 0 AND v.queue_name = %(name)s)"""
+_INSERT = """
+    INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (queue_name) DO UPDATE
+      SET priority = EXCLUDED.priority, scheduler_policy = EXCLUDED.scheduler_policy, state = EXCLUDED.state
+      WHERE queues.state = %s"""
 _DROP_ORPHAN = """
     DELETE FROM queues WHERE queue_name = %(name)s AND state = %(orphaned)s
       AND NOT EXISTS (SELECT 1 FROM reservations WHERE queue_name = %(name)s AND ended = 0)"""
@@ -42,13 +47,12 @@ class Queues(Table):
         sql = "SELECT 1 FROM queues WHERE queue_name = %s AND state = %s"
         return self._tx.row(sql, (name, QueueState.ORPHANED)) is not None
 
-    def insert(self, queue: Queue) -> None:
-        """Add a queue."""
-        self._tx.execute(
-            "INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES (%s, %s, %s, %s)",
-            (queue.name, queue.priority, queue.policy, queue.state),
-        )
+    def insert(self, queue: Queue) -> bool:
+        """Add a queue, also in the place of an orphaned one; return whether there was none that stays."""
+        values = (queue.name, queue.priority, queue.policy, queue.state, QueueState.ORPHANED)
+        inserted = self._tx.execute(_INSERT, values) == 1
         self._changed(Topic.QUEUES)
+        return inserted
 
     def update(self, name: str, *, priority: int | None = None, policy: str | None = None) -> None:
         """Change the priority or the policy of a queue; None leaves it as it is."""

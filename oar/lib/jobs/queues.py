@@ -36,14 +36,16 @@ class HasJobs(QueueProblem):
 
 
 def add(tx: "Transaction", user: User, text: str) -> Queue:
-    """Add the queue ``name[,priority[,policy]]``.  Raises NotAllowed, QueueProblem."""
+    """Add the queue ``name[,priority[,policy]]``; one that is orphaned is there again.
+
+    Raises NotAllowed, QueueProblem.
+    """
     user.check_administers()
     name, priority, policy = _parts(text)
-    if tx.queues.exists(name):
-        raise QueueProblem(f"Queue '{name}' already exists.")
     queue = Queue(name, DEFAULT_PRIORITY if priority is None else priority, policy or DEFAULT_POLICY, QueueState.ACTIVE)
     with policies.changing(tx, user.name):
-        tx.queues.insert(queue)
+        if not tx.queues.insert(queue):
+            raise QueueProblem(f"Queue '{name}' already exists.")
     return queue
 
 
@@ -52,6 +54,7 @@ def change(tx: "Transaction", user: User, text: str) -> None:
     user.check_administers()
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
+    _check_stays(tx, name)
     with policies.changing(tx, user.name):
         tx.queues.update(name, priority=priority, policy=policy)
 
@@ -88,8 +91,7 @@ def switch(
     user.check_administers()
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)
-        if tx.queues.is_orphaned(name):
-            raise QueueProblem(f"Queue '{name}' was removed: it goes with the last of its advance reservations.")
+        _check_stays(tx, name)
     with policies.changing(tx, user.name):
         for names, state in (
             (enabled, QueueState.ACTIVE),
@@ -112,6 +114,14 @@ def held(tx: "Transaction", name: str) -> Queue:
 def _check_exists(tx: "Transaction", name: str) -> None:
     if not tx.queues.exists(name):
         raise _unknown(name)
+
+
+def _check_stays(tx: "Transaction", name: str) -> None:
+    if tx.queues.is_orphaned(name):
+        raise QueueProblem(
+            f"Queue '{name}' was removed: it goes with the last of its advance reservations."
+            f"\n  oarqueue --add {name},PRIORITY,POLICY brings it back"
+        )
 
 
 def _unknown(name: str) -> NoQueue:
