@@ -18,6 +18,7 @@ from starlette.responses import FileResponse
 from oar.api.administrators import STRICT
 from oar.api.answers import Answer, answer
 from oar.api.callers import is_local, is_trusted, peer_of_request
+from oar.api.forms import MULTIPART
 from oar.api.job_parts import Id
 from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.output import OutputNotHere
@@ -37,6 +38,8 @@ router = APIRouter(tags=["jobs"])
 MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20
 _ARCHIVE = "application/gzip"
 _JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
+#: What is no name of a host, but a text that the database can hold, is nobody's.
+_HOST = r"^[^\x00-\x20]+$"
 
 STATUSES[pull.UnknownComputer] = HTTPStatus.NOT_FOUND
 STATUSES[pull.NoDesktopComputer] = HTTPStatus.CONFLICT
@@ -64,7 +67,7 @@ class AgentQuestion(BaseModel):
     model_config = STRICT
 
     request: AgentRequest = Field(strict=False)
-    hostname: str = Field(min_length=1, max_length=255)
+    hostname: str = Field(min_length=1, max_length=255, pattern=_HOST)
     quit: bool = False
     jobs: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")], ToldJob] = Field({}, max_length=MOST_JOBS)
     job_id: int | None = Field(None, ge=1, le=LARGEST_ID)
@@ -77,6 +80,8 @@ async def oar_cgi(request: Request) -> Answer:
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is not None:
         return await _keep_results(request, scopes, FormReader(boundary))
+    if request.headers.get("content-type", "").startswith(MULTIPART):
+        raise BadRequest("the form names no boundary")  # it may be large, and is no question
     question = _question(await request.body())
     return await run_in_threadpool(_answer, request, scopes, question)
 
@@ -176,7 +181,7 @@ async def _keep_results(request: Request, scopes: Scopes, reader: FormReader) ->
 def _check_upload(request: Request, scopes: Scopes, fields: dict[str, str]) -> int:
     """Return the job whose results an agent sends.  Raises BadRequest, NotAllowed, WrongState, TooOften."""
     host, text = fields.get("hostname", ""), fields.get("job_id", "")
-    if fields.get("request") != AgentRequest.STAGEOUT or not host or not _JOB_ID.fullmatch(text):
+    if fields.get("request") != AgentRequest.STAGEOUT or not re.fullmatch(_HOST, host) or not _JOB_ID.fullmatch(text):
         raise BadRequest("a form has the fields request=STAGEOUT, hostname, job_id and file")
     _check_host(request, scopes, host)
     with service_of(request).runtime.database.snapshot() as tx:

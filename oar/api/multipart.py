@@ -53,7 +53,9 @@ class FormReader:
         self._is_over = False
 
     def feed(self, data: bytes) -> Iterator[FormEvent]:
-        """Give what is whole now."""
+        """Give what is whole now; what stands behind the end means nothing, and is not kept."""
+        if self._is_over:
+            return
         self._left += data
         while not self._is_over:
             length = len(self._left)

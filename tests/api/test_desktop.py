@@ -1,6 +1,7 @@
 """POST /oar-cgi: what agents of desktop computers ask, honest and hostile ones; the results for their owners."""
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ NO_JOBS: list[Any] = [[], "1", 1, {"x": {}}, {"1": 1}, {"01": {}}]
 BAD: list[Any] = [
     *("", "{", "[]", "1", '"PULL"', "null", "{}", "\0", "[" * 20_000),
     *({"request": each, "hostname": HOST} for each in ("pull", "", None, 1, "EVAL", ["PULL"])),
-    *({"request": "PULL", "hostname": each} for each in ("", None, 1, "x" * 256, [HOST])),
+    *({"request": "PULL", "hostname": each} for each in ("", None, 1, "x" * 256, [HOST], "a\0b", "a b")),
     *({"request": "PULL", "hostname": HOST, "jobs": each} for each in NO_JOBS),
     *({"request": "PULL", "hostname": HOST, "jobs": {each: {"state": "running"}}} for each in ("-1", "1e3", "9" * 30)),
     *(
@@ -235,6 +236,25 @@ def test_a_form_is_read_alike_from_pieces_of_any_size(size: int) -> None:
     reader.check_whole()
     assert events[:2] == [FormField("job_id", "12"), FileBegins()]
     assert b"".join(event.data for event in events if isinstance(event, FileData)) == b"\r\n--a\r\n-- b\r\n"
+
+
+def test_what_stands_behind_the_end_of_a_form_is_not_kept() -> None:
+    reader = FormReader("b")
+    list(reader.feed(FORM))
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert list(reader.feed(bytes(1 << 16))) == []
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_form_without_a_boundary_is_not_read(agents: Agents) -> None:
+    headers = {"Authorization": f"Bearer {agents.token(f'agent:{HOST}')}", "Content-Type": "multipart/form-data; x"}
+    address = f"http://127.0.0.1:{agents.api.port}/oar-cgi"
+    answer = httpx.post(address, content=b" " * (agents.desk.config.api_max_body + 1), headers=headers)
+    assert (answer.status_code, "boundary" in answer.text) == (400, True)
 
 
 def test_a_form_without_an_end_is_not_whole() -> None:
