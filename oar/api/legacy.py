@@ -335,11 +335,11 @@ class LegacyRoute(BaseRoute):
 
 async def answer_to(request: Request) -> Response:
     """Return the answer to a request of an older client."""
-    place, form = place_of(request.url.path), LegacyFormat.JSON
+    place, form = place_of(request.scope["path"]), LegacyFormat.JSON
     try:
         form = format_of(request, place)
         method = "GET" if request.method == "HEAD" else request.method
-        if file_in(request.url.path) is not None:
+        if file_in(request.scope["path"]) is not None:
             done = await _answer_to_media(request, method, place)
             return done if isinstance(done, Response) else written(done, form)
         handler, named = handler_of(method, place)

@@ -4,28 +4,30 @@ What is done is done by a program that runs as the user (``user_file_keeper``), 
 API_MEDIA_ROOTS.  See docs/api.rst, "Older clients".
 """
 
+import asyncio
 import errno
 import os
 import pwd
 import re
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from http import HTTPStatus
-from typing import IO, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote
 
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from oar.api.forms import MULTIPART, file_of
 from oar.api.legacy_calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
-from oar.api.service import Asking, service_of
+from oar.api.service import Asking, Service, service_of
 from oar.api.statuses import STATUSES
-from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
+from oar.lib.facts.errors import BadRequest, NotAllowed, Unavailable, UserError
 from oar.lib.facts.records import User
 from oar.lib.user_files import UserFiles
 
@@ -34,6 +36,10 @@ BLOCK = 1 << 18
 MOST_LINES = 100_000
 #: Files that are read and written at a time, by all.
 MOST_AT_ONCE = 50
+#: Bytes of what the program tells in a line, at most: names of a whole directory.
+LONGEST_LINE = 1 << 26
+#: Seconds in which a program whose pipes are closed cleans up; then it is killed, if that can be.
+CLEANING_SECONDS = 10.0
 _BINARY = "application/octet-stream"
 _MODE = re.compile(r"[0-7]{3,4}")
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -89,19 +95,18 @@ async def answer_to_media(call: LegacyCall) -> Response | Reply:
     who, service = call.who, service_of(call.request)
     if not who.config.api_media:
         raise MediaOff("this site does not serve files of users (API_MEDIA); /v1/jobs/ID/output is what jobs wrote")
-    deed = deed_of(call.method, call.request.url.path, call.text("path_filename"))
+    deed = deed_of(call.method, call.request.scope["path"], call.text("path_filename"))
     if not deed.name:
         raise BadRequest(f"{call.method} does nothing with files")
-    place = _Place.of(who, deed)
-    one_more = service.media.one_more(place.user.name, MOST_AT_ONCE)
+    place = await run_in_threadpool(_Place.of, who, deed, service)
     if deed.name == "read":
         lines = call.number("tail", 0)
         if lines > MOST_LINES:
             raise BadRequest(f"tail: {lines} is more than {MOST_LINES} lines")
-        keeper = await run_in_threadpool(FileKeeper, place, "read", str(lines))
-        return _FileAnswer(keeper, place.path, one_more)
-    with one_more:
-        return await _DONE[deed.name](call, place)
+        keeper = await FileKeeper.start(place, "read", str(lines))
+        call.request.state.seat.give_back()
+        return await _FileAnswer.of(keeper, place.path)
+    return await _DONE[deed.name](call, place)
 
 
 async def _list(call: LegacyCall, place: "_Place") -> Reply:
@@ -121,13 +126,14 @@ async def _list(call: LegacyCall, place: "_Place") -> Reply:
 
 async def _write(call: LegacyCall, place: "_Place", *, replace: bool = False) -> Reply:
     replaces = replace or call.flag("force")
-    keeper = await run_in_threadpool(FileKeeper, place, "write", "1" if replaces else "0")
+    keeper = await FileKeeper.start(place, "write", "1" if replaces else "0")
+    call.request.state.seat.give_back()
     try:
         async for piece in _blocks(_content(call.request)):
-            await run_in_threadpool(keeper.give, piece)
-        await run_in_threadpool(keeper.done)
+            await keeper.give(piece)
+        await keeper.done()
     finally:
-        await run_in_threadpool(keeper.close)
+        await keeper.close()
     links = [link("self", f"{call.prefix}/media{quote(place.path)}")]
     return Reply(timed({"status": "created", "success": "true"}, links), HTTPStatus.CREATED)
 
@@ -135,11 +141,21 @@ async def _write(call: LegacyCall, place: "_Place", *, replace: bool = False) ->
 async def _chmod(call: LegacyCall, place: "_Place") -> Response:
     text = call.text("mode")
     if text is None:
-        text = str(body_of(call.request, await call.request.body()).get("mode", ""))
+        text = str((await _small_body(call)).get("mode", ""))
     if not _MODE.fullmatch(text) or int(text, 8) > 0o777:
         raise BadRequest(f"Bad mode value: {text!r} is none such as 640 or 755")
     await _done(place, "chmod", text)
     return Response(status_code=HTTPStatus.ACCEPTED, media_type=_BINARY)
+
+
+async def _small_body(call: LegacyCall) -> Mapping[str, Any]:
+    """Return the fields of a body that is no file.  Raises HTTPException, BadRequest, BadType."""
+    data = b""
+    async for piece in call.request.stream():
+        data += piece
+        if len(data) > call.who.config.api_max_body:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return call._replace(body=body_of(call.request, data)).fields
 
 
 async def _delete(call: LegacyCall, place: "_Place") -> Response:
@@ -161,14 +177,11 @@ _DONE: Mapping[str, Callable[[LegacyCall, "_Place"], Awaitable[Response | Reply]
 
 
 async def _done(place: "_Place", deed: str, argument: str = "") -> Mapping[str, Any]:
-    def do() -> Mapping[str, Any]:
-        keeper = FileKeeper(place, deed, argument)
-        try:
-            return keeper.told()
-        finally:
-            keeper.close()
-
-    return await run_in_threadpool(do)
+    keeper = await FileKeeper.start(place, deed, argument)
+    try:
+        return await keeper.told()
+    finally:
+        await keeper.close()
 
 
 async def _content(request: Request) -> AsyncIterator[bytes]:
@@ -182,7 +195,7 @@ async def _content(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _blocks(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Give what comes in pieces as few as may be: each costs a change of threads."""
+    """Give what comes in pieces as few as may be."""
     held = b""
     async for piece in pieces:
         held += piece
@@ -200,9 +213,11 @@ class _Place(NamedTuple):
     files: UserFiles
     path: str
     roots: tuple[str, ...]
+    one_more: AbstractContextManager[None]  #: counts the program
+    seconds: int  #: after which a program that does not answer is given up
 
     @classmethod
-    def of(cls, who: Asking, deed: Deed) -> "_Place":
+    def of(cls, who: Asking, deed: Deed, service: Service) -> "_Place":
         """Return the file that is meant.  Raises Unidentified, NotAllowed."""
         caller = who.caller
         user = caller.identified() if deed.name in ("read", "list") else caller.changing()
@@ -212,7 +227,8 @@ class _Place(NamedTuple):
             raise NotAllowed("files of root and of the service itself are not served")
         home = pwd.getpwuid(user.uid).pw_dir
         roots = tuple(_in(home, each) for each in who.config.api_media_roots)
-        return cls(user, UserFiles(user, who.config.oar_privilege_cmd), _in(home, deed.path), roots)
+        files, one_more = UserFiles(user, who.config.oar_privilege_cmd), service.media.one_more(user.name, MOST_AT_ONCE)
+        return cls(user, files, _in(home, deed.path), roots, one_more, who.config.api_timeout)
 
 
 def _in(home: str, path: str) -> str:
@@ -220,66 +236,132 @@ def _in(home: str, path: str) -> str:
 
 
 class FileKeeper:
-    """The program that does something with a file, as the user."""
+    """The program that does something with a file, as the user, who may stop it at any time: no thread waits for it."""
 
-    def __init__(self, place: _Place, deed: str, argument: str) -> None:
+    #: Programs that are ending; they count until they have.
+    _ending: ClassVar[set[asyncio.Task[None]]] = set()
+
+    def __init__(self, place: _Place, process: "subprocess.Popen[bytes]", counted: ExitStack) -> None:
+        self._path, self._seconds, self._process, self._counted = place.path, place.seconds, process, counted
+        assert process.stdin
+        assert process.stdout
+        self._sink, self._source = process.stdin.fileno(), process.stdout.fileno()
+        self._held = bytearray()  # what was read behind a line
+        for descriptor in (self._sink, self._source):
+            os.set_blocking(descriptor, False)
+
+    @classmethod
+    async def start(cls, place: _Place, deed: str, argument: str) -> "FileKeeper":
+        """Start it.  Raises BadRequest, TooMany."""
         if "\0" in place.path:
             raise BadRequest("a name of a file has no character NUL")
-        command, identity = place.files.keeping(deed, place.path, place.roots, argument)
-        pipe = subprocess.PIPE
-        self._path = place.path
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, **identity)
-        assert self._process.stdin
-        assert self._process.stdout
-        self._sink: IO[bytes] = self._process.stdin
-        self._source: IO[bytes] = self._process.stdout
+        with ExitStack() as stack:
+            stack.enter_context(place.one_more)
+            process = await run_in_threadpool(_program, place, deed, argument)
+            return cls(place, process, stack.pop_all())
 
-    def told(self) -> Mapping[str, Any]:
-        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone."""
-        line = self._source.readline()
-        if not line.endswith(b"\n"):
-            raise NotAllowed("nothing can be done with the rights of this user here")
-        record: dict[str, Any] = orjson.loads(line)
+    async def told(self) -> Mapping[str, Any]:
+        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone, Unavailable."""
+        seen = 0
+        while (end := self._held.find(b"\n", seen)) < 0:
+            seen = len(self._held)
+            piece = await self._read()
+            if not piece or len(self._held) > LONGEST_LINE:
+                raise NotAllowed("nothing can be done with the rights of this user here")
+            self._held += piece
+        record: dict[str, Any] = await run_in_threadpool(orjson.loads, self._held[:end])
+        del self._held[: end + 1]
         if "error" in record:
             _refuse(record["error"], self._path)
         return record
 
-    def give(self, piece: bytes) -> None:
-        """Give it a piece of what it writes; one that has refused takes no more."""
+    async def give(self, piece: bytes) -> None:
+        """Give it a piece of what it writes; one that has refused takes no more.  Raises Unavailable."""
+        left = memoryview(len(piece).to_bytes(4, "big") + piece)
+        loop = asyncio.get_running_loop()
         with suppress(BrokenPipeError):
-            self._sink.write(len(piece).to_bytes(4, "big") + piece)
+            while left:
+                try:
+                    left = left[os.write(self._sink, left) :]
+                except BlockingIOError:
+                    await self._ready(self._sink, loop.add_writer, loop.remove_writer)
 
-    def done(self) -> None:
+    async def done(self) -> None:
         """Tell it that this was all, and look whether it has written it.  Raises as ``told``."""
-        with suppress(BrokenPipeError):
-            self._sink.write(bytes(4))
-            self._sink.flush()
-        self.told()
+        await self.give(b"")
+        await self.told()
 
-    def pieces(self) -> Iterator[bytes]:
-        """Give what it reads."""
-        while piece := self._source.read(BLOCK):
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Give what it reads.  Raises Unavailable."""
+        piece = bytes(self._held) or await self._read()
+        while piece:
             yield piece
+            piece = await self._read()
 
-    def close(self) -> None:
+    async def _read(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return os.read(self._source, BLOCK)
+            except BlockingIOError:
+                await self._ready(self._source, loop.add_reader, loop.remove_reader)
+
+    async def _ready(self, pipe: int, begin: Callable[..., object], end: Callable[[int], object]) -> None:
+        """Wait until a pipe can be used.  Raises Unavailable."""
+        is_ready = asyncio.Event()
+        begin(pipe, is_ready.set)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await is_ready.wait()
+        except TimeoutError:
+            raise Unavailable(f"the program that uses {self._path} does not answer") from None
+        finally:
+            end(pipe)
+
+    async def close(self) -> None:
         """Let it end: its input and output are closed."""
-        for each in (self._sink, self._source):
-            with suppress(BrokenPipeError):
-                each.close()
-        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                with suppress(OSError):
+                    pipe.close()
+        task = asyncio.create_task(self._end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        await asyncio.wait({task}, timeout=CLEANING_SECONDS)
+
+    async def _end(self) -> None:
+        """Wait for its end, however long: so many at a time are started as ``one_more`` lets."""
+        pause, waited = 0.005, 0.0
+        while self._process.poll() is None:
+            if waited > CLEANING_SECONDS:
+                with suppress(PermissionError):  # that of sudo belongs to root
+                    self._process.kill()
+            await asyncio.sleep(pause)
+            pause, waited = min(2 * pause, 1.0), waited + pause
+        self._counted.close()
+
+
+def _program(place: _Place, deed: str, argument: str) -> "subprocess.Popen[bytes]":
+    command, identity = place.files.keeping(deed, place.path, place.roots, argument)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, **identity)
 
 
 class _FileAnswer(StreamingResponse):
     """A file; its program ends with the answer, or when the client has gone."""
 
-    def __init__(self, keeper: FileKeeper, path: str, one_more: AbstractContextManager[None]) -> None:
-        self._keeper = keeper
-        self._one_more = one_more
+    @classmethod
+    async def of(cls, keeper: FileKeeper, path: str) -> "_FileAnswer":
+        """Return the answer when the file is found.  Raises as ``told``."""
         try:
-            size = keeper.told()["size"]
-        except UserError:
-            keeper.close()
+            size = (await keeper.told())["size"]
+        except BaseException:
+            await keeper.close()
             raise
+        return cls(keeper, path, size)
+
+    def __init__(self, keeper: FileKeeper, path: str, size: int) -> None:
+        self._keeper = keeper
         headers = {
             "Content-Length": str(size),
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(os.path.basename(path), safe='')}",
@@ -288,12 +370,11 @@ class _FileAnswer(StreamingResponse):
         super().__init__(keeper.pieces(), headers=headers, media_type=_BINARY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it.  Raises TooMany before it begins."""
+        """Send it."""
         try:
-            with self._one_more:
-                await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send)
         finally:
-            await run_in_threadpool(self._keeper.close)
+            await self._keeper.close()
 
 
 def _refuse(number: int, path: str) -> None:

@@ -54,10 +54,15 @@ def _list(path: str, roots: "list[str]", _: str) -> None:
                 raise _Refused(errno.E2BIG)
     found.sort()
     items = [
-        {"name": name, "mode": mode, "size": size, "mtime": date, "type": _KINDS.get(stat.S_IFMT(mode), "o")}
+        {"name": _shown(name), "mode": mode, "size": size, "mtime": date, "type": _KINDS.get(stat.S_IFMT(mode), "o")}
         for name, mode, size, date in found
     ]
     _tell({"items": items})
+
+
+def _shown(name: str) -> str:
+    """Return a name as JSON can have it; one that is no UTF-8 cannot be asked for, but is no reason to list nothing."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _read(path: str, roots: "list[str]", argument: str) -> None:

@@ -3,12 +3,15 @@
 import os
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
+from oar.api import media
 from oar.lib.config.files import Config
+from oar.lib.user_files import UserFiles
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 
@@ -174,3 +177,46 @@ def test_a_file_whose_reader_goes_is_let_go(api: Api, files: httpx.Client, home:
         with files.stream("GET", f"/media{home}/a") as answer:
             next(answer.iter_bytes())
     assert files.get(f"/media{home}/a?tail=1").status_code == 200
+
+
+def test_a_program_that_its_user_has_stopped_stops_nothing_else(
+    api: Api, files: httpx.Client, home: Path, anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = ["/bin/sh", "-c", "kill -STOP $$"]
+    monkeypatch.setattr(UserFiles, "keeping", lambda *_: (stopped, {}))
+    monkeypatch.setattr(media, "CLEANING_SECONDS", 0.1)
+    api.runtime.config = api.runtime.config.replace(api_timeout=2)
+    octets = {"Content-Type": "application/octet-stream"}
+    asks: tuple[Callable[[], httpx.Response], ...] = (
+        lambda: files.get(f"/media{home}/a"),
+        lambda: files.delete(f"/media{home}/a"),
+        lambda: files.post(f"/media{home}/a", content=bytes(900_000), headers=octets),
+    )
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(ask) for ask in asks]
+        assert anonymous.get("/v1/queues").status_code == 200
+        for answer in answers:
+            assert (answer.result().status_code, "does not answer" in answer.result().text) == (503, True)
+
+
+@pytest.mark.parametrize("name", ["data#1", "a?b", "100%", "%41", "+ &", "é"])
+def test_a_name_means_the_file_that_has_it(files: httpx.Client, home: Path, name: str) -> None:
+    _own(home / name, b"x")
+    (item,) = files.get(f"/media/ls{home}").json()["items"]
+    address = item["links"][0]["href"]
+    assert (item["name"], files.get(address).text) == (name, "x")
+    assert files.delete(address).status_code == 204
+    assert list(home.iterdir()) == []
+
+
+def test_a_name_that_is_no_text_hides_no_others(files: httpx.Client, home: Path) -> None:
+    (home / os.fsdecode(b"\xff")).touch()
+    (home / "z").touch()
+    assert {item["name"] for item in files.get(f"/media/ls{home}").json()["items"]} == {"\ufffd", "z"}
+
+
+def test_a_mode_is_no_file(api: Api, files: httpx.Client, home: Path) -> None:
+    _own(home / "a")
+    api.runtime.config = api.runtime.config.replace(api_max_body=1000)
+    large = files.post(f"/media/chmod{home}/a", content=b" " * 1001, headers={"Content-Type": "application/json"})
+    assert large.status_code == 413
