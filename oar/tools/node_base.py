@@ -494,13 +494,16 @@ def write_state(files: JobFiles, state: "Data", safety: int = DURABLE) -> None:
 
 
 def lock_is_held(files: JobFiles) -> bool:
-    """Return whether an oarexec of this job is alive: it holds its lock as long as it lives."""
+    """Return whether an oarexec of this job is alive: it holds its lock as long as it lives.
+
+    Others who look at the same time do not pass for it.
+    """
     try:
         fd = os.open(files.lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not try_lock(fd)
+        return not try_lock(fd, shared=True)
     finally:
         os.close(fd)
 

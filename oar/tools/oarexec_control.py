@@ -6,7 +6,7 @@ import signal
 import node_base
 import oarexec_user
 from node_base import JobFiles, NodeError
-from node_protocol import ManagerExit, OarexecExit
+from node_protocol import ManagerExit, OarexecExit, OarexecPhase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,13 +25,18 @@ def control(data: "Data") -> int:
     with node_base.lives(files.directory):
         with node_base.acting_as(node_base.oar_account()):
             pid = node_base.live_oarexec(files)
-            if pid is None:
+            if pid is None or has_ended(files):
                 return NO_OAREXEC
             if data["signal"] == "URG":
                 write_user_signal(files, str(data.get("user_signal", "")))
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, getattr(signal, "SIG" + data["signal"]))
     return OarexecExit.OK
+
+
+def has_ended(files: JobFiles) -> bool:
+    """Return whether the end of the job is written: its process takes no signals, and may be that of another job."""
+    return (node_base.read_state(files) or {}).get("phase") == OarexecPhase.ENDED
 
 
 def write_user_signal(files: JobFiles, user_signal: str) -> None:

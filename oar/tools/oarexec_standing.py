@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 
 import node_base
 import node_cgroups
@@ -82,18 +81,23 @@ class Parting:
         """Give the lock back, though a child may have its descriptor."""
         fcntl.flock(self.lives, fcntl.LOCK_UN)
 
-    def come_back(self) -> bool:
-        """Be as before the job, and return True; False if this process cannot be, for something of the job is left."""
+    def come_back(self, wakeup: oarexec_user.Wakeup) -> bool:
+        """Be as before the job, and return True; False if this process cannot be, for something of the job is left.
+
+        Only what oarexec has opened is closed: modules of the C library that look accounts up keep connections, and
+        would go on to use the numbers of these, whatever they were given to meanwhile.
+        """
         if not self.is_free or has_children():
             return False
-        signal.set_wakeup_fd(-1)
+        wakeup.close()
         oarexec_user.open_signals()
         os.seteuid(0)
         os.setegid(0)
         os.setgroups(self.groups)
         for target, fd in enumerate(self.standard):
             os.dup2(fd, target)
-        os.closerange(3, oarexec_user.highest_descriptor() + 1)
+        for fd in [*self.standard, self.lives]:
+            os.close(fd)
         return not is_to_be_read(0)
 
 

@@ -75,6 +75,12 @@ class Wakeup:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
+    def close(self) -> None:
+        """Take signals no longer in this way."""
+        signal.set_wakeup_fd(-1)
+        for fd in (self.read_end, self.write_end):
+            os.close(fd)
+
     def received(self) -> "list[int]":
         """Return the numbers of the signals that came since the last call."""
         try:
@@ -175,12 +181,15 @@ def highest_descriptor() -> int:
 
 def redirect_standard(path: str) -> None:
     """Take standard input from nowhere, and write both outputs to a file that only its owner reads."""
-    fd = os.open("/dev/null", os.O_RDWR)
-    os.dup2(fd, 0)
+    opened = [os.open("/dev/null", os.O_RDWR)]
+    os.dup2(opened[0], 0)
     if path != "/dev/null":
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    os.dup2(fd, 1)
-    os.dup2(fd, 2)
+        opened.append(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.dup2(opened[-1], 1)
+    os.dup2(opened[-1], 2)
+    for fd in opened:
+        if fd > 2:
+            os.close(fd)
 
 
 def open_signals() -> None:
@@ -270,12 +279,14 @@ class Payload:
         """Let the user's process go; return None once the shell is executed."""
         if not self.run_hook():
             os.close(self.go_write)
+            os.close(self.status_read)
             self.await_process()
             self.status = 255 << 8
             self.fault = node_faults.fault(FaultKind.HOOK)
             return None
         with contextlib.suppress(OSError):
             os.write(self.go_write, b"G")
+        os.close(self.go_write)
         poll = select.poll()
         poll.register(self.status_read, select.POLLIN)
         if not poll.poll(START_SECONDS * 1000):

@@ -242,12 +242,14 @@ def test_a_node_without_room_for_another_file_says_so_and_blames_no_prologue(box
 
 def test_the_end_of_a_job_is_told_though_the_disk_of_the_node_is_full(box: NodeBox) -> None:
     server = Almighty(b"OK\n")
-    job = box.job_data(218, command="until [ -e go218 ]; do sleep 0.02; done; exit 5", almighty_port=server.port)
+    job = box.job_data(218, command="until [ -e go218 ]; do sleep 0.02; done", almighty_port=server.port)
     with small_runtime_directory(box):
         box.start(job)
         box.sh(f"head -c 1000000 /dev/zero >{box.runtime}/big || touch {box.home('alice')}/go218")
         server.join()
-        assert server.reports == [f"OAREXEC_218_0_{5 << 8}_1234567890\n"]
+        assert server.reports == ["OAREXEC_218_0_0_1234567890\n"]
+        pid = json.loads(box.sh(f"cat {box.runtime}/oarexec_218.state"))["pid"]  # the state of a job that runs
+        wait_until(lambda: box.run_as("root", f"kill -0 {pid}").returncode != 0)
         box.sh(f"rm {box.runtime}/big")
         box.clean(job)
 

@@ -3,10 +3,15 @@
 import fcntl
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from node_base import JobFiles, lock_is_held
 
+from oar.lib.io.remote.bootstrap import TOOLS
 from tests.process.node_box import NodeBox
 from tests.process.report_taker import Almighty
 from tests.process.this_machine import wait_until
@@ -14,6 +19,19 @@ from tests.process.this_machine import wait_until
 READY = "oarexec is initialized and ready to do the job"
 #: What a command tells of the process that it is.
 FACES = "id; umask; ulimit -a; grep -E '^(Sig|Shd|Cap|Groups|NoNewPrivs)' /proc/self/status; ls /proc/self/fd; env"
+
+_PARTING = """
+import os, socket, sys
+sys.path.insert(0, sys.argv[1])
+import oarexec_standing, oarexec_user
+before = set(os.listdir("/proc/self/fd"))
+parting, wakeup = oarexec_standing.Parting(), oarexec_user.Wakeup()
+parting.prepare(sys.argv[2])
+connection = socket.socket()
+parting.is_free = True
+assert parting.come_back(wakeup)
+assert set(os.listdir("/proc/self/fd")) == before | {str(connection.fileno())}
+"""
 
 
 def run(box: NodeBox, job_id: int, user: str = "alice", **more: Any) -> tuple[dict[str, Any], int]:
@@ -89,6 +107,42 @@ def test_a_signal_for_a_job_that_is_over_does_not_reach_the_next_one(box: NodeBo
     assert box.ctl(second, "TERM") == 0
     assert box.ended(second)["code"] == 3
     box.clean(second)
+
+
+def test_who_asks_for_a_job_that_is_over_does_not_signal_the_next_one_of_its_process(box: NodeBox) -> None:
+    """The first job is not cleaned, and its lock is held for a moment by an oarexec that finds that it has been."""
+    first, pid = run(box, 714)
+    wait_until(lambda: rests(box, pid))
+    second = box.job_data(715, "bob", command="sleep 1000")
+    box.start(second)
+    assert process_of(box, 715) == pid
+    with open(box.runtime / "oarexec_714.lock") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert box.ctl(first, "TERM") == 1
+    box.clean(first)
+    assert box.probe(second)["answer"] == "running"
+    assert box.ctl(second, "TERM") == 0
+    box.ended(second)
+    box.clean(second)
+
+
+def test_who_looks_whether_an_oarexec_lives_does_not_pass_for_it(tmp_path: Path) -> None:
+    files = JobFiles(str(tmp_path), 1)
+    with open(files.lock, "w") as oarexec:
+        assert not lock_is_held(files)
+        fcntl.flock(oarexec, fcntl.LOCK_SH)  # as another one does who looks
+        assert not lock_is_held(files)
+        fcntl.flock(oarexec, fcntl.LOCK_EX)
+        assert lock_is_held(files)
+
+
+def test_what_the_c_library_keeps_open_stays_open(tmp_path: Path) -> None:
+    """It has connected to the service that knows the accounts, and takes the descriptor for that from then on."""
+    if os.geteuid() != 0:
+        pytest.skip("oarexec is root")
+    read, write = os.pipe()
+    with open(read, "rb") as session, open(write, "wb"):
+        subprocess.run([sys.executable, "-c", _PARTING, TOOLS, tmp_path], check=True, stdin=session)
 
 
 @pytest.mark.parametrize(
