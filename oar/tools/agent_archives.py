@@ -65,6 +65,12 @@ def check_link(member: Member) -> None:
         raise BadArchive(text % (member.name[:200], member.link[:200]))
 
 
+def names_in_link(member: Member) -> "list[str]":
+    """Return the names through which a link leads: who writes to it later writes to what they name."""
+    words = member.link.split("/") if member.kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else []
+    return [word for word in words if word not in ("", ".", "..")]
+
+
 def tar_members(file: "IO[bytes]") -> "Iterator[Member]":
     """Give the members of a tar archive, packed by gzip or bzip2 or not at all."""
     with tarfile.open(fileobj=file, mode="r|*", errorlevel=2) as archive:
@@ -136,7 +142,7 @@ class Unpacking:
         parts = parts_of(member.name)
         if not parts:
             return 0
-        if not self._hidden and any(part.startswith(".") for part in parts):
+        if not self._hidden and any(part.startswith(".") for part in (*parts, *names_in_link(member))):
             self.left_out += 1
             return 0
         if member.kind == tarfile.DIRTYPE:

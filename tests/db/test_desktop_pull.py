@@ -1,6 +1,9 @@
 """PULL: what the agents of desktop computers tell, and what comes of it; the agent itself is in tests/process."""
 
 import os
+import pwd
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,9 @@ from oar.lib.jobs import answer_texts, control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
 from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.runtime import Runtime
+from oar.lib.user_files import UserFiles
 from oar.modules import sarko
-from oar.modules.runner.actions import probe
+from oar.modules.runner.actions import finish, probe, results
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import state_of
@@ -348,3 +352,45 @@ def test_a_file_that_is_not_written_to_its_end_leaves_nothing(database: Database
     with stageouts.new_file(config, 1) as file:
         file.write(b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["1.tgz"]
+
+
+@pytest.fixture
+def with_results(database: Database, tmp_path: Path) -> tuple[Desk, int]:
+    """A job that has ended, and whose results have come."""
+    desk = Desk(database, stageout_dir=str(tmp_path))
+    job_id = desk.running(user=pwd.getpwuid(os.geteuid()).pw_name, launching_directory=str(tmp_path))
+    desk.pull({job_id: ended()})
+    with stageouts.new_file(desk.config, job_id) as file:
+        file.write(b"x")
+    return desk, job_id
+
+
+def test_an_unpacking_that_its_user_has_stopped_holds_up_no_end(
+    with_results: tuple[Desk, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, job_id = with_results
+    stopped = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; kill -STOP $$"]
+    monkeypatch.setattr(UserFiles, "running", lambda *_: (stopped, {}))
+    monkeypatch.setattr(results, "SECONDS", 2.0)
+
+    def kill(_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kill)  # as where sudo has started it
+    assert desk.end(job_id).code is EndCode.SUCCESS
+    assert "STAGEOUT_ERROR" in desk.events(job_id)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    while results.unpackings.left():
+        pass
+
+
+def test_an_end_waits_for_its_turn_to_unpack_without_holding_up_others(
+    with_results: tuple[Desk, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, job_id = with_results
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "MOST_OF_A_USER", 0)
+        assert finish.finish(desk.context, job_id) == RetryAfter(finish.CROWDED_SECONDS)
+    assert desk.phase(job_id) is Phase.REPORTED
+    assert finish.finish(desk.context, job_id) is None
+    assert desk.phase(job_id) is Phase.CLEANED

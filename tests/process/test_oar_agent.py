@@ -312,6 +312,16 @@ def test_names_with_a_dot_are_left_in_the_archive(room: Room) -> None:
     assert (room.home.parent / "stageouts" / f"{job_id}.tgz").exists()
 
 
+def test_links_to_names_with_a_dot_are_left_in_the_archive(room: Room) -> None:
+    (room.home / ".bashrc").write_text("mine")
+    room.agent.start()
+    job_id = room.submit("echo bad >.bashrc; ln -s .bashrc OAR.9.stdout; ln .bashrc OAR.8.stdout; ln -s new link; >new")
+    assert room.end_of(job_id) == Cause(EndCode.SUCCESS)
+    assert (room.home / ".bashrc").read_text() == "mine"
+    names = {path.name for path in room.home.iterdir()}
+    assert names & {"OAR.8.stdout", "OAR.9.stdout", "link", "new"} == {"link", "new"}
+
+
 def test_results_do_not_follow_links_of_the_user(room: Room) -> None:
     (room.home.parent / "elsewhere").mkdir(mode=0o777)
     (room.home / "out").symlink_to(room.home.parent / "elsewhere")

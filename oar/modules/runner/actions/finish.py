@@ -23,12 +23,15 @@ from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.views.job_usage import count_processors, read_usage
 from oar.modules.runner.actions import job_data, nodes, results
-from oar.modules.runner.actions.context import ActionContext, log
+from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
 
 #: Codes of a normal end, after which a round of the scheduler is asked for at once.
 NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE, 42})
+
+#: Seconds after which an end looks again whether the results of its job can be unpacked.
+CROWDED_SECONDS = 1
 
 #: Codes by which the server says that it has no report of the end.
 _UNHEARD = (ExecCode.DIED, ExecCode.NOT_CONFIRMED)
@@ -58,18 +61,23 @@ class Trace:
     hosts: tuple[str, ...] = ()
 
 
-def finish(context: ActionContext, job_id: int) -> None:
+def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Do the steps of the end of a job that have not been done: epilogue, cleaning, events."""
     data = _begin(context, job_id)
     if data is None:
-        return
+        return None
     _probe_failed_job(context, data)
-    traces = [*_epilogue(context, data), *_results(context, data)]
+    try:
+        lost = _results(context, data)
+    except results.Crowded:
+        return RetryAfter(CROWDED_SECONDS)
+    traces = [*_epilogue(context, data), *lost]
     answers = _clean(context, data)
     traces = [*_end_traces(context, data, answers), *traces, *_node_failures(context, data, answers)]
     fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
     end = _End(data, data.exec_host(context.config), traces, _usage(data, context, answers), fault)
     context.together.do(_conclude, end)
+    return None
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
