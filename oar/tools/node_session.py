@@ -66,6 +66,8 @@ DONE = b"\0done "  #: a worker has carried out its request, and is free; the exi
 ACCOUNT_DATABASES, LOCAL_SERVICES = (b"passwd:", b"group:", b"initgroups:"), {b"files", b"compat", b"systemd"}
 BEAT_SECONDS = 10.0  #: the server hears so often that this node lives
 IDLE_WORKERS = 4  #: so many are kept
+#: Of so many that go on by themselves the pipes are kept: 3 of the 1024 descriptors that a process has, as a rule.
+MOST_AWAY = 200
 REQUESTS_OF_A_WORKER = 100  #: then another takes its place
 LENGTH = b"%010d\n"  #: of a request to a worker
 
@@ -343,7 +345,7 @@ class SessionLoop:
                 child.independent = True
             elif line == DETACHED:
                 self.release(child)
-                if not child.is_worker:
+                if child not in self.away:
                     return False
             elif child.is_worker and line.startswith(DONE):
                 self.dismiss(child, int(line[len(DONE) :]))
@@ -353,8 +355,11 @@ class SessionLoop:
         return True
 
     def release(self, child: Child) -> None:
-        """Let a process go on by itself: its request is over; a worker may come back for another one."""
-        if child.is_worker:
+        """Let a process go on by itself: its request is over; a worker may come back for another one.
+
+        Of too many workers the last ones do not: they see the end of their input, and end.
+        """
+        if child.is_worker and len(self.away) < MOST_AWAY:
             self.away.append(child)
             self.finish(child, 0)
             child.request_id, child.deadline, child.kill_at = None, None, None

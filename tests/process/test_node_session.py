@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import node_session
 import pytest
-from node_session import SessionLoop
+from node_session import Child, SessionLoop
 
 from oar.lib.io.remote import bootstrap
 from tests.process.this_machine import wait_until
@@ -389,6 +390,22 @@ def test_what_comes_together_is_written_together(loop: SessionLoop, monkeypatch:
         patch.setattr(os, "write", write)
         loop.flush()
     assert [block.count(b"\n") for block in written] == [2]
+
+
+def test_workers_that_go_on_by_themselves_do_not_take_all_descriptors(
+    loop: SessionLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_session, "MOST_AWAY", 2)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(1, 4):
+        child = Child(number, *(os.open("/dev/null", os.O_RDWR) for _ in range(3)))
+        child.is_worker, child.request_id, loop.children[number] = True, number, child
+        goes_on = loop.take_lines(child, node_session.DETACHED + b"\n")
+        assert goes_on is (number < 3)
+    assert (len(loop.away), loop.strays, loop.children) == (2, [3], {})
+    assert len(os.listdir("/proc/self/fd")) == before + 6
+    for child in loop.away:
+        loop.hang_up(child)
 
 
 @pytest.mark.parametrize(("status", "is_urgent"), [(0, False), (signal.SIGKILL, True), (70 << 8, True)])
