@@ -1,5 +1,7 @@
 """Nodes, resources and queues as programs read them."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 
@@ -42,6 +44,18 @@ def test_the_texts_of_events_of_jobs_and_nodes_are_for_who_is_known(
     for path in ("/v1/nodes/node-1", f"/v1/jobs/{job}", f"/oarapi/jobs/{job}/details"):
         texts = [client.get(path).text.count("its secret is 42") for client in (anonymous, nobody)]
         assert texts == [0, 1], path
+
+
+def test_a_token_of_a_job_shows_the_texts_of_its_own_events_only(
+    known: Callable[[str, str], httpx.Client], database: Database, job: int
+) -> None:
+    with database.begin() as tx:
+        tx.events.add("PING_CHECKER_NODE_SUSPECTED", job, "its secret is 42", hosts=["node-1"])
+    other = add_job(database)
+    for scope, shown in ((f"job:{job}", 1), (f"job:{other}", 0), ("ro", 1)):
+        client = known("nobody", scope)
+        for path in (f"/v1/jobs/{job}", f"/v1/event-log?job={job}"):
+            assert client.get(path).text.count("its secret is 42") == shown, (scope, path)
 
 
 def test_nodes_are_chosen_by_name_and_by_state(anonymous: httpx.Client, database: Database, job: int) -> None:

@@ -28,10 +28,10 @@ class Privacy(NamedTuple):
         return job.initial_request or "" if is_open or self._owns(job) else ""
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return events of jobs and nodes, without their free texts if the user is unknown."""
-        if self.user is None:
-            return tuple(event._replace(description="") for event in events)
-        return tuple(events)
+        """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""
+        if self.user is not None and self.only is None:
+            return tuple(events)
+        return tuple(event if self._is_of_named(event) else event._replace(description="") for event in events)
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""
@@ -43,6 +43,9 @@ class Privacy(NamedTuple):
         if self.hides_commands or self.user is None or self.only is not None:
             hidden.add("command")
         return frozenset(hidden)
+
+    def _is_of_named(self, event: Event) -> bool:
+        return self.user is not None and self.only is not None and event.job_id in self.only
 
     def _is_known(self, job: Job) -> bool:
         return self.user is not None and (self.only is None or not self.only.isdisjoint((job.id, job.array_id)))
