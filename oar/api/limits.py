@@ -93,27 +93,30 @@ class Failures:
 
 
 class UnderWay:
-    """Answers that last: how many there are, in all and for each client.  Lives on the event loop."""
+    """Answers that last: how many there are, in all and for each client."""
 
     def __init__(self, what: str, most_of_a_client: int) -> None:
         self._what = what
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
+        self._mutex = threading.Lock()
 
     @contextmanager
     def one_more(self, client: str, most: int) -> Iterator[None]:
         """Count one while the block lasts.  Raises TooMany."""
-        if self._by_client[client] >= self._most_of_a_client:
-            raise TooMany(f"{client} {self._what} {self._most_of_a_client} times already: end one of them first")
-        if self._by_client.total() >= most:
-            raise TooMany(f"others {self._what} {most} times, no more can: try again later")
-        self._by_client[client] += 1
+        with self._mutex:
+            if self._by_client[client] >= self._most_of_a_client:
+                raise TooMany(f"{client} {self._what} {self._most_of_a_client} times already: end one of them first")
+            if self._by_client.total() >= most:
+                raise TooMany(f"others {self._what} {most} times, no more can: try again later")
+            self._by_client[client] += 1
         try:
             yield
         finally:
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            with self._mutex:
+                self._by_client[client] -= 1
+                if not self._by_client[client]:
+                    del self._by_client[client]
 
 
 class InTurn:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, NamedTuple
@@ -104,7 +104,8 @@ class _Output(NamedTuple):
 def job_output(request: Request, job_id: Id) -> Answer:
     """Return where a job writes, and how much is there."""
     found = _output(asking(request), job_id)
-    record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
+    with _counted(request, found):
+        record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
     return answer({**record, "complete": found.is_complete})
 
 
@@ -158,6 +159,17 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
 
 def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     found = _output(asking(request), job_id)
+    with _counted(request, found):
+        return _piece(found, stream, piece, range_)
+
+
+def _counted(request: Request, found: _Output) -> AbstractContextManager[None]:
+    """Count a read: programs of users hold half of the threads at most, whatever their users do to them."""
+    service = service_of(request)
+    return service.reads.one_more(found.view.job.user, max(1, service.runtime.config.api_threads // 2))
+
+
+def _piece(found: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     offset, limit = piece.offset, piece.limit
     wanted = _RANGE.fullmatch(range_ or "")
     if wanted and wanted["suffix"]:

@@ -41,6 +41,8 @@ READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
 #: Files that a user reads and writes at a time, at most.
 FILES_OF_A_USER = 8
+#: Pieces of output that a user reads at a time, each in a thread, at most.
+READS_OF_A_USER = 4
 
 
 def _rates(config: "Config") -> tuple[Rate, ...]:
@@ -79,6 +81,7 @@ class Service:
         self.reservation_feed = ReservationFeed(runtime.database)
         self.workers = Workers(runtime)
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
+        self.reads = UnderWay("reads the output of a job", READS_OF_A_USER)
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
         self.media = UnderWay("moves files", FILES_OF_A_USER)

@@ -10,6 +10,8 @@ from oar.lib.facts.records import User
 
 #: More than this of a file is not read: scripts and lists are small.
 LARGEST_FILE = 16 << 20
+#: Seconds that a service waits for a program of a user, who may have stopped it.
+ANSWER_SECONDS = 20.0
 
 #: Only plain files are opened: a pipe would make the reader wait for a writer.
 _READ = 'test -f "$1" && head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
@@ -72,7 +74,7 @@ class UserFiles:
         """
         import json
 
-        code, printed = self._execute(_program("user_file_reader", path, offset, most, lines), b"")
+        code, printed = self._answer(_program("user_file_reader", path, offset, most, lines))
         head, _, data = printed.partition(b"\n")
         if code or not head:
             raise PermissionError(f"nothing can be read as {self._user.name}")
@@ -140,6 +142,25 @@ class UserFiles:
             printed = source.read(LARGEST_FILE)
         return wait(), printed
 
+    def _answer(self, command: Sequence[str]) -> tuple[int, bytes]:
+        """Run a program as the user, for ANSWER_SECONDS; its exit code, and what it prints.  Raises OSError."""
+        import subprocess
+        import time
+
+        command, identity = self._as_user(command)
+        until, null = time.monotonic() + ANSWER_SECONDS, subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null, **identity)
+        assert process.stdout
+        with process.stdout as source:
+            printed = _read_until(source, until)
+        try:
+            return process.wait(max(0.0, until - time.monotonic())), printed
+        except subprocess.TimeoutExpired:
+            with suppress(PermissionError, subprocess.TimeoutExpired):  # that of sudo belongs to root
+                process.kill()
+                process.wait(1.0)
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
+
     @contextmanager
     def _started(self, command: Sequence[str], data: bytes) -> Iterator[tuple[IO[bytes], Wait]]:
         """Start a program as the user that reads some data, no more than a pipe holds; yield its output."""
@@ -176,6 +197,21 @@ class UserFiles:
             group = account.pw_gid if os.geteuid() == 0 else None
             return command, {"user": uid, "group": group, "extra_groups": groups}
         return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *command], {}
+
+
+def _read_until(source: IO[bytes], until: float) -> bytes:
+    """Return what comes through a pipe until it ends, or a moment has come."""
+    import select
+    import time
+
+    poll, read = select.poll(), bytearray()
+    poll.register(source, select.POLLIN)
+    while len(read) < LARGEST_FILE and poll.poll(1000 * max(0.0, until - time.monotonic())):
+        piece = os.read(source.fileno(), _BLOCK)
+        if not piece:
+            break
+        read += piece
+    return bytes(read)
 
 
 def _program(name: str, *arguments: str | int) -> list[str]:

@@ -4,7 +4,9 @@ import json
 import os
 import pwd
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from oar.api import output_stream
 from oar.api.limits import UnderWay
+from oar.lib import user_files
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -270,3 +273,17 @@ def test_a_token_that_is_revoked_reads_no_more(local: httpx.Client, api: Api, da
         _text(messages, "x")
         assert local.delete(f"/v1/tokens/{number}").status_code == 204
         assert [name for name, _, _ in messages] == ["bye"]
+
+
+@needs_root
+def test_programs_that_their_user_has_stopped_leave_threads_for_others(
+    nobody: httpx.Client, anonymous: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _job(database, home)
+    monkeypatch.setattr(user_files, "_program", lambda *_: ["/bin/sh", "-c", "kill -STOP $$"])
+    monkeypatch.setattr(user_files, "ANSWER_SECONDS", 3.0)
+    with ThreadPoolExecutor(32) as pool:
+        asked = [pool.submit(nobody.get, f"/v1/jobs/{job}/output/stdout") for _ in range(32)]
+        assert anonymous.get("/v1/queues").status_code == 200
+        statuses = Counter(each.result().status_code for each in asked)
+    assert set(statuses) == {404, 503}, statuses
