@@ -49,6 +49,8 @@ STATUSES[BadType] = HTTPStatus.NOT_ACCEPTABLE
 API_VERSION = "1.0.3"
 #: Seconds that the script of the site has, and for which its answer is given again.
 STRESS_SECONDS = 10.0
+#: Bytes of a body that are read of somebody who is unknown.
+MOST_OF_NOBODY = 1 << 16
 _COLLECTIONS = (
     *("resources", "jobs", "config", "admission_rules", "accounting", "queues"),
     *("version", "whoami", "timezone"),
@@ -364,6 +366,8 @@ async def _answer_to_media(request: Request, method: str, place: Place) -> Respo
 
 def _reply(request: Request, place: Place, data: bytes, handler: Handler, named: list[Any]) -> Reply:
     who = asking(request)
+    if len(data) > MOST_OF_NOBODY:
+        who.caller.identified()  # to read a large form takes seconds
     call = LegacyCall(request, who, request.method, place, parameters_of(request), body_of(request, data))
     return handler(call, *named)
 

@@ -240,3 +240,8 @@ def test_a_job_is_submitted_again_once_on_its_old_address(nobody: httpx.Client, 
     assert first["id"] == second["id"] != job
     assert first["status"] == "submitted"
     assert [each.headers.get("Idempotency-Replayed") for each in answers] == [None, "true"]
+
+
+def test_large_bodies_of_nobody_are_not_read(anonymous: httpx.Client) -> None:
+    for kind in ("application/json", "text/yaml", "multipart/form-data; boundary=b"):
+        assert anonymous.post("/oarapi/jobs", content=b"{" * 70_000, headers={"Content-Type": kind}).status_code == 401
