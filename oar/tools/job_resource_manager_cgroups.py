@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import sys
 
 import node_base
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from node_cgroups import Confinement, Groups, Usage
 
 SHORT = True  #: may be run by a worker of the session
+#: Seconds for an oarexec to take the answer that it was given, and to be gone when it is killed.
+PARTING_SECONDS, KILL_SECONDS = 0.2, 10.0
 TEXT = (str,)
 OPTIONAL_TEXT = (str, type(None))
 COMMON: "Kinds" = {"oar_tmp_directory": TEXT, "cpuset_path": OPTIONAL_TEXT}
@@ -393,6 +396,8 @@ def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd
     with node_base.lives(files.directory):  # nor does an oarexec come back into the group in here
         survivors = confinement.kill()
         usage = confinement.usage()
+        if confinement.groups is not None:
+            survivors += end_reporter(files, oar)
         if survivors:
             raise NodeError(ManagerExit.REMOVAL, "processes of the job cannot be killed: %s" % described(survivors))
         if confinement.groups is not None:
@@ -409,6 +414,23 @@ def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd
             node_base.remove_file(path)
         node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths})
     return usage
+
+
+def end_reporter(files: JobFiles, oar: "pwd.struct_passwd") -> "list[int]":
+    """End an oarexec that is out of the group and still tells the end of the job, which who has it cleaned knows.
+
+    Return it if it cannot be killed.  One that has just been heard gives its lock away by itself, and serves again.
+    """
+    with node_base.acting_as(oar):
+        pid = node_base.live_oarexec(files)
+        is_other = pid is not None and pid != os.getpid()  # it may be oarexec that undoes what it has begun
+        if not is_other or node_kernel.waited(lambda: not node_base.lock_is_held(files), PARTING_SECONDS):
+            return []
+    assert pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with node_base.acting_as(oar):
+        return [] if node_kernel.waited(lambda: not node_base.lock_is_held(files), KILL_SECONDS) else [pid]
 
 
 def described(pids: "list[int]") -> str:

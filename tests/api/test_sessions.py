@@ -163,7 +163,7 @@ def test_a_form_without_the_word_of_a_browser_changes_nothing(api: Api, browser:
     del browser.headers["Sec-Fetch-Site"]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert browser.delete("/v1/session", headers=form).status_code == 403
-    assert browser.post("/v1/job-acts").status_code == 403
+    assert browser.post("/v1/jobs/1/hold").status_code == 403
     octets = {"Content-Type": "application/octet-stream"}
     assert browser.post("/v1/job-acts", content=b"x", headers=octets).status_code == 400
     assert browser.delete("/v1/session", headers={**form, "X-OAR-Request": "1"}).status_code == 204

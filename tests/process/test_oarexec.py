@@ -492,8 +492,8 @@ def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(b
     box.start(job)
     server.join()
     with box.going_down():
-        wait_until(lambda: box.sh("pgrep -u oar || true") != "")  # it acts as root while it goes back to the group
-        box.sh("pkill -u oar")
+        # it acts as root while it goes back to the group
+        wait_until(lambda: box.sh("pkill -u oar && echo told || true"))
         wait_until(lambda: box.sh("pgrep -u oar || true") == "")
     found = box.probe(job)
     assert (found["answer"], found["code"], found["status"]) == ("ended", 0, "768")

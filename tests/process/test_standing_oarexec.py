@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,18 @@ def rests(box: NodeBox, pid: int) -> bool:
     """Whether a process waits for its next job: it is root again, and has only the pipes of the session."""
     told = box.run_as("root", f"awk '/^Uid/ {{print $3}}' /proc/{pid}/status; ls /proc/{pid}/fd").stdout
     return told.split() == ["0", "0", "1", "2"]
+
+
+def test_an_oarexec_that_is_not_heard_ends_when_its_job_is_cleaned(box: NodeBox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        job = box.job_data(139, almighty_port=silent.getsockname()[1], command="setsid sleep 1000 & exit 0")
+        box.start(job)
+        box.ended(job)
+        pid = process_of(box, 139)
+        wait_until(lambda: "alice_139" not in box.sh(f"cat /proc/{pid}/cgroup"))
+        assert box.clean(job).exit == 0
+        assert not box.run_as("root", f"grep -v Z /proc/{pid}/stat").stdout
+        assert not box.files_of(139)
 
 
 def test_the_jobs_of_two_users_have_one_oarexec_and_see_nothing_of_each_other(box: NodeBox) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from installer import environments
+from installer import environments, tables
 from installer.target import SOURCE
 from room import product
 
@@ -32,8 +32,11 @@ def libraries() -> Path:
     return product.environment()
 
 
-#: The smallest package of which the flavours server and api have a program each.
-PACKAGE = ("__init__.py", "lib/facts/version.py", "modules/meta_sched.py", "api/server.py")
+#: The smallest package of which the flavours server and api have a program each, and the agent is made.
+PACKAGE = (
+    *("__init__.py", "lib/facts/version.py", "modules/meta_sched.py", "api/server.py"),
+    *(f"tools/{name}" for name in (tables.AGENT_MAIN, *tables.AGENT_PARTS)),
+)
 
 
 @pytest.fixture
