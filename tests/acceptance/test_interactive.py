@@ -182,8 +182,8 @@ def test_a_session_that_is_lost_ends_its_job(cluster: Cluster, alice: Person, ho
     with Terminal(alice, f"oarsub -I {ONE}") as terminal:
         job = number(terminal)
         terminal.expect(PROMPT)
-        terminal.say("trap '' HUP; sleep 1000")
-        terminal.expect("sleep 1000")
+        terminal.say("trap '' HUP; echo trap-$((1)); sleep 1000")
+        terminal.expect("trap-1")  # not the echo of what was typed: the shell has read it
         if how == "window":
             terminal.close()
         elif how == "client":
