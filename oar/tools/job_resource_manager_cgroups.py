@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SHORT = True  #: may be run by a worker of the session
 #: Seconds for an oarexec to take the answer that it was given, and to be gone when it is killed.
-PARTING_SECONDS, KILL_SECONDS = 0.2, 10.0
+PARTING_SECONDS, KILL_SECONDS = 2.0, 10.0
 TEXT = (str,)
 OPTIONAL_TEXT = (str, type(None))
 COMMON: "Kinds" = {"oar_tmp_directory": TEXT, "cpuset_path": OPTIONAL_TEXT}

@@ -18,7 +18,7 @@ import oarexec_user
 from node_protocol import OarexecExit
 
 #: So long other processes may look at jobs to signal them, before this one ends instead of serving again.
-PARTING_SECONDS = 0.2
+PARTING_SECONDS = 2.0
 
 
 class Parting:

@@ -14,6 +14,7 @@ from oar.lib.config.files import Config
 from oar.lib.user_files import UserFiles
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
+from tests.process.this_machine import wait_until
 
 __all__ = ["home"]
 
@@ -197,6 +198,7 @@ def test_a_program_that_its_user_has_stopped_stops_nothing_else(
         assert anonymous.get("/v1/queues").status_code == 200
         for answer in answers:
             assert (answer.result().status_code, "does not answer" in answer.result().text) == (503, True)
+    wait_until(lambda: not media.FileKeeper._ending)  # they are killed, and nobody waits for that
 
 
 @pytest.mark.parametrize("name", ["data#1", "a?b", "100%", "%41", "+ &", "é"])

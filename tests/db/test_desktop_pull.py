@@ -126,8 +126,9 @@ def test_what_an_agent_says_of_a_job_of_another_changes_nothing(desk: Desk, told
     mine, other = desk.running(), desk.job(host=1)
     launch_job(desk.context, other)
     desk.pull(host=OTHER)
-    answer = desk.pull({mine: told, 999: told}, host=OTHER)
-    assert answer.kill == ((mine, 999) if told is RUNNING else ())
+    unknown = mine + 1_000_000
+    answer = desk.pull({mine: told, unknown: told}, host=OTHER)
+    assert answer.kill == ((mine, unknown) if told is RUNNING else ())
     assert (desk.code(mine), state_of(desk.database, mine)) == (None, JobState.RUNNING)
 
 
@@ -334,7 +335,12 @@ def test_results_go_some_days_after_the_end_of_their_job(database: Database, tmp
     desk = Desk(database, stageout_dir=str(tmp_path), stagein_cache_expiry=1)
     live, fresh, old = desk.running(), desk.job(JobState.TERMINATED), desk.job(JobState.TERMINATED)
     desk.execute("UPDATE jobs SET stop_time = %s WHERE job_id = %s", 1, old)
-    for name in (*(f"{job_id}.tgz" for job_id in (live, fresh, old, 999)), "notes", ".1.2.part", ".1.3.part"):
+    for name in (
+        *(f"{job_id}.tgz" for job_id in (live, fresh, old, old + 1_000_000)),
+        "notes",
+        ".1.2.part",
+        ".1.3.part",
+    ):
         (tmp_path / name).touch()
     os.utime(tmp_path / ".1.3.part", (1, 1))
     assert stageouts.remove_old(database, desk.config) == 3
