@@ -50,7 +50,7 @@ class Parting:
     def rejoin_group(self) -> None:
         """Be in the group again, to be ended with it: the server does not hear us, and may have the job cleaned.
 
-        Where it is being cleaned now, or is gone, this process stays outside, and ends when the server answers.
+        Where it is being cleaned now, or is gone, this process stays outside, and the clean-up or an answer ends it.
         """
         if self.left is not None and self.left.groups is not None and self.is_alone():
             self.join_again(self.left, self.left.groups)
