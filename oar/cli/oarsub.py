@@ -105,6 +105,8 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
     from oar.cli.oarsub_parts import job_key, submission
 
     options = call.options
+    if "verify" in line.names and options.advance_reservation is None:  # a default file may hold it for other jobs
+        call.context.warn("--verify has no effect without --ar.")
     proposal = submission.prepare(call, line, command, int(time.time()))
     if options.estimate:
         from oar.cli.oarsub_parts import estimate

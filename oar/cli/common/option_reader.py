@@ -54,8 +54,8 @@ class OptionReader:
                 self._long_option(argument[2:])
             elif self._words and argument.startswith("-") and argument != "-":
                 self._long_option(argument[1:])
-            elif len(argument) > 2 and argument[1:] in self._short:  # -ar is an option, and not -a with the argument r
-                self._give(self._short[argument[1:]], self._next(self._short[argument[1:]], argument[1:]))
+            elif self._is_word(argument):
+                self._word(argument[1:])
             elif argument.startswith("-") and argument != "-" and not self._is_signed_operand(argument):
                 self._bundle(argument[1:])
             else:
@@ -64,6 +64,16 @@ class OptionReader:
 
     def _is_signed_operand(self, argument: str) -> bool:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
+
+    def _is_word(self, argument: str) -> bool:
+        """Whether this is a name of several letters behind one dash: -ar is an option, and not -a with the argument r."""
+        name = argument[1:].partition("=")[0]
+        return len(name) > 1 and argument.startswith("-") and name in self._short
+
+    def _word(self, text: str) -> None:
+        name, equals, value = text.partition("=")
+        form = self._short[name]
+        self._give(form, value if equals else self._next(form, name))
 
     def _add(self, name: str, form: OptionForm) -> None:
         if name.startswith("--") or self._words:
@@ -122,7 +132,7 @@ class OptionReader:
             if not form.takes:
                 self.options.append(form.spelling)
             elif form.takes == "digits" and letters:
-                after_digits = letters.lstrip("0123456789")
+                after_digits = letters.lstrip("0123456789,")
                 self._give(form, letters[: len(letters) - len(after_digits)])
                 letters = after_digits
             else:
@@ -139,7 +149,7 @@ class OptionReader:
             return self._unread.pop()
         if form.takes == "attached" or following is None or following.startswith("-"):
             return ""
-        if form.takes == "digits" and not DIGITS.issuperset(following):
+        if form.takes == "digits" and not DIGITS.issuperset(following.replace(",", "") or ","):
             return ""
         if self._words and not following:
             raise BadOption(f"Option {name} has an empty argument{_wanted(form)}")
@@ -150,7 +160,10 @@ class OptionReader:
         return self._words and argument.startswith("-") and argument.lstrip("-").partition("=")[0] in self._long
 
     def _give(self, form: OptionForm, value: str) -> None:
-        self.options += [form.spelling, value if form.takes == "path" else value.strip(BLANKS)]
+        """Hand a value over; a list of numbers as that many values: -j 26,27 is -j 26 -j 27."""
+        numbers = [part for part in value.split(",") if part] if form.takes == "digits" else []
+        for each in numbers or [value]:
+            self.options += [form.spelling, each if form.takes == "path" else each.strip(BLANKS)]
 
 
 def _wanted(form: OptionForm) -> str:

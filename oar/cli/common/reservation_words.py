@@ -47,9 +47,18 @@ def nothing_named(context: Context) -> int:
     """
     if context.arguments:
         program = context.command.name
-        raise Stop(f"{program}: no advance reservation is named\n  write numbers or names behind the options")
+        hint = _swallowed(context.arguments) or "write numbers or names behind the options"
+        raise Stop(f"{program}: no advance reservation is named\n  {hint}")
     click.echo(context.command.get_help(click.get_current_context()))
     return 1
+
+
+def _swallowed(arguments: Sequence[str]) -> str:
+    """Return what to say if the last option seems to have taken the number: the variable of a script was empty."""
+    option, value = arguments[-2:] if len(arguments) > 1 else ("", "")
+    if not (option.startswith("-") and value.isdigit()):
+        return ""
+    return f"{option} took {value} as its value: is a variable empty?  write {option} VALUE {value}"
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------
