@@ -1,11 +1,17 @@
 """The collector rests while a round is made, and works again whatever became of the round."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from oar.kao.facts.snapshot import Snapshot
+from oar.kao.planner.schedule import Round
+from oar.kao.rounds import garbage_collection
 from oar.kao.rounds.garbage_collection import collect, defer_full_collections, is_full_collection_due, resting
+from tests.scheduler.test_urgent_pass import busy, crowded
 
 
 @pytest.fixture
@@ -14,6 +20,7 @@ def _with_thresholds() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 def test_the_collector_works_again_after_a_round_that_broke_off() -> None:
@@ -56,3 +63,63 @@ def test_full_collections_wait_until_somebody_has_time() -> None:
 def test_where_they_are_not_deferred_none_is_due() -> None:
     _collect_young(20)
     assert not is_full_collection_due()
+
+
+@pytest.mark.usefixtures("_with_thresholds")
+def test_a_collection_leaves_alone_what_the_one_before_has_seen() -> None:
+    kept: list[object] = []
+    kept.append(kept)
+    collect()
+    assert gc.get_freeze_count() > 0
+    assert not any(each is kept for each in gc.get_objects(generation=2))
+
+
+@pytest.mark.usefixtures("_with_thresholds")
+def test_one_collection_of_many_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage_collection, "_SELDOM", 1)
+    circle: list[object] = [_Traced()]
+    circle.append(circle)
+    gc.freeze()
+    _Traced.alive = 1
+    del circle
+    gc.collect()
+    assert _Traced.alive == 1
+    collect()
+    assert _Traced.alive == 0
+
+
+class _Traced:
+    """Tells when it is gone."""
+
+    alive = 0
+
+    def __del__(self) -> None:
+        _Traced.alive -= 1
+
+
+@given(st.integers(0, 10**6), st.sampled_from((crowded, busy)))
+def test_nothing_of_a_round_refers_to_itself(seed: int, site: Callable[[int], Snapshot]) -> None:
+    snapshot = site(seed)
+    with resting():
+        gc.collect()
+        gc.freeze()  # so that the collector has little to look at
+        for make in (_planned_in_full, _planned_urgently, _left_in_the_middle):
+            make(snapshot)
+            assert gc.collect() == 0, make.__name__
+        gc.unfreeze()
+
+
+def _planned_in_full(snapshot: Snapshot) -> None:
+    planning = Round(snapshot)
+    planning = Round(snapshot, memory=planning.memory(planning.plan()))
+    planning.plan()
+
+
+def _planned_urgently(snapshot: Snapshot) -> None:
+    Round(snapshot).urgent(lambda: True, lambda: False)
+
+
+def _left_in_the_middle(snapshot: Snapshot) -> None:
+    steps = Round(snapshot).steps()
+    for _ in range(5):
+        next(steps, None)

@@ -66,7 +66,7 @@ class OptionReader:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
 
     def _is_word(self, argument: str) -> bool:
-        """Whether this is a name of several letters behind one dash: -ar is an option, and not -a with the argument r."""
+        """Whether this is a name of several letters behind one dash: -ar is an option, not -a with the argument r."""
         name = argument[1:].partition("=")[0]
         return len(name) > 1 and argument.startswith("-") and name in self._short
 

@@ -1,7 +1,7 @@
 """The jobs of queues of equal priority, placed one after the other in their order, within the limits of the round."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from oar.kao.facts import reasons
@@ -33,6 +33,7 @@ class UrgentPass:
     passed: PassedOver
     is_due: Callable[[], bool]  #: until it says so all jobs are placed
     besteffort_date: int = 0  #: the besteffort jobs are planned, and all others settled until this date
+    places: Mapping[QueuePolicy, Place] = field(default_factory=dict)  #: what places a job, by the policy of its queue
 
 
 class QueuePlanner:
@@ -65,7 +66,6 @@ class QueuePlanner:
         self.is_certain = True  #: False: an undecided job may be able to start now
         self._depth = BackfillDepth(context.settings, context.now)
         self._known_rules: dict[tuple[QueuePolicy, int, int], PlacementRules] = {}
-        self._places: Mapping[QueuePolicy, Place] = {}
         #: the jobs that were placed last, and the seconds at their begin
         self._present_jobs: tuple[Sequence[WaitingJob], float] = (), 0.0
 
@@ -87,7 +87,9 @@ class QueuePlanner:
         """
         decisions = self._decisions
         policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in queues}
-        self._places = {policy: partial(self._guarded_place, policy) for policy in policies.values()}
+        if urgent:
+            places = {policy: partial(self._guarded_place, policy) for policy in policies.values()}
+            urgent = replace(urgent, places=places)
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
@@ -129,7 +131,7 @@ class QueuePlanner:
         is_full = 0 < self._settings.max_jobs <= planned
         if is_full or not self.is_certain or urgent.besteffort_date or self._depth.of(job.queue):
             return False
-        return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), self._places[policy])
+        return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), urgent.places[policy])
 
     def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> int:
         """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs."""
@@ -147,7 +149,8 @@ class QueuePlanner:
 
     def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
         """Place a job or pass it over; when there is no time to say whether it may start, nothing more is decided."""
-        types, rules, place, passed = self._types[job.id], self._rules(policy, job), self._places[policy], urgent.passed
+        types, rules = self._types[job.id], self._rules(policy, job)
+        place, passed = urgent.places[policy], urgent.passed
         is_doubtful = self._depth.standing(job, types) is Standing.DOUBTFUL
         try:
             if urgent.besteffort_date:

@@ -55,14 +55,14 @@ class Reservations:
 
     def in_order(self, jobs: Sequence[WaitingJob]) -> list[WaitingJob]:
         """Return new reservations by job id, but each behind the container in which it is."""
-        by_id = {job.id: job for job in jobs}
         containers = {self._types[job.id].container: job.id for job in jobs if self._types[job.id].container}
 
-        def depth(job: WaitingJob, inside: frozenset[int] = frozenset()) -> int:
-            outer = containers.get(self._types[job.id].inner)
-            if outer is None or outer in inside or outer == job.id:
-                return 0
-            return depth(by_id[outer], inside | {job.id}) + 1
+        def depth(job: WaitingJob) -> int:
+            passed, outer = {job.id}, containers.get(self._types[job.id].inner)
+            while outer is not None and outer not in passed:
+                passed.add(outer)
+                outer = containers.get(self._types[outer].inner)
+            return len(passed) - 1
 
         return sorted(jobs, key=lambda job: (depth(job), job.id))
 

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import and_, lt, or_
 
 from oar.lib.facts.records import Level, PropertyValue
@@ -498,11 +498,14 @@ class PooledGroup:
 class RequestFit:
     """What a request takes of what is free.
 
+    It refers to itself in no way, so that it is gone when nobody needs it any more, without the collector.
+
     If ``fit`` succeeds on a set, it gives the same result on every smaller set that still holds the result, unless
     ``is_steady`` is false.  If it fails on a set, it fails on every smaller one, unless ``is_monotone`` is false.
     """
 
     __slots__ = (
+        "_necessary",
         "family",
         "fit",
         "groups",
@@ -510,7 +513,6 @@ class RequestFit:
         "is_satisfied",
         "is_steady",
         "least",
-        "necessary",
         "pools",
         "quantities",
         "reach",
@@ -522,9 +524,13 @@ class RequestFit:
     ) -> None:
         """``families``: the marks of the families that there are, by what their requests share."""
         #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
-        self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else self._fit_all
+        self.fit: Callable[[ResourceSet], ResourceSet] = (
+            fits[0].fit if len(fits) == 1 else partial(self._fit_together, fits)
+        )
         #: Whether ``fit`` would take anything, which is cheaper to say of one group.
-        self.is_satisfied: Callable[[ResourceSet], bool] = fits[0].is_satisfied if len(fits) == 1 else self._is_any
+        self.is_satisfied: Callable[[ResourceSet], bool] = (
+            fits[0].is_satisfied if len(fits) == 1 else partial(fits_at_all, self.fit)
+        )
         levels = [level for group in groups for level in group.levels]
         self.groups = fits
         self.pools = tuple(group.pool for group in groups)
@@ -547,8 +553,7 @@ class RequestFit:
         )
         #: The same request without filter, if that is satisfied wherever this one is; many filters may share it.
         self.wider: RequestFit | None = None
-        #: A monotone request that is satisfied wherever this one is; None if there is none.
-        self.necessary: RequestFit | None = self if self.is_monotone else _EachAlone(groups, fits, families)
+        self._necessary: RequestFit | None = None if self.is_monotone else _EachAlone(groups, fits, families)
 
     def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
         return _are_disjoint([group.pool for group in groups]) or (
@@ -556,16 +561,19 @@ class RequestFit:
         )
 
     @property
+    def necessary(self) -> "RequestFit | None":
+        """A monotone request that is satisfied wherever this one is; None if there is none."""
+        return self if self.is_monotone else self._necessary
+
+    @property
     def is_fixed(self) -> bool:
         """Whether it always takes ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
 
-    def _is_any(self, free: ResourceSet) -> bool:
-        return self.fit(free) != 0
-
-    def _fit_all(self, free: ResourceSet) -> ResourceSet:
+    @staticmethod
+    def _fit_together(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
         chosen = 0
-        for group in self.groups:
+        for group in groups:
             part = group.fit(free & ~chosen)
             if not part:
                 return 0
@@ -581,14 +589,20 @@ class _EachAlone(RequestFit):
     def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
         return True
 
-    def _fit_all(self, free: ResourceSet) -> ResourceSet:
+    @staticmethod
+    def _fit_together(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
         chosen = 0
-        for group in self.groups:
+        for group in groups:
             part = group.fit(free)
             if not part:
                 return 0
             chosen |= part
         return chosen
+
+
+def fits_at_all(fit: Callable[[ResourceSet], ResourceSet], free: ResourceSet) -> bool:
+    """Whether anything is taken of what is free."""
+    return fit(free) != 0
 
 
 def _are_disjoint(pools: Sequence[ResourceSet]) -> bool:

@@ -6,6 +6,7 @@ See docs/design/planner.rst, "Plug-ins".
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from oar.kao.facts.job_types import ParsedTypes, PluginCall, SharingKey
@@ -16,7 +17,7 @@ from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.kao.planner.site.choice_check import ChoiceCheck, is_resource_set
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, PluginLoader
-from oar.lib.facts.hierarchy import PooledGroup, RequestFit
+from oar.lib.facts.hierarchy import PooledGroup, RequestFit, fits_at_all
 from oar.lib.facts.resource_set import ResourceSet
 
 
@@ -27,7 +28,7 @@ class InvalidChoice(Exception):
 class PluginFit(RequestFit):
     """A request whose resources are chosen by a plug-in of the group ``oar.find_func``."""
 
-    __slots__ = ("_call", "_context", "_function", "_groups", "_job")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -38,22 +39,28 @@ class PluginFit(RequestFit):
         groups: Sequence[PooledGroup],
     ) -> None:
         super().__init__((), ())
-        self.fit = self._choose
+        self.fit = partial(
+            _chosen, function=function, call=call, context=context, job=job, groups=tuple(groups)
+        )
+        self.is_satisfied = partial(fits_at_all, self.fit)
         self.least = 1
         self.is_monotone = self.is_steady = False  # a plug-in may choose anything
-        self.necessary = None
-        self._function, self._call, self._context, self._job = function, call, context, job
-        self._groups = tuple(groups)
 
-    def _choose(self, free: ResourceSet) -> ResourceSet:
-        """Return the plug-in's choice of the free resources.  Raises InvalidChoice, and what the plug-in raises."""
-        call = self._call
-        choice = self._function(self._context, self._job, self._groups, free, *call.arguments, **dict(call.options))
-        if not is_resource_set(choice) or choice & ~free:
-            raise InvalidChoice(
-                f'the plug-in "{call.name}" of the group {FIND_PLUGINS} chose what is not free: {choice!r}'
-            )
-        return int(choice)
+
+def _chosen(
+    free: ResourceSet,
+    *,
+    function: Callable[..., Any],
+    call: PluginCall,
+    context: Snapshot,
+    job: WaitingJob,
+    groups: tuple[PooledGroup, ...],
+) -> ResourceSet:
+    """Return a plug-in's choice of the free resources.  Raises InvalidChoice, and what the plug-in raises."""
+    choice = function(context, job, groups, free, *call.arguments, **dict(call.options))
+    if not is_resource_set(choice) or choice & ~free:
+        raise InvalidChoice(f'the plug-in "{call.name}" of the group {FIND_PLUGINS} chose what is not free: {choice!r}')
+    return int(choice)
 
 
 class FreeSpace:
