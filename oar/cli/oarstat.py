@@ -25,7 +25,9 @@ TIMES = 4  #: the layout that shows when jobs start and end
     summary="Show the jobs that have not ended, or those that are named.",
     exit_codes={Hangup: 10},
 )
-@optional_argument("-j", "--job", "jobs", numeric=True, metavar="[ID]", help="This job, or a list; OAR_JOB_ID without ID.")
+@optional_argument(
+    "-j", "--job", "jobs", numeric=True, metavar="[ID]", help="This job, or a list; OAR_JOB_ID without ID."
+)
 @option("-f", "--full", is_flag=True, help="All details.")
 @option("-s", "--state", is_flag=True, help="The state only; with --job.")
 @optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="The jobs of a user; yours without LOGIN.")
