@@ -39,9 +39,7 @@ class PluginFit(RequestFit):
         groups: Sequence[PooledGroup],
     ) -> None:
         super().__init__((), ())
-        self.fit = partial(
-            _chosen, function=function, call=call, context=context, job=job, groups=tuple(groups)
-        )
+        self.fit = partial(_chosen, function=function, call=call, context=context, job=job, groups=tuple(groups))
         self.is_satisfied = partial(fits_at_all, self.fit)
         self.least = 1
         self.is_monotone = self.is_steady = False  # a plug-in may choose anything
