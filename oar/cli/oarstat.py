@@ -1,7 +1,7 @@
 """oarstat: the jobs, as a table, in full, as a document for programs, or what they consumed."""
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -12,7 +12,7 @@ from oar.cli.common.options import DIGITS, LARGEST_NUMBER, NUMBER, Stop, machine
 from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.formats import Format, dump, pieces
 from oar.lib.facts.records import Job
 
 EXIT_NO_JOB_GIVEN = 255
@@ -72,7 +72,8 @@ def main(context: Context, **values: Any) -> None:
     options.check()
     shown = _Oarstat(context, options)
     if not options.watch:
-        click.echo(shown.text(), nl=False, color=True)  # whether there are colours is decided where they are put
+        for piece in shown.pieces():
+            click.echo(piece, nl=False, color=True)  # whether there are colours is decided where they are put
         for complaint in shown.complaints:
             context.warn(complaint)
         return
@@ -156,15 +157,19 @@ class _Oarstat:
 
     def text(self) -> str:
         """Return what is to be shown."""
+        return "".join(self.pieces())
+
+    def pieces(self) -> Iterable[str]:
+        """Return what is to be shown; many records are made when their piece is asked for, and nothing is read then."""
         options, context = self._options, self._context
         user = (options.users[-1] or context.user.name) if options.users else None
         if options.accounting is not None:
             dates = _dates(context, options.accounting, "--accounting")
             if options.advance_reservation:
-                return _bills(context, dates, user, options)
-            return _accounting(context, dates, user, options.machine, header=not options.no_header)
+                return [_bills(context, dates, user, options)]
+            return [_accounting(context, dates, user, options.machine, header=not options.no_header)]
         if options.gantt is not None:
-            return _gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)
+            return [_gantt(context, _dates(context, options.gantt, "--gantt"), options.machine, as_chart=options.ascii)]
         if options.state and self._ids is None:
             raise Stop("--state can only be used with an id")
         if (options.events or options.properties) and self._ids is None and not options.arrays:
@@ -177,22 +182,24 @@ class _Oarstat:
             inside = None if named is None else reservations_of(tx, named)
             selection = JobFilter(self._ids, arrays, matching, user, inside, options.frames, chosen)
             selection.check()
-            text = self._of_jobs(tx, selection)
+            pieces = self._of_jobs(tx, selection)
             self.complaints = [] if options.machine else selection.complaints(tx)
-        return text
+        return pieces
 
-    def _of_jobs(self, tx: Transaction, selection: JobFilter) -> str:
+    def _of_jobs(self, tx: Transaction, selection: JobFilter) -> Iterable[str]:
         options, context, machine = self._options, self._context, self._options.machine
         if options.state:
-            return _states(tx, self._ids or (), machine)
+            return [_states(tx, self._ids or (), machine)]
         jobs = selection.jobs(tx)
         if options.starts or options.explain or options.usage:
-            return self._explained(tx, jobs)
+            return [self._explained(tx, jobs)]
         if options.events or options.properties:
-            return (_events if options.events else _properties)(tx, jobs, machine)
+            return [(_events if options.events else _properties)(tx, jobs, machine)]
         if options.fields is not None:
-            return _fields(context, tx, jobs, options.fields, machine, header=not options.no_header)
-        return _full(context, tx, jobs, machine, self._layout) if options.full or machine else self._table(tx, jobs)
+            return [_fields(context, tx, jobs, options.fields, machine, header=not options.no_header)]
+        if options.full or machine:
+            return _full(context, tx, jobs, machine, self._layout)
+        return [self._table(tx, jobs)]
 
     def _explained(self, tx: Transaction, jobs: Sequence[Job]) -> str:
         options, machine = self._options, self._options.machine
@@ -341,14 +348,15 @@ def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) ->
     return render.property_lines(each for some in resources.values() for each in some)
 
 
-def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> str:
-    from oar.lib.views.jobs import JobRecords, job_views
+def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:
+    from oar.lib.views.job_records import JobRecords
+    from oar.lib.views.jobs import job_views
     from oar.lib.views.privacy import privacy_for
 
     views = job_views(tx, jobs, privacy_for(context.runtime.config, context.user))
     if machine:
-        return dump(JobRecords(views), machine)
-    return render.full_jobs(views, layout=layout)
+        return pieces(JobRecords(views), machine)
+    return [render.full_jobs(views, layout=layout)]
 
 
 def _is_colored(wish: str, context: Context) -> bool:
@@ -360,7 +368,8 @@ def _fields(
     context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
 ) -> str:
     from oar.cli.oarstat_parts import fields as oarstat_fields
-    from oar.lib.views.jobs import JobRecords, job_views
+    from oar.lib.views.job_records import JobRecords
+    from oar.lib.views.jobs import job_views
     from oar.lib.views.privacy import privacy_for
 
     fields = oarstat_fields.read_fields(wish)

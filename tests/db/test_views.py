@@ -10,8 +10,9 @@ from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import output_names
 from oar.lib.facts.records import Group, Job, Level, User
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.facts.states import EventType, JobState, Reservation
 from oar.lib.views.gantt import gantt
+from oar.lib.views.job_records import JobRecords
 from oar.lib.views.jobs import job_views
 from oar.lib.views.nodes import jobs_on_nodes, resource_views
 from oar.lib.views.privacy import Privacy
@@ -79,8 +80,34 @@ def job(database: Database) -> Job:
 def test_who_sees_the_command_and_the_request(
     job: Job, privacy: Privacy, sees_command: bool, sees_request: bool
 ) -> None:
-    assert privacy.command(job) == ("secret command" if sees_command else "")
-    assert privacy.initial_request(job) == ("oarsub secret" if sees_request else "")
+    of_bob = job._replace(user="bob")
+    command = "secret command" if sees_command else ""
+    request = "oarsub secret" if sees_request else ""
+    assert privacy.command(job) == command
+    assert privacy.initial_request(job) == request
+    assert privacy.commands([job, of_bob, job]) == [command, privacy.command(of_bob), command]
+    assert privacy.initial_requests([job, of_bob, job]) == [request, privacy.initial_request(of_bob), request]
+
+
+def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = add_resources(database, nodes=1, cores=2)
+    for state in (JobState.RUNNING, JobState.WAITING, JobState.TERMINATED, JobState.ERROR):
+        add_job(database, state, on=resources if state is JobState.RUNNING else [], types=["timesharing", "a=b"])
+        add_job(database, state, reservation=Reservation.SCHEDULED, stdout_file="%jobid%.%user%", name="50%")
+    with database.begin() as tx:
+        ids = [job_id for (job_id,) in tx.rows("SELECT job_id FROM jobs ORDER BY job_id")]
+        tx.events.add(EventType.FRAG_JOB_REQUEST, ids[0], "somebody")
+        moldables = tx.jobs.moldables(ids)
+        for job_id in ids[2:4]:
+            tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldables[job_id][0].id, tx.now))
+    with database.snapshot() as tx:
+        records = JobRecords(job_views(tx, tx.jobs.select(ids), Privacy(ALICE)))
+    alone = {job_id: records[job_id] for job_id in records}
+    assert sum("reserved_resources" in record for record in alone.values()) == 1
+    for size in (1, 3, 100):
+        monkeypatch.setattr("oar.lib.views.job_records.PAGE", size)
+        assert dict(records.items()) == alone
+        assert [list(record) for _, record in records.items()] == [list(record) for record in alone.values()]
 
 
 CORE = (Group("", (Level("resource_id", 1),)),)

@@ -1,6 +1,7 @@
 """Machine formats: their layouts letter for letter, and that they can be read back whatever is in them."""
 
 import json
+from collections.abc import Iterator
 from json.encoder import encode_basestring
 from typing import Any
 from xml.etree import ElementTree
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 
-from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.formats import Format, RecordTable, RecordTables, dump, pieces
 from tests.plain import as_texts, read_perl, read_xml
 
 JOB = {
@@ -193,6 +194,57 @@ def test_what_records_have_in_common_is_written_once(monkeypatch: pytest.MonkeyP
     records = [{"id": number, "file": f"OAR.{number}.stdout", **COMMON} for number in range(1000)]
     assert json.loads(dump(records, Format.JSON)) == records
     assert len(written) < 1.5 * len(records)
+
+
+class Tables(RecordTables):
+    """Records in tables."""
+
+    def __init__(self, tables: list[RecordTable]) -> None:
+        self._tables = tables
+        self._records = {key: record for table in tables for key, record in table.items()}
+
+    def __getitem__(self, key: int) -> dict[str, object]:
+        return self._records[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def tables(self) -> Iterator[RecordTable]:
+        """Yield the tables."""
+        yield from self._tables
+
+
+@some.composite
+def tables(draw: some.DrawFn) -> Tables:
+    """Tables with columns whose values differ, are equal, or are the same objects as those of another column."""
+    plain_values: list[Any] = [1, True, 1.0, 0.0, -0.0, None, "a", "%s", {}, {"a": 1}]
+    alike = some.sampled_from([*plain_values, (), [], ("a",), ("a", 1), (True,)])
+    made, next_id = [], 1
+    for rows in draw(some.lists(some.integers(1, 5), max_size=3)):
+        column = some.lists(alike, min_size=rows, max_size=rows) | some.lists(values, min_size=rows, max_size=rows)
+        columns = draw(some.dictionaries(texts, column | column.map(tuple), min_size=1, max_size=4))
+        made.append(RecordTable(range(next_id, next_id + rows), columns | {"once more": next(iter(columns.values()))}))
+        next_id += rows
+    return Tables(made)
+
+
+@given(tables())
+def test_records_in_tables_are_written_as_if_each_stood_alone(records: Tables) -> None:
+    plain = {str(key): records[key] for key in records}
+    expected = json.dumps(plain, indent=3, separators=(",", " : "), ensure_ascii=False)
+    assert dump(records, Format.JSON) == expected + "\n"
+    for format in Format:
+        assert dump(records, format) == dump({key: records[key] for key in records}, format)
+
+
+def test_the_text_of_records_in_tables_is_never_there_all_at_once() -> None:
+    records = Tables([RecordTable([start, start + 1], {"n": [1, 2]}) for start in range(0, 10, 2)])
+    text = list(pieces(records, Format.JSON))
+    assert max(map(len, text)) < 2 * len("".join(text)) / len(records.keys())
+    assert "".join(text) == dump(records, Format.JSON)
 
 
 @given(values)

@@ -9,7 +9,7 @@ from oar.lib.facts.times import format_date, format_duration
 
 Record = Mapping[str, object]
 
-#: Keys that a record of a job may have (oar/lib/views/records.py).
+#: Keys that a record of a job may have (oar/lib/views/job_records.py).
 KEYS = (
     *("Job_Id", "id", "array_id", "array_index", "name", "project", "owner", "job_user", "state", "wanted_resources"),
     *("types", "dependencies", "assigned_resources", "assigned_network_address", "queue", "command", "exit_code"),
@@ -74,7 +74,7 @@ def table(records: Mapping[int, Record], fields: Sequence[Field], *, header: boo
     """Return a line for each record; columns are as wide as they need to be, '' if there is no record."""
     if not records:
         return ""
-    rows = [[_shown(field.key, record.get(field.key)) for field in fields] for record in records.values()]
+    rows = [[_shown(field.key, record.get(field.key)) for field in fields] for _, record in records.items()]
     if header:
         rows.insert(0, [visible(field.label) for field in fields])
     widths = [max(map(places, column)) for column in zip(*rows, strict=True)]

@@ -2,6 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from oar.lib.db.predicates import LIVE
@@ -238,21 +241,29 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
 
 
 def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
-    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
-    alternatives: dict[int, tuple[int, int, int]] = {}
-    groups: dict[int, dict[int, tuple[str, list[Level]]]] = defaultdict(dict)
-    for moldable_id, job_id, walltime, default, group_id, text, name, value in rows:
-        alternatives[moldable_id] = (job_id, walltime, default)
-        if group_id is None:
-            continue
-        _, levels = groups[moldable_id].setdefault(group_id, (text or "", []))
-        if name is not None:
-            levels.append(Level(name, value))
+    """Gather the joined rows, which come by alternative: alternatives, their groups, the levels of the groups."""
     moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, (job_id, walltime, default) in alternatives.items():
-        request = tuple(Group(text, tuple(levels)) for text, levels in groups[moldable_id].values())
-        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
+    for moldable_id, some in groupby(rows, itemgetter(0)):
+        lines = list(some)
+        _, job_id, walltime, default, *_ = lines[0]
+        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, _request(lines), default))
     return moldables
+
+
+def _request(lines: Sequence[Row]) -> tuple[Group, ...]:
+    """Return the groups of one alternative."""
+    groups: dict[int, tuple[str, list[tuple[str, int]]]] = {}
+    for *_, group_id, text, name, value in lines:
+        if group_id is not None:
+            _, levels = groups.setdefault(group_id, (text or "", []))
+            levels += [(name, value)] if name is not None else []
+    return tuple([_group(text, tuple(levels)) for text, levels in groups.values()])
+
+
+@lru_cache(maxsize=1024)
+def _group(text: str, levels: Sequence[tuple[str, int]]) -> Group:
+    """Return a group: many jobs ask for the same."""
+    return Group(text, tuple(Level(name, value) for name, value in levels))
 
 
 class Jobs(Table):

@@ -180,9 +180,18 @@ class Statements:
         """Return the answers to several questions about some ids; for a page of them that is one statement."""
         wanted = list(ids)
         if len(wanted) > _TOGETHER:
-            return [question.read(self.rows(question.sql, (wanted,))) for question in questions]
+            (literal,) = _with_literals([wanted])
+            return [question.read(self._rows_as_it_is(question.sql, (literal,))) for question in questions]
         texts = self.row(_together(tuple(question.sql for question in questions)), {"ids": wanted}) or ()
         return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
+
+    def _rows_as_it_is(self, sql: str, parameters: Parameters) -> list[Row]:
+        self._cursor.execute(sql, parameters)
+        return self._cursor.fetchall()
+
+    def _unprepared_rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        self._cursor.execute(sql, parameters)
+        return self._cursor.fetchall()
 
     def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
         """Run a query; return all rows and the names of its columns."""

@@ -4,15 +4,18 @@ A plain value is None, a bool, an int, a float, a text, a sequence or a mapping 
 writers are ours because the layouts are fixed letter for letter, and because ten thousand jobs have to be written as
 fast as their text table: each makes one text of a value without intermediate objects.
 
+``RecordTables`` are many records of the same kind, which never are there all at once: neither they nor their text.
+
 See docs/design/formats.rst, "Machine formats".
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, repeat
 from json.encoder import encode_basestring as quoted_json
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Format(StrEnum):
@@ -24,8 +27,53 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class RecordTable(NamedTuple):
+    """Records with the same keys: the id of each, and by key the values of all."""
+
+    ids: Sequence[int]
+    columns: Mapping[str, Sequence[object]]  #: lists or tuples
+
+    def items(self) -> Iterator[tuple[int, dict[str, object]]]:
+        """Yield each record with its id."""
+        for record_id, values in zip(self.ids, zip(*self.columns.values(), strict=True), strict=True):
+            yield record_id, dict(zip(self.columns, values, strict=True))
+
+
+class RecordTables(Mapping[int, dict[str, object]]):
+    """Records by id that are made when they are read, some at a time, one column after the other."""
+
+    @abstractmethod
+    def tables(self) -> Iterator[RecordTable]:
+        """Yield all records, in order; tables without any are left out."""
+
+    def items(self) -> ItemsView[int, dict[str, object]]:
+        """Return the records with their ids."""
+        return _TableItems(self)
+
+
+class _TableItems(ItemsView[int, dict[str, object]]):
+    def __init__(self, records: RecordTables) -> None:
+        super().__init__(records)
+        self._records = records
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, object]]]:
+        return chain.from_iterable(table.items() for table in self._records.tables())
+
+
 def dump(value: object, format: Format, *, one_line: bool = False) -> str:
     """Return the document of a value, with its final newline; ``one_line`` matters to DUMPER only."""
+    return "".join(pieces(value, format, one_line=one_line))
+
+
+def pieces(value: object, format: Format, *, one_line: bool = False) -> Iterator[str]:
+    """Yield the document that ``dump`` returns piece by piece: memory for all of it would take longer than the rest."""
+    if format is Format.JSON and value and isinstance(value, RecordTables):
+        yield from _JsonWriter().pieces(value)
+    else:
+        yield _document(value, format, one_line=one_line)
+
+
+def _document(value: object, format: Format, *, one_line: bool) -> str:
     match format:
         case Format.JSON:
             return _JsonWriter().document(value)
@@ -89,6 +137,15 @@ class _JsonWriter:
         """Return the whole document."""
         return "".join([*self._parts(value, "\n"), "\n"])
 
+    def pieces(self, records: RecordTables) -> Iterator[str]:
+        """Yield the document of records, of which there is one at least: a piece for each table."""
+        start = "{"
+        for table in records.tables():
+            keys = [f'\n   "{record_id}" : ' for record_id in table.ids]
+            yield start + ",".join(self._table(table.columns, "\n   ", keys))
+            start = ","
+        yield "\n}\n"
+
     def _parts(self, value: object, newline: str) -> list[str]:
         """Return the text of a value in parts; ``newline`` holds the indentation of the line it stands in."""
         inner = newline + "   "
@@ -106,44 +163,58 @@ class _JsonWriter:
         rest = iter(values)
         while page := list(islice(rest, _PAGE)):
             for keys, run in groupby(page, _keys):
-                rows = list(run)
-                texts += (self._table if keys and len(rows) >= _FEWEST else self._each)(rows, newline)
+                rows: list[Any] = list(run)
+                if keys and len(rows) >= _FEWEST:
+                    columns = dict(zip(keys, zip(*[row.values() for row in rows], strict=True), strict=True))
+                    texts += self._table(columns, newline, repeat("", len(rows)))
+                else:
+                    texts += self._each(rows, newline)
         return texts
 
     def _each(self, values: Iterable[object], newline: str) -> list[str]:
         writer_of, nested = self._scalars.get, self._nested
         return [write(item) if (write := writer_of(type(item))) else nested(item, newline) for item in values]
 
-    def _table(self, rows: Sequence[Any], newline: str) -> list[str]:
-        """Return the texts of mappings with the same keys, column by column."""
+    def _table(self, columns: Mapping[Any, Sequence[object]], newline: str, starts: Iterable[str]) -> Iterable[str]:
+        """Return the texts of mappings with the same keys, each behind its start, column by column."""
         inner = newline + "   "
-        layout = [part.replace("%", "%%") for part in self._layout(rows[0], newline)]
-        different = []
-        for place, column in enumerate(zip(*[row.values() for row in rows], strict=True)):
-            common = self._common(column)
-            if common is None:
-                different.append(self._column(column, inner))
-            layout[2 * place + 1] = "%s" if common is None else common.replace("%", "%%")
-        pattern = "".join(layout)
-        return list(map(pattern.__mod__, zip(*different, strict=True))) if different else [pattern % ()] * len(rows)
+        *layout, end = self._layout(columns, newline)
+        written: dict[int, str | Sequence[str]] = {}  # by column, of which several may be the same
+        parts, common = [starts], ""
+        for before, column in zip(layout[::2], columns.values(), strict=True):
+            texts = written.get(id(column))
+            if texts is None:
+                texts = written[id(column)] = self._column(column, inner)
+            common += before
+            if isinstance(texts, str):
+                common += texts
+            else:
+                parts += [repeat(common), texts]
+                common = ""
+        return map("".join, zip(*parts, repeat(common + end)))
 
-    def _common(self, column: Sequence[object]) -> str | None:
-        """Return the text that all values of a column have; None if they differ, or it is not plain that they do not.
+    def _column(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
+        """Return the text of each value, or the one that all have if it is plain that they do.
 
         What is equal may have different texts: 1 and True, 0.0 and -0.0.
         """
         kinds = set(map(type, column))
         if kinds <= _ROW_KINDS:
-            return None if any(column) else "[]"
-        if len(kinds) > 1 or isinstance(column[0], float) or column.count(column[0]) < len(column):
-            return None
-        write = self._scalars.get(type(column[0])) or self._scalar(column[0])
-        return write(column[0]) if write else None
+            return self._column_of_rows(column, newline) if any(column) else "[]"
+        first = column[0]
+        write = self._scalars.get(type(first)) or self._scalar(first)
+        if len(kinds) > 1 or not write:
+            return self._each(column, newline)
+        if first == column[-1] and not isinstance(first, float) and column.count(first) == len(column):
+            return write(first)
+        return list(map(write, column))
 
-    def _column(self, column: Sequence[object], newline: str) -> list[str]:
-        kinds = set(map(type, column))
-        write = self._scalars.get(kinds.pop()) if len(kinds) == 1 else None
-        return list(map(write, column)) if write else self._each(column, newline)
+    def _column_of_rows(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
+        """Return the same of sequences; many have the same texts in them, such as the types of jobs."""
+        if set(map(type, column)) != {tuple} or set(map(type, chain.from_iterable(column))) != {str}:
+            return self._each(column, newline)
+        texts = {each: self._nested(each, newline) for each in set(column)}
+        return texts[column[0]] if len(texts) == 1 else list(map(texts.__getitem__, column))
 
     def _nested(self, value: object, newline: str) -> str:
         return "".join(self._parts(value, newline)) if value or not isinstance(value, _ROWS) else "[]"

@@ -20,10 +20,13 @@ def expand(name: str, job: Job, host: str | None) -> str:
     """Return a file name with its patterns replaced, each once; ``%host%`` stays while its host is not known."""
     if "%" not in name:
         return name
-    return "".join([_VALUES[part](job, host) if part in _VALUES else part for part in _parts(name)])
+    template, values = _template(name)
+    return template % tuple([value(job, host) for value in values])
 
 
 @lru_cache(maxsize=1024)
-def _parts(name: str) -> Sequence[str]:
-    """Return the patterns in a name and what stands between them: most jobs have the same."""
-    return re.split(f"({'|'.join(_VALUES)})", name)
+def _template(name: str) -> tuple[str, Sequence[Callable[[Job, str | None], str]]]:
+    """Return a name with ``%s`` for each pattern, and what gives their values: most jobs have the same."""
+    parts = re.split(f"({'|'.join(_VALUES)})", name)
+    template = "".join("%s" if part in _VALUES else part.replace("%", "%%") for part in parts)
+    return template, [_VALUES[part] for part in parts if part in _VALUES]

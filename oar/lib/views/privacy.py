@@ -1,6 +1,6 @@
 """What users may see of the jobs of others."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.records import Event, Job, User
@@ -19,13 +19,19 @@ class Privacy(NamedTuple):
 
     def command(self, job: Job) -> str:
         """Return the command of a job, '' if the user may not see it."""
-        is_hidden = not self._is_known(job) or (self.hides_commands and not self._owns(job))
-        return "" if is_hidden else job.command or ""
+        return job.command or "" if self._sees_command(job) else ""
 
     def initial_request(self, job: Job) -> str:
         """Return the command line of a submission, '' if the user may not see it."""
-        is_open = self._is_known(job) and self.shows_requests and not self.hides_commands
-        return job.initial_request or "" if is_open or self._owns(job) else ""
+        return job.initial_request or "" if self._sees_request(job) else ""
+
+    def commands(self, jobs: Sequence[Job]) -> list[str]:
+        """Return what ``command`` does of each job."""
+        return self._shown(jobs, [job.command for job in jobs], self._sees_command)
+
+    def initial_requests(self, jobs: Sequence[Job]) -> list[str]:
+        """Return what ``initial_request`` does of each job."""
+        return self._shown(jobs, [job.initial_request for job in jobs], self._sees_request)
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""
@@ -43,6 +49,20 @@ class Privacy(NamedTuple):
         if self.hides_commands or self.user is None or self.only is not None:
             hidden.add("command")
         return frozenset(hidden)
+
+    def _shown(self, jobs: Sequence[Job], texts: Iterable[str | None], sees: Callable[[Job], bool]) -> list[str]:
+        if self.only is not None:
+            return [text or "" if sees(job) else "" for job, text in zip(jobs, texts, strict=True)]
+        one_of_each = {job.user: job for job in jobs}  # nothing else of a job matters
+        owners = {owner for owner, job in one_of_each.items() if sees(job)}
+        return [text or "" if job.user in owners else "" for job, text in zip(jobs, texts, strict=True)]
+
+    def _sees_command(self, job: Job) -> bool:
+        return self._is_known(job) and (not self.hides_commands or self._owns(job))
+
+    def _sees_request(self, job: Job) -> bool:
+        is_open = self._is_known(job) and self.shows_requests and not self.hides_commands
+        return is_open or self._owns(job)
 
     def _is_of_named(self, event: Event) -> bool:
         return self.user is not None and self.only is not None and event.job_id in self.only
