@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 #: Events that other modules treat.
-_OF_OTHERS = (EventType.NODE_SWEPT, EventType.NODE_LEAVES, EventType.HALT_NODE, EventType.WAKEUP_NODE)
+_OF_OTHERS = (
+    *(EventType.NODE_SWEPT, EventType.NODE_LEAVES, EventType.NODE_SURVEY),
+    *(EventType.HALT_NODE, EventType.WAKEUP_NODE),
+)
 
 #: Number of events that are read at a time.
 READ = 1000

@@ -8,11 +8,16 @@ job: ``job_id``, ``answer`` (``JobAnswer``), ``boot_id``, ``frozen``, ``processe
 ``attempt``, ``times``, ``code``, ``status``, ``usage``, ``reason``; of a job that has ended, ``ago``, the seconds since
 then.  With ``fence`` a job that was never started never will be by an attempt up to the one given.
 
+Action ``survey``.  Data: those of ``probe`` without ``jobs``.  One line of JSON for each job whose command was started
+here, as its head, and whose oarexec lives: ``job_id``, ``boot_id``, and from the state file ``SURVEY_KEYS``; ``ago``,
+the seconds since the start.
+
 Action ``ping``: exit 0.
 """
 
 import json
 import os
+import re
 import sys
 import time
 
@@ -23,12 +28,18 @@ from node_protocol import JobAnswer, ManagerExit, OarexecPhase, ProgramAction
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from node_base import Data, Kinds
 
 SHORT = True  #: may be run by a worker of the session
+STATE = re.compile(r"oarexec_([0-9]+)\.state\Z")
 STATE_KEYS = ("attempt", "times", "code", "status", "usage", "reason")  #: those that are answered
+SURVEY_KEYS = ("user", "challenge", "attempt", "record")  #: ``record``: what the server gave oarexec to keep
 JOB: "Kinds" = {"job_id": int, "name": (str,), "user": (str,), "challenge": (str,), "attempt": int}
 OVER = (OarexecPhase.ENDED, OarexecPhase.ABORTED)
+#: Phases in which the command was started; one that has ended is known as long as its oarexec tries to report it.
+BEGUN = (OarexecPhase.STARTED, OarexecPhase.RUNNING, OarexecPhase.ENDED)
 #: Phases in which nothing of the user was started.
 EARLY = (OarexecPhase.INIT, OarexecPhase.READY)
 
@@ -38,19 +49,41 @@ def main(action: str, data: "Data") -> int:
     if action == ProgramAction.PING:
         return ManagerExit.OK
     try:
-        if action != ProgramAction.PROBE:
+        if action not in (ProgramAction.PROBE, ProgramAction.SURVEY):
             raise NodeError(ManagerExit.ACTION, "unknown action '%s'" % node_base.escaped(str(action)))
-        node_base.require(data, {"oar_tmp_directory": (str,), "jobs": list})
+        node_base.require(data, {"oar_tmp_directory": (str,)})
         directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
-        groups = node_cgroups.groups_of(data)
         with node_base.acting_as(node_base.oar_account()):
-            for job in data["jobs"]:
-                node_base.require(job, JOB)
-                node_base.say(json.dumps(answer(directory, groups, job)))
+            for report in survey(directory) if action == ProgramAction.SURVEY else answers(directory, data):
+                node_base.say(json.dumps(report))
     except NodeError as error:
         node_base.complain("[node_probe] " + str(error))
         return error.code
     return ManagerExit.OK
+
+
+def survey(directory: str) -> "Iterator[Data]":
+    """Return what is known of each job whose command was started here and whose oarexec lives."""
+    for name in sorted(os.listdir(directory)):
+        match = STATE.match(name)
+        if match is None:
+            continue
+        files = JobFiles(directory, int(match.group(1)))
+        state = node_base.read_state(files)
+        if state is not None and state["phase"] in BEGUN and node_base.lock_is_held(files):
+            report = {key: state[key] for key in SURVEY_KEYS if key in state}
+            started = int(state["times"].get(OarexecPhase.STARTED, time.time()))
+            ago = max(0, int(time.time()) - started)
+            yield dict(report, job_id=files.job_id, boot_id=node_base.boot_id(), ago=ago)
+
+
+def answers(directory: str, data: "Data") -> "Iterator[Data]":
+    """Return what is known of each job that is asked for."""
+    groups = node_cgroups.groups_of(data)
+    node_base.require(data, {"jobs": list})
+    for job in data["jobs"]:
+        node_base.require(job, JOB)
+        yield answer(directory, groups, job)
 
 
 def answer(directory: str, groups: "node_cgroups.Groups | None", job: "Data") -> "Data":

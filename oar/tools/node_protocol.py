@@ -12,6 +12,7 @@ class ProgramAction:
     RUN = "run"  #: oarexec: run a job
     CTL = "ctl"  #: oarexec: send a signal to the oarexec of a job
     PROBE = "probe"  #: node_probe: tell what is known of jobs
+    SURVEY = "survey"  #: node_probe: tell the jobs that are here, of whom nobody asks
     PING = "ping"  #: node_probe: answer
     INIT = "init"  #: job resource manager: prepare the node for a job
     CLEAN = "clean"  #: job resource manager: remove all of a job
@@ -69,6 +70,7 @@ class EndReceipt:
     OK = "OK"  #: the end is stored
     GONE = "GONE"  #: nobody waits for it any more
     KO = "KO"  #: the challenge is not that of the job
+    LATER = "LATER"  #: the server does not know yet that the job was started
 
 
 class FaultKind:

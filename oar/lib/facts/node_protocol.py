@@ -24,6 +24,7 @@ class NodeAction(StrEnum):
     RUN = "run"  #: oarexec: run a job
     CTL = "ctl"  #: oarexec: pass a ``ControlSignal`` to the oarexec of a job
     PROBE = "probe"  #: node_probe: tell what is known of jobs
+    SURVEY = "survey"  #: node_probe: tell the jobs that are there
     PING = "ping"  #: node_probe: answer
     INIT = "init"  #: job resource manager: prepare the node for a job
     CLEAN = "clean"  #: job resource manager: kill and remove what a job left
@@ -65,6 +66,7 @@ class ReportAnswer(StrEnum):
     OK = "OK"  #: the end is noted
     GONE = "GONE"  #: nobody waits for it any more
     KO = "KO"  #: it is not believed; it is to be said again
+    LATER = "LATER"  #: it is to be said again soon: the database does not know yet that the job was started
 
 
 class ProbeAnswer(StrEnum):

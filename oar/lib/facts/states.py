@@ -329,6 +329,9 @@ class EventType(StrEnum):
     NODE_SWEPT = "NODE_SWEPT"
     #: A node said that it goes: its jobs are not to be ended; written to be checked, consumed by NodeChangeState.
     NODE_LEAVES = "NODE_LEAVES"
+    #: A node is to be asked for jobs that the restored database does not know as running; open until it was.
+    NODE_SURVEY = "NODE_SURVEY"
+    JOB_RECOGNISED = "JOB_RECOGNISED"
     STAGEOUT_ERROR = "STAGEOUT_ERROR"
     NODE_IS_BACK = "NODE_IS_BACK"
     HALT_NODE = "HALT_NODE"

@@ -74,6 +74,8 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     end with it.
     """
     swept = tx.events.take_hosts(EventType.NODE_SWEPT)
+    if not sweeps:
+        tx.events.take_hosts(EventType.NODE_SURVEY)  # what precedes a sweep
     leaving = tx.events.take_hosts(EventType.NODE_LEAVES)
     pending = tx.resources.pending()
     unclean = {change.network_address for change in pending if sweeps and change.comes_back} - swept

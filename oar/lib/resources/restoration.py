@@ -1,8 +1,8 @@
 """What has to be done when the database is one of yesterday: a dump was restored.
 
 What has happened since is not in it.  Numbers that were given since must not be given again, and nodes may have jobs
-that nobody knows.  Nothing is asked of anybody: numbers jump ahead, and each node is taken out of service until it is
-swept of what is not its own.
+that nobody knows.  Nothing is asked of anybody: numbers jump ahead, and each node is taken out of service until it was
+asked for jobs that were started since (``oar/lib/jobs/recognition.py``) and is swept of what is not its own.
 
 See docs/design/launch.rst, "A restored database".
 """
@@ -37,12 +37,13 @@ class Restoration(NamedTuple):
             (
                 f"The database has been restored from a dump: its last job is {self.former_job}.",
                 f"The next job gets a number from {self.first_job} on; the numbers between are never given.",
-                f"{len(self.swept)} nodes are Suspected until they have been swept: jobs that the database does not"
-                " know as running there are ended; the log names them.",
+                f"{len(self.swept)} nodes are Suspected until they have been asked and swept: jobs that wait as the"
+                " database knows it and run there go on; others that it does not know as running are ended; the log"
+                " names them.",
                 f"{self.current} jobs have nodes as the database knows it: each is asked for on its nodes, and ends if"
                 " it is not there.",
-                f"{self.waiting} jobs wait as the database knows it: those that have run since the dump will run again."
-                " Hold or delete them if that must not be.",
+                f"{self.waiting} jobs wait as the database knows it: those that have ended since the dump will run"
+                " again. Hold or delete them if that must not be.",
             )
         )
 
@@ -63,6 +64,9 @@ def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
     tx.id_sequences.advance({name: (first if name == JOBS else last + MARGIN) for name, last in present.items()})
     names = sorted(name for name, is_alive in tx.resources.checkable_nodes().items() if is_alive)
     nodes.suspect(tx, names, finaud=True)
+    for name in names:
+        text = f"{name} is to be asked for jobs that were started after the dump"
+        tx.events.add(EventType.NODE_SURVEY, 0, text, to_check=True, hosts=[name])
     nodes.ask_return(tx, names)
     done = Restoration(
         former,

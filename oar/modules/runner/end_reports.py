@@ -19,6 +19,8 @@ from oar.modules.runner.actions.finish import note_all_finishing
 CHALLENGE_SECONDS = 60.0
 #: States in which an end report is awaited.
 AWAITED = (JobState.LAUNCHING, JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
+#: States of a job that was never started, as far as the database knows.
+NOT_STARTED = (JobState.WAITING, JobState.HOLD)
 
 
 class EndReports:
@@ -49,12 +51,17 @@ class EndReports:
 
 
 def answer_to(awaited: AwaitedReport | None, report: EndReport) -> ReportAnswer:
-    """Return the answer to an end report: GONE if none is awaited, KO if the challenge is wrong."""
+    """Return the answer to an end report: GONE if none is awaited, KO if the challenge is wrong.
+
+    Of a job that was started after the dump from which the database was restored the end is told again: until then its
+    start may be known.
+    """
+    is_true = awaited is not None and awaited.challenge and hmac.compare_digest(awaited.challenge, report.challenge)
+    if awaited is not None and is_true and awaited.state in NOT_STARTED:
+        return ReportAnswer.LATER
     if awaited is None or awaited.state not in AWAITED:
         return ReportAnswer.GONE
-    if awaited.challenge and hmac.compare_digest(awaited.challenge, report.challenge):
-        return ReportAnswer.OK
-    return ReportAnswer.KO
+    return ReportAnswer.OK if is_true else ReportAnswer.KO
 
 
 def _store(tx: Transaction, reports: Mapping[int, EndReport]) -> None:

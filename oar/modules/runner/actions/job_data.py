@@ -278,6 +278,7 @@ def oarexec_data(data: JobData, config: Config, attempt: int, *, init: bool) -> 
         "kill_grace": config.job_kill_grace,
         "interactive_connect_timeout": config.interactive_connect_timeout,
         "init": shared if init else None,
+        "record": {"alternative": job.assigned_moldable, "resources": [one.id for one in data.resources]},
     }
 
 
@@ -320,6 +321,11 @@ def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> di
             for data in jobs
         ],
     }
+
+
+def survey_data(config: Config) -> dict[str, Any]:
+    """Return the input of node_probe that asks which jobs are there."""
+    return {"oar_tmp_directory": config.oar_runtime_directory}
 
 
 def sweep_data(jobs: Collection[JobData], config: Config) -> dict[str, Any]:

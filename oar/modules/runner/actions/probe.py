@@ -17,7 +17,7 @@ from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.views.job_usage import count_processors, read_usage
-from oar.modules.runner.actions import job_data, nodes
+from oar.modules.runner.actions import job_data, nodes, survey
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 
@@ -219,6 +219,10 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     with context.database.begin() as tx:
         if host not in tx.resources.to_sweep():
             return None
+    pause = survey.precede_sweep(context, host)
+    if pause:
+        return pause
+    with context.database.begin() as tx:
         jobs = list(job_data.read_all(tx, tx.jobs.on_nodes([host])).values())
     request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
     seconds = context.config.oar_ssh_connection_timeout

@@ -1,0 +1,89 @@
+"""Jobs that wait in the database and run on a node: they were started after the dump that was restored.
+
+Such a job goes on if all is known of it.  The database knows the job, and that it is the same one: a node has the
+digest of its secret.  The node knows when and where it was started: the alternative and the resources that the server
+gave it.
+Any other job that the database does not know as running is ended by the sweep of its nodes.
+
+See docs/design/launch.rst, "A restored database".
+"""
+
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.db.rounds import StartRow
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase
+from oar.lib.jobs import lifecycle
+
+if TYPE_CHECKING:
+    from oar.lib.db.job_details import JobDetail
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.records import Job
+
+#: States in which a restored database has jobs that were started since.
+_BEFORE_START = (JobState.WAITING, JobState.HOLD)
+
+
+class FoundJob(NamedTuple):
+    """What the head of a job tells about it."""
+
+    job_id: int
+    user: str
+    digest: str  #: SHA-256 of its secret, in hexadecimal digits
+    attempt: int
+    boot_id: str
+    ago: int  #: seconds since its start
+    alternative: int  #: number of the alternative that was started
+    resources: tuple[int, ...]
+
+
+def recognise(tx: "Transaction", host: str, found: Iterable[FoundJob]) -> list[int]:
+    """Let those of the jobs run that wait here and run on a host, which is their head; return them."""
+    by_id = {job.job_id: job for job in found}
+    waiting = [job for job in tx.jobs.select(by_id) if job.state in _BEFORE_START]
+    details = tx.job_details.read([job.id for job in waiting])
+    rows = [row for job in waiting if (row := _start(tx, host, job, details[job.id], by_id[job.id]))]
+    lifecycle.move_all(tx, [row.job_id for row in rows], JobState.WAITING, (JobState.HOLD,))
+    free = set(tx.rounds.lock_waiting([row.job_id for row in rows]))
+    rows = [row for row in rows if row.job_id in free]
+    ids = [row.job_id for row in rows]
+    for state in (JobState.TO_LAUNCH, JobState.LAUNCHING):
+        lifecycle.move_all(tx, ids, state)
+    tx.rounds.start(rows)
+    tx.job_runs.claim_all(dict.fromkeys(ids, (host, Phase.STARTED)))
+    for job_id in ids:
+        job = by_id[job_id]
+        tx.job_runs.update(job_id, attempt=job.attempt, boot_id=job.boot_id)
+        text = f"[bipbip] {host} runs the job since {job.ago} s; the restored database had it waiting"
+        tx.events.add(EventType.JOB_RECOGNISED, job_id, text, hosts=[host])
+    lifecycle.move_all(tx, ids, JobState.RUNNING)
+    return ids
+
+
+def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found: FoundJob) -> StartRow | None:
+    """Return the start of a job that was made before; None if not all of it is known."""
+    digest = hashlib.sha256(detail.keys.challenge.encode()).hexdigest()
+    is_same = bool(detail.keys.challenge) and hmac.compare_digest(digest, found.digest) and job.user == found.user
+    if not is_same or not _may_go_on(job, detail):
+        return None
+    walltimes = {one.id: one.walltime for one in tx.jobs.moldables([job.id])[job.id]}
+    if found.alternative not in walltimes or not _are_there(tx, host, found.resources):
+        return None
+    start = max(job.submission_time, tx.now - found.ago)
+    return StartRow(job.id, found.alternative, start, found.resources, walltimes[found.alternative])
+
+
+def _may_go_on(job: "Job", detail: "JobDetail") -> bool:
+    """Whether nothing else has to be known of a job: nobody waits for its session, and it is not part of another."""
+    is_part = detail.reservation_id is not None or JobTypeName.INNER in JobTypes(detail.types)
+    return job.job_type is JobType.PASSIVE and not is_part
+
+
+def _are_there(tx: "Transaction", host: str, resources: Collection[int]) -> bool:
+    """Whether all resources exist, and a host is the head of a job that has them."""
+    present = tx.resources.select(resources)
+    names = {one.network_address for one in present if one.type == "default" and one.network_address}
+    return len(present) == len(set(resources)) and bool(names) and min(names) == host
