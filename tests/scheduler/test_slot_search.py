@@ -107,6 +107,9 @@ def test_the_search_finds_what_trying_every_instant_finds(seed: int, has_small_p
         found = earliest(slots, ask, begin)
         expected = timeline.earliest(ask, begin)
         assert (found and (found.start, found.resources)) == expected
+        latest = begin + rng.randint(0, 20)
+        is_early = found is not None and found.start <= latest
+        assert earliest(slots, ask, begin, latest) == (found if is_early else None)
         if found:
             assert fit_at(slots, ask, found.start) == found.resources
             assert slots.copy().free_between(found.start, found.start + ask.duration, ask.keys) == timeline.free(
@@ -144,6 +147,18 @@ def test_nothing_is_found_after_the_latest_start() -> None:
     found = earliest(slots, ask, 0, latest=10)
     assert found is not None
     assert found.start == 10
+
+
+def test_a_search_for_a_start_now_looks_at_no_later_slot() -> None:
+    slots = SlotSet(0, ALL_CORES)
+    for date in range(1, 1000):
+        slots.occupy(date, date + 1, 1 << date % CORES)
+    request = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", CORES),)),))
+    asked = []
+    is_satisfied = request.is_satisfied
+    request.is_satisfied = lambda free: asked.append(free) or is_satisfied(free)  # type: ignore[func-returns-value]
+    assert earliest(slots, SlotQuery(request, ALL_CORES, 500), 0, latest=0) is None
+    assert len(asked) == 1
 
 
 def test_a_request_whose_groups_compete_is_tried_only_where_each_group_alone_is_satisfied(

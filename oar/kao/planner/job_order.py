@@ -123,6 +123,8 @@ def behind_required_jobs(
 
     The second list holds the jobs that require each other; they are not in the first.
     """
+    if not any(job.dependencies or types[job.id].inner for job in jobs):  # the usual case
+        return list(jobs), []
     ids = {job.id for job in jobs}
     containers = {name: job.id for job in jobs for name in types[job.id].container_names(job.id)}
     required = {job.id: _required(job, types[job.id], containers) & ids for job in jobs}

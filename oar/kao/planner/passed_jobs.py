@@ -67,6 +67,12 @@ class Kind:
         self.members.append((duration, turn))
         self.is_in_order = False
 
+    def add_equal(self, duration: int, turn: Turn) -> None:
+        """Add a job that reaches nothing else than the members, and whose turn comes behind theirs."""
+        self.shortest = min(self.shortest, duration)
+        self.members.append((duration, turn))
+        self.is_in_order = False
+
     def early(self, turns: Collection[int], now: int, date: int, longest: int = FOREVER) -> Iterator[Turn]:
         """Iterate over the members that are no longer than that and for which there is room before a date.
 

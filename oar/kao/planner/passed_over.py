@@ -11,7 +11,7 @@ Where that does not help, all that were passed over are placed in their order (`
 See docs/design/planner.rst, "Two depths".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
@@ -36,6 +36,10 @@ MAX_CLEARED = 64
 
 class TimeIsUp(Exception):
     """The urgent pass has no time to place all jobs that it has passed over."""
+
+
+#: How the jobs of a queue are placed, and what does it.
+PlainMode = tuple[PlacementRules, Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +133,34 @@ class PassedOver:
             self._pass(turn)
             self._note_plain(task)
 
-    def pass_plain(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, place: Place) -> bool:
-        """Pass over a job like one that has been passed over; False: it must be looked at.
+    def pass_plain(self, jobs: Sequence[WaitingJob], begin: int, end: int, modes: Mapping[str, PlainMode]) -> int:
+        """Pass over jobs, from one on, as long as they are like ones that have been passed over; return how many.
 
-        This is what happens to nearly all jobs of a long queue, so it does nothing twice.
+        ``modes``: of the queues whose jobs are passed over so.  This is what happens to nearly all jobs of a long
+        queue, so it does nothing twice.
         """
-        if types is not NO_TYPES or job.dependencies or len(job.alternatives) != 1:
-            return False
-        (alternative,) = job.alternatives
-        kind = self._plain.get((id(self._context.requests.get(alternative.groups)), rules.has_quotas))
-        duration = max(alternative.walltime + self._security_time, self._hole_minimum)
-        if kind is None or duration < kind.fails_from or rules.is_now_only:
-            return False
-        self._count += 1
-        self._turns[job.id] = turn = Turn(self._count, job, types, rules, place)
-        self._link(turn, kind.query.request.reach)
-        kind.add(duration, turn)
-        return True
+        types, requests, known, turns = self._context.types, self._context.requests, self._plain, self._turns
+        first = self._count + 1 - begin
+        for at in range(begin, end):
+            job = jobs[at]
+            mode = modes.get(job.queue)
+            if mode is None or types[job.id] is not NO_TYPES or job.dependencies or len(job.alternatives) != 1:
+                break
+            (alternative,), (rules, place) = job.alternatives, mode
+            kind = known.get((id(requests.get(alternative.groups)), rules.has_quotas))
+            duration = max(alternative.walltime + self._security_time, self._hole_minimum)
+            if kind is None or duration < kind.fails_from:
+                break
+            turns[job.id] = turn = Turn(first + at, job, NO_TYPES, rules, place, reach=kind.query.request.reach)
+            if job.array_limit:
+                self._link(turn, turn.reach)
+                kind.add(duration, turn)
+            else:
+                kind.add_equal(duration, turn)
+        else:
+            at = end
+        self._count += at - begin
+        return at - begin
 
     def _note_plain(self, task: PlacementTask) -> None:
         """Note how jobs without types and alternatives, which ask for the same as this one, are passed over."""

@@ -11,7 +11,7 @@ from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place
-from oar.kao.planner.passed_over import PassedOver, TimeIsUp
+from oar.kao.planner.passed_over import PassedOver, PlainMode, TimeIsUp
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
@@ -26,6 +26,10 @@ _TIMEOUT = "some jobs were not scheduled because the scheduler's timeout was rea
 PATIENCE = 1.5
 
 
+#: How jobs are placed that may be passed over many at a time, by their queue.
+PlainModes = Mapping[str, PlainMode]
+
+
 @dataclass(frozen=True, slots=True)
 class UrgentPass:
     """How jobs are passed over in an urgent pass."""
@@ -34,6 +38,7 @@ class UrgentPass:
     is_due: Callable[[], bool]  #: until it says so all jobs are placed
     besteffort_date: int = 0  #: the besteffort jobs are planned, and all others settled until this date
     places: Mapping[QueuePolicy, Place] = field(default_factory=dict)  #: what places a job, by the policy of its queue
+    plain_modes: PlainModes = field(default_factory=dict)
 
 
 class QueuePlanner:
@@ -89,7 +94,7 @@ class QueuePlanner:
         policies = {queue.name: policy_of(queue.policy) or QueuePolicy() for queue in queues}
         if urgent:
             places = {policy: partial(self._guarded_place, policy) for policy in policies.values()}
-            urgent = replace(urgent, places=places)
+            urgent = replace(urgent, places=places, plain_modes=self._plain_modes(policies, places))
         planned = 0
         limit: Reason | None = None  #: why the other jobs are not planned
         finished_queues: set[str] = set()  #: queues without backfilling whose first job waits
@@ -102,8 +107,9 @@ class QueuePlanner:
             if self._blocked:
                 decisions.reasons[job.id] = self._blocked
                 continue
-            if urgent and not limit and self._pass_plain(policies[job.queue], job, urgent, planned):
-                planned += 1
+            if urgent and not limit and (passed := self._pass_plain(ordered, begin, urgent, planned)):
+                planned += passed
+                end = begin + passed
                 continue
             elapsed = self._lap()
             limit = limit or self._limit_reached(planned, is_late=elapsed > deadline)
@@ -126,12 +132,21 @@ class QueuePlanner:
             yield
         self._lap()
 
-    def _pass_plain(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass", planned: int) -> bool:
-        """Pass over a job that is like others that were passed over, unless a limit is reached."""
-        is_full = 0 < self._settings.max_jobs <= planned
-        if is_full or not self.is_certain or urgent.besteffort_date or self._depth.of(job.queue):
-            return False
-        return urgent.passed.pass_plain(job, self._types[job.id], self._rules(policy, job), urgent.places[policy])
+    def _pass_plain(self, ordered: Sequence[WaitingJob], at: int, urgent: "UrgentPass", planned: int) -> int:
+        """Pass over jobs that are like others that were passed over, until a limit is reached; return how many."""
+        if not self.is_certain or urgent.besteffort_date:
+            return 0
+        left = self._settings.max_jobs - planned if self._settings.max_jobs else len(ordered)
+        return urgent.passed.pass_plain(ordered, at, min(len(ordered), at + max(0, left)), urgent.plain_modes)
+
+    def _plain_modes(self, policies: Mapping[str, QueuePolicy], places: Mapping[QueuePolicy, Place]) -> PlainModes:
+        """Return how jobs of queues are placed, of those in which a job like a passed one is passed over, too."""
+        modes = {
+            queue: (self._rules_of(policy, queue, 0), places[policy])
+            for queue, policy in policies.items()
+            if not self._depth.of(queue)
+        }
+        return {queue: mode for queue, mode in modes.items() if not mode[0].is_now_only}
 
     def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> int:
         """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs."""
@@ -160,7 +175,7 @@ class QueuePlanner:
         except TimeIsUp:
             self.is_certain = False
             self.undecided.add(job.id)
-        if passed.has_turn(job.id):
+        if passed.has_turn(job.id) and self._depth.of(job.queue):
             self._depth.note_passed(job, types, is_sure=not is_doubtful and passed.is_sure_to_wait(job.id))
 
     def _as_far_as_wanted(self, jobs: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
@@ -253,17 +268,21 @@ class QueuePlanner:
     def _rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
         is_behind = self._depth.standing(job, self._types[job.id]) is Standing.BEHIND
         depth = self._depth.of(job.queue) if is_behind and policy.is_backfilling else 0
-        key = policy, self._not_before.get(job.queue, 0), depth
+        return self._rules_of(policy, job.queue, depth)
+
+    def _rules_of(self, policy: QueuePolicy, queue: str, depth: int) -> PlacementRules:
+        not_before = self._not_before.get(queue, 0)
+        key = policy, not_before, depth
         rules = self._known_rules.get(key)
         if rules is None:
-            rules = self._known_rules[key] = self._new_rules(policy, job, depth)
+            rules = self._known_rules[key] = self._new_rules(policy, not_before, depth)
         return rules
 
-    def _new_rules(self, policy: QueuePolicy, job: WaitingJob, depth: int) -> PlacementRules:
+    def _new_rules(self, policy: QueuePolicy, not_before: int, depth: int) -> PlacementRules:
         return PlacementRules(
             dependency_condition=policy.condition(self._settings),
             has_quotas=policy.has_quotas(self._settings),
-            not_before=self._not_before.get(job.queue, 0),
+            not_before=not_before,
             is_now_only=not policy.is_backfilling and not self._wanted,
             depth=depth,
         )

@@ -62,10 +62,12 @@ class BackfillDepth:
             self._counted.setdefault(_key(job, types), set()).add(job.id)
 
     def note_passed(self, job: WaitingJob, types: ParsedTypes, *, is_sure: bool) -> None:
-        """Note that a job was passed over; ``is_sure``: a full plan gives it a place, and it counts."""
-        if self.of(job.queue):
-            jobs = self._counted if is_sure else self._doubtful
-            jobs.setdefault(_key(job, types), set()).add(job.id)
+        """Note that a job of a queue with a depth was passed over.
+
+        ``is_sure``: a full plan gives it a place, and it counts.
+        """
+        jobs = self._counted if is_sure else self._doubtful
+        jobs.setdefault(_key(job, types), set()).add(job.id)
 
 
 def _key(job: WaitingJob, types: ParsedTypes) -> _Key:

@@ -25,8 +25,11 @@ class Containers:
         self._ids = dict.fromkeys(context.snapshot.held_containers, _ON_HOLD)
         self._reservations: set[str] = set()
         self._treated: set[int] = set()
+        types = context.types
         for job in (*context.snapshot.running, *context.snapshot.waiting):
-            names = context.types[job.id].container_names(job.id)
+            if not types[job.id].container:
+                continue
+            names = types[job.id].container_names(job.id)
             self._ids |= dict.fromkeys(names, job.id)
             if job.reservation is not Reservation.NONE:
                 self._reservations.update(names)

@@ -14,6 +14,7 @@ duration does not, it looks at these slots from the last one back to the start.
 See docs/design/planner.rst, "Placement".
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from oar.kao.facts.snapshot import FOREVER
@@ -99,9 +100,19 @@ class _Search:
                 return None
             if resources := self.query.request.fit(self._free_all_through()):
                 return SlotMatch(self.start, resources)
+            if self._is_last_start():
+                return None
             self.page_index, self.slot_index = self._last_obstacle()
             self.slot_index += 1
         return None
+
+    def _is_last_start(self) -> bool:
+        """Whether the next slot begins behind the latest start: then it makes no difference what the obstacle is."""
+        starts, behind = self.pages[self.page_index].starts, self.slot_index + 1
+        if behind < len(starts):
+            return starts[behind] > self.latest
+        behind = self.page_index + 1
+        return behind == len(self.pages) or self.pages[behind].starts[0] > self.latest
 
     def _first_fit(self) -> bool:
         """Begin at the next slot that satisfies the request by itself; False if there is none."""
@@ -117,11 +128,14 @@ class _Search:
             if not (is_too_small or self._is_known_to_fail(page)):
                 frees, members, counts = page.free_for(keys), usable & page.open, page.counts
                 least = 0 if is_shared else request.least + page.covered
-                for index in range(self.slot_index, len(frees)):
+                end = len(frees) if self.latest >= page.starts[-1] else bisect_right(page.starts, self.latest)
+                for index in range(self.slot_index, end):
                     if counts[index] >= least and request.is_satisfied(frees[index] & members):
                         self.slot_index = index
                         self.start = max(self.begin, page.starts[index])
                         return True
+                if end < len(frees):
+                    return False
                 if self.slot_index == 0:
                     page.note_failure(self.family, request.quantities)
             self.page_index += 1

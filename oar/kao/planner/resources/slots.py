@@ -22,7 +22,7 @@ from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.shared_slots import SharedSlots
 from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet, union
+from oar.lib.facts.resource_set import ResourceSet
 
 #: Start, end, resources and sharing key of a job.
 Occupant = tuple[int, int, ResourceSet, SharingKey | None]
@@ -35,6 +35,9 @@ FEW = 16
 
 #: The count of a slot that has changed since the slots were counted.
 _UNKNOWN = -1
+
+#: More than any page has.
+_ANY_NUMBER = 1 << 62
 
 #: How many failed requests of each family a page keeps.
 MAX_FAILURES = 6
@@ -80,14 +83,15 @@ class Page:
         self.recount()
 
     def recount(self) -> None:
-        """Compute ``common``, what is free in all slots, and how much is free in each."""
+        """Compute ``common``, what is free in all slots; how much is free in each has to be counted anew."""
         common = self.open
         for free in self.free:
             common &= free
         self.common = common
         self.counts = [_UNKNOWN] * len(self.free)  #: how much is free in each slot at most, and ``covered`` more
         self.covered = 0
-        self.tighten()
+        self.most = _ANY_NUMBER
+        self.is_loose = True  #: slots are not counted; most pages are never asked for what they have
 
     def tighten(self) -> None:
         """Count what is free in the slots that have changed since the last time; ``most``: in one of them at most."""
@@ -184,6 +188,43 @@ class Page:
         if self.keyed:
             page.keyed = self.keyed.part(0, len(self.free), self.open)
         return page
+
+
+class _FreeTimes:
+    """The times in which some resources are free, followed from slot to slot; of the resources only their stretch."""
+
+    __slots__ = ("_free", "_low", "_runs", "_wanted", "held", "longest")
+
+    def __init__(self, resources: ResourceSet) -> None:
+        self._wanted = resources
+        self._low = (resources & -resources).bit_length() - 1
+        self._free: ResourceSet = 0  #: in the present slot
+        self._runs: dict[int, ResourceSet] = {}  #: begin of a time -> what is free since then
+        self.held: ResourceSet = 0  #: what is free since some begin
+        self.longest = 0  #: the longest of the times that are over
+
+    def last_through(self, common: ResourceSet) -> bool:
+        """Whether none of the times ends where ``common`` is free all through."""
+        return not self.held & ~((common & self._wanted) >> self._low)
+
+    def go_on(self, start: int, slot: ResourceSet, opened: ResourceSet) -> None:
+        """Go on to a slot: the times of what is not free there are over."""
+        self._free = free = (slot & opened & self._wanted) >> self._low
+        if not self.held & ~free:
+            return
+        self.held &= free
+        for since in [since for since, members in self._runs.items() if members & ~free]:
+            self.longest = max(self.longest, start - since)
+            self._runs[since] &= free
+            if not self._runs[since]:
+                del self._runs[since]
+
+    def begin(self, date: int) -> None:
+        """Let times begin of what is free in the present slot."""
+        begun = self._free & ~self.held
+        if begun:
+            self._runs[date] = self._runs.get(date, 0) | begun
+            self.held |= begun
 
 
 class SlotSet:
@@ -302,26 +343,34 @@ class SlotSet:
 
     def longest_free(self, resources: ResourceSet, begin: int, end: int) -> int:
         """Return for how long one of some resources is free at most, of the times that begin in an interval."""
-        runs: dict[int, ResourceSet] = {}  #: begin of a time -> the resources that are free since then
-        longest = 0
-        page_index, slot_index = self.locate(max(begin, self.begin))
+        begin = max(begin, self.begin)
+        page_index, slot_index = self.locate(begin)
+        if self._stay_free(resources, self.locate(max(begin, end - 1))):
+            return FOREVER
+        times = _FreeTimes(resources)
         for page in self.pages[page_index:]:
             is_behind = page.starts[slot_index] >= end
-            if is_behind and not union(runs.values()) & ~page.common:
+            if is_behind and times.last_through(page.common):
                 continue
+            opened = page.open
             for start, slot in zip(page.starts[slot_index:], page.free[slot_index:], strict=True):
-                free = slot & page.open & resources
-                for since in [since for since, members in runs.items() if members & ~free]:
-                    longest = max(longest, start - since)
-                    runs[since] &= free
-                    if not runs[since]:
-                        del runs[since]
-                if start < end and (begun := free & ~union(runs.values())):
-                    runs[max(start, begin)] = begun
-            if is_behind and not runs:
-                return longest
+                times.go_on(start, slot, opened)
+                if start < end:
+                    times.begin(max(start, begin))
+            if is_behind and not times.held:
+                return times.longest
             slot_index = 0
-        return FOREVER if runs else longest
+        return FOREVER if times.held else times.longest
+
+    def _stay_free(self, resources: ResourceSet, since: tuple[int, int]) -> bool:
+        """Whether any of some resources is free from a slot on without end."""
+        page_index, slot_index = since
+        for page in reversed(self.pages[page_index + 1 :]):
+            resources &= page.common
+            if not resources:
+                return False
+        last = self.pages[page_index]
+        return bool(resources & last.free_through(slot_index, len(last.starts) - 1, frozenset()))
 
     def locate(self, date: int) -> tuple[int, int]:
         """Return the index of the page, and of the slot in that page, in which ``date`` lies."""
