@@ -1,7 +1,8 @@
-"""Runs the parts of the test suite one after another and ends with a verdict.
+"""Runs the parts of the test suite and ends with a verdict.
 
 Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), browser (the pages, by Chromium),
 cluster (on four test clusters at once), site (Debian machines with systemd, on which OAR is installed by its chapter).
+They run one after another; the last one, which mostly waits for machines, beside all others.
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
 """
@@ -12,22 +13,26 @@ import argparse
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import watched
+from aside import NoResult, Work
 from installer import environments
 from installer.files import copy_readable
 from installer.target import SOURCE, InstallError
-from room import cache, kernel, layout
+from room import cache, layout
 
 _PYTHON = "/usr/bin/python3"
 
@@ -42,6 +47,7 @@ class Part:
 
     name: str
     commands: tuple[tuple[str, ...], ...]
+    is_aside: bool = False  #: it waits more than it works: it runs beside the others
 
 
 #: Tests run in an order of chance, so that none leans on another; in continuous integration always in the same one, so
@@ -70,7 +76,7 @@ PARTS = (
     ),
     Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),)),
     Part("cluster", ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),)),
-    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),)),
+    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),), is_aside=True),
 )
 
 
@@ -91,6 +97,12 @@ class Outcome:
     seconds: float
     last_line: str
     skipped: Mapping[str, str] = field(default_factory=dict)
+    cpu: float = 0.0  #: seconds of all its processes, those that other programs left behind included
+
+    @property
+    def load(self) -> float:
+        """How many processors it kept busy."""
+        return self.cpu / self.seconds if self.seconds else 0.0
 
 
 def sources() -> Path:
@@ -126,7 +138,7 @@ def environment(top: Path) -> Path:
 def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Outcome:
     """Run the commands of a part; the first that fails ends it."""
     print(f"\n==== {part.name} ====", flush=True)
-    started = time.monotonic()
+    started, cpu = time.monotonic(), _cpu_of_children()
     with tempfile.TemporaryDirectory(prefix="oar-suite-") as directory:
         journal = Path(directory, "journal")
         end = watched.End(0, "")
@@ -138,7 +150,34 @@ def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Ou
         story = read_journal(journal)
     last = _stood_still(silence, story.running) if end.stood_still else end.last_line
     is_good = end.code == 0 and not end.stood_still
-    return Outcome(part.name, is_good, time.monotonic() - started, last, story.skipped)
+    seconds, used = time.monotonic() - started, _cpu_of_children() - cpu
+    return Outcome(part.name, is_good, seconds, last, story.skipped, used)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run_parts(parts: Sequence[Part], top: Path, venv: Path) -> list[Outcome]:
+    """Run parts; those that run beside the others are told of behind them."""
+    aside = [part for part in parts if part.is_aside]
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(_begin(part, top, venv, is_aside=True)) for part in aside]
+        in_view = [part for part in parts if not part.is_aside]
+        outcomes = [_outcome(part, stack.enter_context(_begin(part, top, venv))) for part in in_view]
+        return outcomes + [_outcome(part, work) for part, work in zip(aside, waiting, strict=True)]
+
+
+def _begin(part: Part, top: Path, venv: Path, *, is_aside: bool = False) -> Work[Outcome]:
+    return Work(partial(run_part, part, top, venv), is_aside=is_aside)
+
+
+def _outcome(part: Part, work: Work[Outcome]) -> Outcome:
+    try:
+        return work.result()
+    except NoResult as error:
+        return Outcome(part.name, False, 0.0, str(error))
 
 
 def _environment_of_tests(journal: Path) -> dict[str, str]:
@@ -167,12 +206,12 @@ def _stood_still(silence: float, running: Sequence[str]) -> str:
     return f"ended, because it printed nothing for {silence:.0f} s; {tests}"
 
 
-def verdict(outcomes: Sequence[Outcome]) -> str:
-    """The lines at the end."""
+def verdict(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """The lines at the end; all took so many seconds."""
     lines = ["", "==== verdict ===="]
     for outcome in outcomes:
         word = "ok    " if outcome.is_good else "FAILED"
-        lines.append(f"{word} {outcome.part:<8} {outcome.seconds:6.1f} s  {outcome.last_line}")
+        lines.append(f"{word} {outcome.part:<8} {outcome.seconds:6.1f} s  {outcome.load:4.2f} CPU  {outcome.last_line}")
         lines += [f"       NOT TESTED: {test}: {reason}" for test, reason in outcome.skipped.items()]
     skipped = sum(len(outcome.skipped) for outcome in outcomes)
     if not all(outcome.is_good for outcome in outcomes):
@@ -180,7 +219,7 @@ def verdict(outcomes: Sequence[Outcome]) -> str:
     elif skipped:
         lines.append(f"NOT everything was tested: {skipped} skipped, the rest passed.")
     else:
-        lines.append(f"Everything passed, in {sum(outcome.seconds for outcome in outcomes):.0f} s.")
+        lines.append(f"Everything passed, in {seconds:.0f} s.")
     return "\n".join(lines)
 
 
@@ -192,18 +231,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments).parts
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"no part {unknown[0]!r}: choose from {', '.join(names)}")
-    kernel.adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    started = time.monotonic()
     try:
         top = sources()
         venv = environment(top)
-        outcomes = [run_part(part, top, venv) for part in PARTS if not chosen or part.name in chosen]
+        outcomes = run_parts([part for part in PARTS if not chosen or part.name in chosen], top, venv)
     except (InstallError, OSError) as error:
         print(f"test: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(verdict(outcomes))
+    print(verdict(outcomes, time.monotonic() - started))
     return 0 if all(outcome.is_good for outcome in outcomes) else 1
 
 

@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 import suite
 import watched
+from aside import Work
 
 from tests.process.this_machine import wait_until
 
@@ -54,13 +56,13 @@ def test_the_verdict_names_the_tests_that_hang(tmp_path: Path) -> None:
     assert outcome.last_line == (
         "ended, because it printed nothing for 15 s; these tests were running: test_it.py::test_hangs"
     )
-    assert suite.verdict([outcome]).endswith("NOT everything passed.")
+    assert suite.verdict([outcome], 1).endswith("NOT everything passed.")
 
 
 def test_the_verdict_names_the_tests_that_were_skipped(tmp_path: Path) -> None:
     outcome = outcome_of("def test_good(): pass\ndef test_not_here(): pytest.skip('no such kernel')\n", tmp_path)
     assert outcome.is_good
-    lines = suite.verdict([outcome]).splitlines()
+    lines = suite.verdict([outcome], 1).splitlines()
     assert lines[-2:] == [
         "       NOT TESTED: test_it.py::test_not_here: no such kernel",
         "NOT everything was tested: 1 skipped, the rest passed.",
@@ -69,7 +71,53 @@ def test_the_verdict_names_the_tests_that_were_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("body", "is_good"), [("pass", True), ("assert 0", False)])
 def test_a_part_is_as_good_as_its_tests(tmp_path: Path, body: str, *, is_good: bool) -> None:
-    assert outcome_of(f"def test_one(): {body}\n", tmp_path).is_good is is_good
+    outcome = outcome_of(f"def test_one(): {body}\n", tmp_path)
+    assert outcome.is_good is is_good
+    assert outcome.load > 0  # pytest and its workers have worked
+
+
+# -- parts beside each other ------------------------------------------------------------------------------------------
+
+
+def part_of(name: str, script: str, directory: Path, *, is_aside: bool = False) -> suite.Part:
+    """Return a part whose program is this text of Python."""
+    (directory / f"{name}.py").write_text(f"import os, signal, time\nfrom pathlib import Path\n{script}")
+    return suite.Part(name, ((name,),), is_aside)
+
+
+AWAITED = "while not Path('{}').exists(): time.sleep(0.02)\nPath('{}').touch()\nprint('{} is done')\n"
+
+
+def test_a_part_aside_runs_beside_the_others_and_is_told_of_behind_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each of two parts waits for the other."""
+    (tmp_path / "begun").touch()
+    aside = part_of("aside_part", AWAITED.format("begun", "first", "aside"), tmp_path, is_aside=True)
+    in_view = part_of("part_in_view", AWAITED.format("first", "second", "view"), tmp_path)
+    outcomes = suite.run_parts([aside, in_view], tmp_path, VENV)
+    assert [(outcome.part, outcome.last_line) for outcome in outcomes] == [
+        ("part_in_view", "view is done"),
+        ("aside_part", "aside is done"),
+    ]
+    lines = [line for line in capfd.readouterr().out.splitlines() if line]
+    assert lines == ["==== part_in_view ====", "view is done", "==== aside_part ====", "aside is done"]
+
+
+def test_a_part_whose_process_is_lost_has_failed(tmp_path: Path) -> None:
+    lost = part_of("lost", "os.kill(os.getppid(), signal.SIGKILL)\n", tmp_path)
+    (outcome,) = suite.run_parts([lost], tmp_path, VENV)
+    assert (outcome.is_good, outcome.last_line) == (False, "its process ended, with -9")
+
+
+def test_parts_end_with_the_suite(tmp_path: Path) -> None:
+    """As when somebody interrupts it: a part that runs beside the others leaves nothing behind."""
+    script = "Path('pid').write_text(str(os.getpid()))\nPath('pid').rename('is-there')\ntime.sleep(1000)\n"
+    work = Work(partial(suite.run_part, part_of("endless", script, tmp_path), tmp_path, VENV), is_aside=True)
+    with work:
+        wait_until((tmp_path / "is-there").exists)
+    pid = int((tmp_path / "is-there").read_text())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 # -- rooms that tests share -------------------------------------------------------------------------------------------
