@@ -18,3 +18,8 @@ class AskedJobs(NamedTuple):
     key: KeyWish = KeyWish()
     file: StageWish = StageWish()
     scans: bool = False  #: whether the options in the lines of the script are asked for, too
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether programs run as the user, whose files it names: that may take long."""
+        return self.scans or self.file.path is not None or self.key.export is not None

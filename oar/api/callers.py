@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from oar.lib.db.api_tokens import ApiToken
     from oar.lib.db.database import Database
 
-__all__ = ["Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
+__all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
 
 #: Headers in which a trusted proxy tells who was identified, in this order.
 IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
@@ -135,6 +135,13 @@ class Caller(NamedTuple):
             raise NotAllowed(f"the scope of this token ({self.scopes}) does not allow {what}")
 
 
+class AgentToken(NamedTuple):
+    """The token of an agent of desktop computers."""
+
+    id: int
+    scopes: Scopes
+
+
 class Identities:
     """Decides who is asking, for a process."""
 
@@ -187,8 +194,11 @@ class Identities:
         user = user_named(found.user, config, administers=scopes.administers)
         return Caller(user, Way.TOKEN, scopes, found.id, self._find_submitted(found.id))
 
-    def identify_agent(self, request: Request) -> Scopes:
-        """Return what the token of an agent allows that a request shows.  Raises Unidentified, NotAllowed."""
+    def identify_agent(self, request: Request, config: "Config") -> AgentToken:
+        """Return what the token of an agent allows that a request shows; it is valid while its maker administers.
+
+        Raises Unidentified, NotAllowed.
+        """
         kind, _, shown = request.headers.get("authorization", "").partition(" ")
         found = self._find(shown.strip()) if kind.lower() == "bearer" else None
         if found is None:
@@ -196,8 +206,12 @@ class Identities:
         scopes = Scopes.parse(found.scope)
         if not scopes.agents:
             raise NotAllowed(f"the scope of this token ({scopes}) is not that of an agent")
+        if not user_named(found.user, config, administers=True).is_admin:
+            raise NotAllowed(
+                f"{found.user}, who made this token, is no administrator any more: oar-token create --agent"
+            )
         self._write_use(found, found.expires)
-        return scopes
+        return AgentToken(found.id, scopes)
 
     def _by_password(self, shown: str, peer: Peer, config: "Config") -> Caller:
         try:

@@ -111,7 +111,7 @@ def job_submit(request: Request, wanted: JobRequest, key: RequestKey = None) -> 
     caller = asking(request).caller
     user = caller.submitting()
     once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    return _by_worker(request, SubmitJobs(user, wanted.asked, caller.remembering, once))
+    return _by_worker(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
 
 
 @batches.post("", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS)
@@ -251,7 +251,8 @@ def estimate(request: Request, wanted: Alternatives) -> Answer:
     task = EstimateJobs(caller.identified(), [each.asked for each in wanted.alternatives])
     service = service_of(request)
     config = service.runtime.config
-    seconds = config.admission_rules_timeout + 2 * config.estimate_timeout  # the last may begin at the end of its time
+    # The last may begin at the end of its time.
+    seconds = config.admission_rules_timeout + config.api_timeout + 2 * config.estimate_timeout
     with service.estimating(request, caller):
         return answer_of(request, service.workers.run_long(task, seconds))
 
@@ -293,5 +294,6 @@ def _by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> A
     service = service_of(request)
     workers, config = service.workers, service.runtime.config
     if long:
-        return answer_of(request, workers.run_long(task, config.api_timeout + config.admission_rules_timeout))
+        # Of a batch the last may begin at the end of its time, and wait then for programs of its user.
+        return answer_of(request, workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout))
     return answer_of(request, workers.run(task, config.admission_rules_timeout))

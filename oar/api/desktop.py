@@ -17,7 +17,7 @@ from starlette.responses import FileResponse
 
 from oar.api.administrators import STRICT
 from oar.api.answers import Answer, answer
-from oar.api.callers import is_local, is_trusted, peer_of_request
+from oar.api.callers import AgentToken, is_local, is_trusted, peer_of_request
 from oar.api.forms import MULTIPART
 from oar.api.job_parts import Id
 from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
@@ -76,23 +76,23 @@ class AgentQuestion(BaseModel):
 @router.post("/oar-cgi", include_in_schema=False)
 async def oar_cgi(request: Request) -> Answer:
     """Answer an agent."""
-    scopes = await run_in_threadpool(_identify, request)
+    agent = await run_in_threadpool(_identify, request)
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is not None:
-        return await _keep_results(request, scopes, FormReader(boundary))
+        return await _keep_results(request, agent, FormReader(boundary))
     if request.headers.get("content-type", "").startswith(MULTIPART):
         raise BadRequest("the form names no boundary")  # it may be large, and is no question
     question = _question(await request.body())
-    return await run_in_threadpool(_answer, request, scopes, question)
+    return await run_in_threadpool(_answer, request, agent, question)
 
 
-def _identify(request: Request) -> Scopes:
-    """Return what the token of an agent allows.  Raises Unidentified, NotAllowed."""
+def _identify(request: Request) -> AgentToken:
+    """Return the token of an agent.  Raises Unidentified, NotAllowed."""
     service = service_of(request)
     config, peer = service.runtime.config, peer_of_request(request)
     if not (is_local(peer) or is_trusted(peer, config)):
         raise NotAllowed("a token of an agent is taken over TLS only: use the address of the site's web server")
-    return service.identities.identify_agent(request)
+    return service.identities.identify_agent(request, config)
 
 
 def _question(body: bytes) -> AgentQuestion:
@@ -105,19 +105,19 @@ def _question(body: bytes) -> AgentQuestion:
         raise BadRequest(f"{place or 'body'}: {first['msg']}") from None
 
 
-def _check_host(request: Request, scopes: Scopes, host: str) -> None:
+def _check_host(request: Request, agent: AgentToken, host: str) -> None:
     """Check that a token is that of a computer, and count the question.  Raises NotAllowed, TooOften."""
-    if not scopes.is_agent_of(host):
+    if not agent.scopes.is_agent_of(host):
         raise NotAllowed(f"this token is not that of {host[:255]!r}")
-    service_of(request).count_agent(request, host)
+    service_of(request).count_agent(request, agent, host)
 
 
-def _answer(request: Request, scopes: Scopes, question: AgentQuestion) -> Answer:
+def _answer(request: Request, agent: AgentToken, question: AgentQuestion) -> Answer:
     """Answer a question without a file."""
-    _check_host(request, scopes, question.hostname)
+    _check_host(request, agent, question.hostname)
     service = service_of(request)
     if question.request is AgentRequest.PULL:
-        return _pull(service, scopes, question)
+        return _pull(service, agent.scopes, question)
     if question.request is AgentRequest.STAGEIN:
         return _staged_file(service, question)
     raise BadRequest("STAGEOUT is a form with a file")
@@ -158,7 +158,7 @@ def _check_job(is_there: bool, job_id: int, host: str) -> None:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-async def _keep_results(request: Request, scopes: Scopes, reader: FormReader) -> Answer:
+async def _keep_results(request: Request, agent: AgentToken, reader: FormReader) -> Answer:
     """Store the results of a job, which come as the file of a form.  Raises BadRequest, NotAllowed, WrongState."""
     service = service_of(request)
     request.state.seat.give_back()
@@ -172,18 +172,18 @@ async def _keep_results(request: Request, scopes: Scopes, reader: FormReader) ->
     else:
         raise BadRequest("the form has no file")
     host = fields.get("hostname", "")
-    job_id = await run_in_threadpool(_check_upload, request, scopes, fields)
+    job_id = await run_in_threadpool(_check_upload, request, agent, fields)
     with service.uploads.one_more(host, service.runtime.config.api_max_follows):
         await _store(service, job_id, events)
     return answer({"status": "created"})
 
 
-def _check_upload(request: Request, scopes: Scopes, fields: dict[str, str]) -> int:
+def _check_upload(request: Request, agent: AgentToken, fields: dict[str, str]) -> int:
     """Return the job whose results an agent sends.  Raises BadRequest, NotAllowed, WrongState, TooOften."""
     host, text = fields.get("hostname", ""), fields.get("job_id", "")
     if fields.get("request") != AgentRequest.STAGEOUT or not re.fullmatch(_HOST, host) or not _JOB_ID.fullmatch(text):
         raise BadRequest("a form has the fields request=STAGEOUT, hostname, job_id and file")
-    _check_host(request, scopes, host)
+    _check_host(request, agent, host)
     with service_of(request).runtime.database.snapshot() as tx:
         _check_job(tx.desktop_computers.is_job_of(int(text), host), int(text), host)
     return int(text)

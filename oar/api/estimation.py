@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.asked_jobs import AskedJobs
 from oar.api.statuses import problem_record
-from oar.api.submission import proposal_of, scanned
+from oar.api.submission import files_of, proposal_of, scanned
 from oar.api.tasks import Desk, Outcome, problem_of, text_of
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.submission import admission
+from oar.lib.user_files import UserFiles
 
 if TYPE_CHECKING:
     from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions
@@ -37,7 +38,8 @@ class EstimateJobs(NamedTuple):
         from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions
 
         deadline = time.monotonic() + desk.config.estimate_timeout
-        tried = [self._tried(desk, asked, number) for number, asked in enumerate(self.alternatives)]
+        files = files_of(desk, self.user)
+        tried = [self._tried(desk, files, asked, number) for number, asked in enumerate(self.alternatives)]
         jobs = [each.jobs for each in tried if isinstance(each, _Tried)]
         situation = ComparedSubmissions(desk.database, desk.config, jobs) if jobs else None
         items = [
@@ -45,13 +47,13 @@ class EstimateJobs(NamedTuple):
         ]
         return Outcome(HTTPStatus.OK, {"items": items})
 
-    def _tried(self, desk: Desk, asked: AskedJobs, number: int) -> "_Tried | dict[str, Any]":
+    def _tried(self, desk: Desk, files: UserFiles, asked: AskedJobs, number: int) -> "_Tried | dict[str, Any]":
         """Return an alternative as the rules leave it, or the record of why it is refused."""
         from oar.kao.rounds.hypothetical import estimates
 
         try:
             admitted = admission.rehearse(
-                desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, asked))
+                desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, files, asked))
             )
             jobs = estimates.supposed(desk.database, admitted.proposal, number * MOST_JOBS)
         except UserError as error:

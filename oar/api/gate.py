@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WAITING_FOR_A_THREAD = 8
 #: Routes that take files, and the media type of the bodies in which these come.
 _UPLOADS, _FORM = frozenset({"/oar-cgi"}), "multipart/form-data"
-#: Bytes of a form besides its file; bytes a second below which a client that sends one is too slow.
-_BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 16
+#: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
+_BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 14
 #: Routes that hold no thread.
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
@@ -74,25 +74,29 @@ class Gate:
         is_file = file_in(scope["path"]) is not None
         is_upload = is_file or (scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM))
         most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
-        seconds = config.api_timeout + (most / _SLOWEST if is_upload and not is_file else 0)
         declared = headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared[:20]) > most:
             await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
-        await self._app(scope, _Body(receive, most, seconds, is_upload=is_file).receive, send)
+        body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
+        await self._app(scope, body.receive, send)
 
 
 class _Body:
     """The body of a request, of which only so many bytes are taken, and only for so long.
 
-    That of a file may take its time, while bytes come.
+    Those of files may take their time, while bytes come no slower than they may.
     """
 
-    def __init__(self, receive: Receive, most: int, seconds: float, *, is_upload: bool) -> None:
+    def __init__(self, receive: Receive, most: int, seconds: float, *, slowest: int | None) -> None:
+        """``seconds``: for the whole, or between two pieces of a file.
+
+        ``slowest``: bytes a second of a file below which these seconds become fewer; None: it is no file.
+        """
         self._receive = receive
         self._left = most
+        self._slowest = slowest
         self._seconds = seconds
-        self._is_upload = is_upload
         self._until = asyncio.get_running_loop().time() + seconds
         self._is_whole = False
 
@@ -106,9 +110,11 @@ class _Body:
         except TimeoutError:
             raise HTTPException(HTTPStatus.REQUEST_TIMEOUT) from None
         if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._is_upload:
-                self._until = asyncio.get_running_loop().time() + self._seconds
+            length = len(message.get("body", b""))
+            self._left -= length
+            if self._slowest:
+                now = asyncio.get_running_loop().time()
+                self._until = min(now + self._seconds, self._until + length / self._slowest)
             self._is_whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

@@ -4,7 +4,10 @@ Addresses, fields and records are translated here and in the files beside; what 
 as for ``/v1``.  See docs/api.rst, "Older clients".
 """
 
+import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -39,7 +42,7 @@ from oar.api.legacy_calls import (
     written,
 )
 from oar.api.service import asking
-from oar.api.statuses import STATUSES, Unidentified, record_of, status_of
+from oar.api.statuses import STATUSES, TooMany, Unidentified, record_of, status_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
 from oar.lib.facts.version import VERSION
@@ -161,25 +164,40 @@ def queues(call: LegacyCall) -> Reply:
 
 
 class Stress:
-    """What the script of the site said last."""
+    """What the script of the site said last; it runs once at a time, and others are told what it said before."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._told: dict[str, str] | None = None
         self._until = 0.0
+        self._asking = threading.Lock()
 
     def factors(self, path: str) -> dict[str, str]:
-        """Return the lines ``KEY=VALUE`` of the script, at most some seconds old."""
-        if time.monotonic() > self._until:
-            self._told = self._ask(path)
-            self._until = time.monotonic() + STRESS_SECONDS
+        """Return the lines ``KEY=VALUE`` of the script, at most some seconds old.  Raises TooMany."""
+        if (self._told is None or time.monotonic() > self._until) and self._asking.acquire(blocking=False):
+            try:
+                self._told = self._ask(path)
+                self._until = time.monotonic() + STRESS_SECONDS
+            finally:
+                self._asking.release()
+        if self._told is None:
+            raise TooMany("API_STRESS_FACTOR_SCRIPT has said nothing yet: ask again in a moment")
         return self._told
 
     def _ask(self, path: str) -> dict[str, str]:
+        nothing = subprocess.DEVNULL
         try:
-            done = subprocess.run([path], capture_output=True, timeout=STRESS_SECONDS, check=False)
-        except (OSError, subprocess.TimeoutExpired):
+            process = subprocess.Popen(
+                [path], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, start_new_session=True
+            )
+        except OSError:
             return {}
-        lines = (line.partition("=") for line in done.stdout.decode(errors="replace").splitlines())
+        with process:
+            try:
+                printed, _ = process.communicate(timeout=STRESS_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                return {}
+        lines = (line.partition("=") for line in printed.decode(errors="replace").splitlines())
         return {name.strip(): value.strip() for name, equals, value in lines if equals}
 
 

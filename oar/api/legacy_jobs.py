@@ -157,14 +157,21 @@ def submit(call: LegacyCall) -> Reply:
     """Submit what the body describes."""
     user = call.who.caller.submitting()
     config, service = call.who.config, service_of(call.request)
-    files = UserFiles(user, config.oar_privilege_cmd)
-    job = read_job(call.fields, files, unescapes=config.api_oar2_unescape)
+    files = UserFiles(user, config.oar_privilege_cmd, seconds=config.api_timeout)
+
+    def read(path: str) -> bytes:
+        with service.reading(user.name):
+            return files.read(path).data
+
+    job = read_job(call.fields, read, unescapes=config.api_oar2_unescape)
     if job.resubmits:
         return resubmit(call, job.resubmits)
     key = call.request.headers.get("idempotency-key")
     once = Once.of(user.name, key[:255], f"jobs {job.wanted.model_dump_json()}") if key else None
     task = SubmitJobs(user, job.wanted.asked, call.who.caller.remembering, once)
-    outcome = service.workers.run(task, config.admission_rules_timeout)
+    workers, seconds = service.workers, config.admission_rules_timeout
+    is_long = task.asked.uses_files
+    outcome = workers.run_long(task, config.api_timeout + seconds) if is_long else workers.run(task, seconds)
     record = dict(outcome.record)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         is_old = job.is_old or call.place.extension is not None

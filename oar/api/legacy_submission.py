@@ -1,7 +1,7 @@
 """Submissions as clients of OAR 2.5 and OAR 3 write them: their fields become those of ``POST /v1/jobs``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -10,7 +10,9 @@ from oar.api.job_request import JobRequest
 from oar.api.legacy_calls import is_on, number_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
-from oar.lib.user_files import UserFiles
+
+#: Returns what is in a file of the user.  Raises OSError, NoAnswer, TooMany.
+ReadFile = Callable[[str], bytes]
 
 #: Another name of a field -> its name here, with ``_`` for ``-``.
 _ALIASES = {
@@ -50,10 +52,11 @@ class LegacyJob(NamedTuple):
     is_old: bool = False  #: as clients of 2.5 write it
 
 
-def read_job(fields: Mapping[str, Any], files: UserFiles, *, unescapes: bool) -> LegacyJob:
+def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> LegacyJob:
     """Return the submission that the fields of a body describe.
 
-    ``unescapes``: undo what clients of 2.5 write for its shells.  Raises BadRequest.
+    ``read``: reads a file with the rights of the user; ``unescapes``: undo what clients of 2.5 write for its shells.
+    Raises BadRequest, NoAnswer, TooMany.
     """
     is_old = not _OLD_NAMES.isdisjoint(fields)
     named = _named(fields)
@@ -62,9 +65,9 @@ def read_job(fields: Mapping[str, Any], files: UserFiles, *, unescapes: bool) ->
     values: dict[str, Any] = {}
     for name, value in named.items():
         field = _FILES.get(name, name)
-        given = _read(files, str(value), name) if name in _FILES else value
-        if (read := _value(field, given)) is not None:
-            values[field] = read
+        given = _read(read, str(value), name) if name in _FILES else value
+        if (understood := _value(field, given)) is not None:
+            values[field] = understood
     if is_old and unescapes:
         _unescape(values)
     if not any(values.get(name) for name in ("command", "script", "reservation")):
@@ -143,11 +146,11 @@ def _checked(values: Mapping[str, Any]) -> JobRequest:
         raise BadRequest(f"{field}: {first['msg']}") from None
 
 
-def _read(files: UserFiles, path: str, name: str) -> str:
+def _read(read: ReadFile, path: str, name: str) -> str:
     """Return the text of a file of the user.  Raises BadRequest."""
     if "\0" in path or not path.startswith("/"):
         raise BadRequest(f"{name}: write the whole path of the file")
     try:
-        return files.read(path).data.decode(errors="replace")
+        return read(path).decode(errors="replace")
     except OSError as error:
         raise BadRequest(f"{name}: {path} cannot be read: {error.strerror or 'not with your rights'}") from None

@@ -4,16 +4,14 @@ What is done is done by a program that runs as the user (``user_file_keeper``), 
 API_MEDIA_ROOTS.  See docs/api.rst, "Older clients".
 """
 
-import asyncio
 import errno
 import os
 import pwd
 import re
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager
 from http import HTTPStatus
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -27,22 +25,19 @@ from oar.api.forms import MULTIPART, file_of
 from oar.api.legacy_calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
 from oar.api.service import Asking, Service, service_of
 from oar.api.statuses import STATUSES
-from oar.lib.facts.errors import BadRequest, NotAllowed, Unavailable, UserError
+from oar.api.user_program import BLOCK, UserCommand, UserProgram
+from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
 from oar.lib.facts.records import User
 from oar.lib.user_files import UserFiles
 
-#: Bytes of one piece; the program takes no larger ones.
-BLOCK = 1 << 18
 MOST_LINES = 100_000
 #: Files that are read and written at a time, by all.
 MOST_AT_ONCE = 50
 #: Bytes of what the program tells in a line, at most: names of a whole directory.
 LONGEST_LINE = 1 << 26
-#: Seconds in which a program whose pipes are closed cleans up; then it is killed, if that can be.
-CLEANING_SECONDS = 10.0
 _BINARY = "application/octet-stream"
 _MODE = re.compile(r"[0-7]{3,4}")
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST)
 
 
@@ -236,55 +231,34 @@ def _in(home: str, path: str) -> str:
 
 
 class FileKeeper:
-    """The program that does something with a file, as the user, who may stop it at any time: no thread waits for it."""
+    """The program that does something with a file, as the user."""
 
-    #: Programs that are ending; they count until they have.
-    _ending: ClassVar[set[asyncio.Task[None]]] = set()
-
-    def __init__(self, place: _Place, process: "subprocess.Popen[bytes]", counted: ExitStack) -> None:
-        self._path, self._seconds, self._process, self._counted = place.path, place.seconds, process, counted
-        assert process.stdin
-        assert process.stdout
-        self._sink, self._source = process.stdin.fileno(), process.stdout.fileno()
-        self._held = bytearray()  # what was read behind a line
-        for descriptor in (self._sink, self._source):
-            os.set_blocking(descriptor, False)
+    def __init__(self, program: UserProgram, place: _Place) -> None:
+        self._program, self._path, self._seconds = program, place.path, place.seconds
+        self.close = program.close
 
     @classmethod
     async def start(cls, place: _Place, deed: str, argument: str) -> "FileKeeper":
         """Start it.  Raises BadRequest, TooMany."""
         if "\0" in place.path:
             raise BadRequest("a name of a file has no character NUL")
-        with ExitStack() as stack:
-            stack.enter_context(place.one_more)
-            process = await run_in_threadpool(_program, place, deed, argument)
-            return cls(place, process, stack.pop_all())
+        words = place.files.keeping(deed, place.path, place.roots, argument)
+        command = UserCommand(place.files, place.user.name, words, place.one_more)
+        return cls(await UserProgram.start(command), place)
 
     async def told(self) -> Mapping[str, Any]:
-        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone, Unavailable."""
-        seen = 0
-        while (end := self._held.find(b"\n", seen)) < 0:
-            seen = len(self._held)
-            piece = await self._read()
-            if not piece or len(self._held) > LONGEST_LINE:
-                raise NotAllowed("nothing can be done with the rights of this user here")
-            self._held += piece
-        record: dict[str, Any] = await run_in_threadpool(orjson.loads, self._held[:end])
-        del self._held[: end + 1]
+        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone, NoAnswer."""
+        line = await self._program.line(LONGEST_LINE, self._seconds)
+        if not line:
+            raise NotAllowed("nothing can be done with the rights of this user here")
+        record: dict[str, Any] = await run_in_threadpool(orjson.loads, line)
         if "error" in record:
             _refuse(record["error"], self._path)
         return record
 
     async def give(self, piece: bytes) -> None:
-        """Give it a piece of what it writes; one that has refused takes no more.  Raises Unavailable."""
-        left = memoryview(len(piece).to_bytes(4, "big") + piece)
-        loop = asyncio.get_running_loop()
-        with suppress(BrokenPipeError):
-            while left:
-                try:
-                    left = left[os.write(self._sink, left) :]
-                except BlockingIOError:
-                    await self._ready(self._sink, loop.add_writer, loop.remove_writer)
+        """Give it a piece of what it writes; one that has refused takes no more.  Raises NoAnswer."""
+        await self._program.write(len(piece).to_bytes(4, "big") + piece, self._seconds)
 
     async def done(self) -> None:
         """Tell it that this was all, and look whether it has written it.  Raises as ``told``."""
@@ -292,59 +266,9 @@ class FileKeeper:
         await self.told()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Give what it reads.  Raises Unavailable."""
-        piece = bytes(self._held) or await self._read()
-        while piece:
+        """Give what it reads.  Raises NoAnswer."""
+        while piece := await self._program.some(self._seconds):
             yield piece
-            piece = await self._read()
-
-    async def _read(self) -> bytes:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                return os.read(self._source, BLOCK)
-            except BlockingIOError:
-                await self._ready(self._source, loop.add_reader, loop.remove_reader)
-
-    async def _ready(self, pipe: int, begin: Callable[..., object], end: Callable[[int], object]) -> None:
-        """Wait until a pipe can be used.  Raises Unavailable."""
-        is_ready = asyncio.Event()
-        begin(pipe, is_ready.set)
-        try:
-            async with asyncio.timeout(self._seconds):
-                await is_ready.wait()
-        except TimeoutError:
-            raise Unavailable(f"the program that uses {self._path} does not answer") from None
-        finally:
-            end(pipe)
-
-    async def close(self) -> None:
-        """Let it end: its input and output are closed."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                with suppress(OSError):
-                    pipe.close()
-        task = asyncio.create_task(self._end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        await asyncio.wait({task}, timeout=CLEANING_SECONDS)
-
-    async def _end(self) -> None:
-        """Wait for its end, however long: so many at a time are started as ``one_more`` lets."""
-        pause, waited = 0.005, 0.0
-        while self._process.poll() is None:
-            if waited > CLEANING_SECONDS:
-                with suppress(PermissionError):  # that of sudo belongs to root
-                    self._process.kill()
-            await asyncio.sleep(pause)
-            pause, waited = min(2 * pause, 1.0), waited + pause
-        self._counted.close()
-
-
-def _program(place: _Place, deed: str, argument: str) -> "subprocess.Popen[bytes]":
-    command, identity = place.files.keeping(deed, place.path, place.roots, argument)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, **identity)
 
 
 class _FileAnswer(StreamingResponse):
@@ -381,6 +305,8 @@ def _refuse(number: int, path: str) -> None:
     """Raise what the number of an error means: NoSuchFile, NotAllowed, BadRequest, CannotBeDone."""
     if number in _NO_FILE:
         raise NoSuchFile(f"File not found: {path}")
+    if number == errno.ENAMETOOLONG:
+        raise BadRequest(f"The name of the file is too long: {path}")
     if number == errno.EEXIST:
         raise NotAllowed(f"The file already exists: {path}")
     if number in _FORBIDDEN:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, NamedTuple
@@ -19,7 +19,9 @@ from oar.api.job_parts import Id
 from oar.api.output_stream import TAIL, Follower, Found, messages
 from oar.api.service import LARGEST_ID, Asking, asking, service_of
 from oar.api.statuses import STATUSES
+from oar.api.user_program import UserCommand
 from oar.api.waiting import changes_of
+from oar.lib import user_files
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import NotAllowed, OarError, UserError
 from oar.lib.facts.records import User
@@ -104,7 +106,7 @@ class _Output(NamedTuple):
 def job_output(request: Request, job_id: Id) -> Answer:
     """Return where a job writes, and how much is there."""
     found = _output(asking(request), job_id)
-    with _counted(request, found):
+    with service_of(request).reading(found.view.job.user):
         record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
     return answer({**record, "complete": found.is_complete})
 
@@ -148,10 +150,12 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
         stack.callback(service.hub.remove, listener)
         request.state.seat.give_back()
         found = await run_in_threadpool(lambda: _output(asking(request), job_id))
-        stack.enter_context(service.follows.one_more(found.view.job.user, service.runtime.config.api_max_follows))
-        follower = await Follower.start(found.files, found.path(stream), offset)
-        stack.push_async_callback(follower.end)
-        first = await follower.next()
+        user = found.view.job.user
+        one_more = service.follows.one_more(user, service.runtime.config.api_max_follows)
+        words = found.files.following(found.path(stream), offset)
+        follower = await Follower.start(UserCommand(found.files, user, words, one_more))
+        stack.push_async_callback(follower.close)
+        first = await follower.next(user_files.ANSWER_SECONDS)
         found.check(stream, first)
         told = messages(first, follower, listener, has_ended=found.is_complete, may_read=may_read)
         return EventStream(told, stack.pop_all())
@@ -159,14 +163,8 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
 
 def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     found = _output(asking(request), job_id)
-    with _counted(request, found):
+    with service_of(request).reading(found.view.job.user):
         return _piece(found, stream, piece, range_)
-
-
-def _counted(request: Request, found: _Output) -> AbstractContextManager[None]:
-    """Count a read: programs of users hold half of the threads at most, whatever their users do to them."""
-    service = service_of(request)
-    return service.reads.one_more(found.view.job.user, max(1, service.runtime.config.api_threads // 2))
 
 
 def _piece(found: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
@@ -212,7 +210,7 @@ def _output(who: Asking, job_id: int) -> _Output:
     _check_owner(user, view)
     if view.job.job_type is JobType.INTERACTIVE:
         raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")
-    return _Output(view, UserFiles(user, who.config.oar_privilege_cmd))
+    return _Output(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))
 
 
 def _check_owner(user: User, view: JobView) -> None:

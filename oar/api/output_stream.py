@@ -5,21 +5,20 @@ import codecs
 import errno
 import json
 import os
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
 
 from oar.api.hub import BYE, Message, Subscriber
+from oar.api.user_program import BLOCK, UserProgram
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.states import FINAL
 from oar.lib.facts.topics import Topic
-from oar.lib.user_files import UserFiles
 
 #: Bytes from the end with which a stream begins.
 TAIL = 1 << 16
+_LONGEST_LINE = 1 << 12
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0
 #: Seconds for which nothing has come after the end of a job, so that all is written.
@@ -41,36 +40,22 @@ class Found(NamedTuple):
         return OSError(number or errno.EISDIR, os.strerror(number or errno.EISDIR))
 
 
-class Follower:
+class Follower(UserProgram):
     """The program that follows a file as a user."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    async def next(self, seconds: float | None = None) -> Found | None:
+        """Return what it finds next, None when it has ended; ``seconds``: for how long it may be silent.
 
-    @classmethod
-    async def start(cls, files: UserFiles, path: str, offset: int) -> "Follower":
-        """Start it; a negative offset counts from the end of the file."""
-        command, identity = files.following(path, offset)
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, **identity))
-
-    async def next(self) -> Found | None:
-        """Return what it finds next, None when it has ended."""
-        assert self._process.stdout
-        line = await self._process.stdout.readline()
-        if not line.endswith(b"\n"):
+        Raises NoAnswer.
+        """
+        line = await self.line(_LONGEST_LINE, seconds)
+        try:
+            record = json.loads(line)
+            length = record.get("length", 0)
+            data = await self.exactly(min(length, BLOCK), seconds)
+        except (ValueError, AttributeError, TypeError):  # it has ended, or is what its user has made of it
             return None
-        record: dict[str, int] = json.loads(line)
-        with suppress(asyncio.IncompleteReadError):
-            return Found(record, await self._process.stdout.readexactly(record.get("length", 0)))
-        return None
-
-    async def end(self) -> None:
-        """Let it end: it sees that its input is closed."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        await self._process.stdout.read()  # it may be writing
-        await self._process.wait()
+        return Found(record, data) if len(data) == length else None
 
 
 class OutputMessages:

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
-from oar.api.callers import SAFE_METHODS, Caller, Identities, peer_of_request
+from oar.api.callers import SAFE_METHODS, AgentToken, Caller, Identities, peer_of_request
 from oar.api.chunk_cache import Chunks
 from oar.api.curve_cache import Curves
 from oar.api.gantt_live import Moments
@@ -36,21 +36,24 @@ if TYPE_CHECKING:
 LARGEST_ID = 2**63 - 1
 #: Seconds' worth of requests that may come at once.
 READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
+#: One token that is that of any desktop computer may ask so many times as often as a single one.
+COMPUTERS_OF_A_TOKEN = 10
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
 #: Files that a user reads and writes at a time, at most.
 FILES_OF_A_USER = 8
-#: Pieces of output that a user reads at a time, each in a thread, at most.
+#: Files that a user reads at a time, each in a thread, at most.
 READS_OF_A_USER = 4
 
 
 def _rates(config: "Config") -> tuple[Rate, ...]:
-    """Return how often a client may read, change something, and ask for an estimate."""
+    """Return how often a client may read, change something, ask for an estimate, and be a farm of computers."""
     limits = (
         (config.api_rate_read, READS_AT_ONCE),
         (config.api_rate_change, CHANGES_AT_ONCE),
         (config.api_rate_estimate, ESTIMATES_AT_ONCE),
+        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE),
     )
     return tuple(Rate(each_second, each_second * at_once) for each_second, at_once in limits)
 
@@ -81,7 +84,7 @@ class Service:
         self.reservation_feed = ReservationFeed(runtime.database)
         self.workers = Workers(runtime)
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
-        self.reads = UnderWay("reads the output of a job", READS_OF_A_USER)
+        self._files_read = UnderWay("reads files", READS_OF_A_USER)
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
         self.media = UnderWay("moves files", FILES_OF_A_USER)
@@ -90,7 +93,7 @@ class Service:
         self.curves = Curves()
         self.moments = Moments()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
-        self._reads, self._changes, self.estimates = (Buckets(rate) for rate in _rates(runtime.config))
+        self._reads, self._changes, self.estimates, self._farms = (Buckets(rate) for rate in _rates(runtime.config))
         self._estimates_in_turn = InTurn("estimate", PATIENCE)
 
     def asking(self, request: Request) -> Asking:
@@ -131,7 +134,9 @@ class Service:
 
     def set_rates(self) -> None:
         """Let clients ask as often as oar.conf says now."""
-        self._reads.rate, self._changes.rate, self.estimates.rate = _rates(self.runtime.config)
+        buckets = (self._reads, self._changes, self.estimates, self._farms)
+        for each, rate in zip(buckets, _rates(self.runtime.config), strict=True):
+            each.rate = rate
 
     @contextmanager
     def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
@@ -144,8 +149,17 @@ class Service:
         with self._estimates_in_turn.turn(client):
             yield
 
-    def count_agent(self, request: Request, host: str) -> None:
-        """Count a question of the agent of a computer.  Raises TooOften."""
+    def reading(self, user: str) -> AbstractContextManager[None]:
+        """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
+
+        Raises TooMany.
+        """
+        return self._files_read.one_more(user, max(1, self.runtime.config.api_threads // 2))
+
+    def count_agent(self, request: Request, agent: AgentToken, host: str) -> None:
+        """Count a question of the agent of a computer, and of who may be any of them.  Raises TooOften."""
+        if agent.scopes.is_any_agent:
+            self._farms.take(agent.id, "questions with this token")
         request.state.allowance = self._changes.take(f"agent {host}", "questions")
 
     def _count(self, request: Request, caller: Caller) -> None:

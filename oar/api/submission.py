@@ -27,7 +27,7 @@ from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 from oar.lib.submission.proposal import ImportedKey, Proposal
 from oar.lib.submission.staging import StageWish, Staging, staged_file
 from oar.lib.submission.submit import Submitted
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files import NoAnswer, UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -47,25 +47,28 @@ class SubmitJobs(NamedTuple):
 
     def run(self, desk: Desk) -> Outcome:
         """Submit.  Raises UserError, Unavailable."""
+        return self.submit(desk, files_of(desk, self.user))
+
+    def submit(self, desk: Desk, files: UserFiles) -> Outcome:
+        """Submit, with the files of the user that are named.  Raises UserError, Unavailable."""
         _check_host(desk)
-        asked = scanned(desk, self.user, self.asked)
+        asked = scanned(desk, self.user, files, self.asked)
         proposal = proposal_of(desk, self.user, asked)
-        share = _Share(self, desk.config.api_idempotency_hours)
+        share, home = _Share(self, desk.config.api_idempotency_hours), _home(self.user)
         try:
-            with staged_file(
-                self._staging(desk), _in_home_of(self.user, asked.file), proposal.spec.types, desk.warnings.append
-            ) as file_id:
+            staging, wish = (
+                Staging(desk.database, desk.config, self.user.name, files),
+                _in_home_of(self.user, asked.file),
+            )
+            with staged_file(staging, wish, proposal.spec.types, desk.warnings.append) as file_id:
                 spec = proposal.spec._replace(file_id=file_id)
                 submitted = submit.submit(desk.database, desk.config, proposal._replace(spec=spec), companion=share)
         except AlreadyDone as done:
             return _created(done.answer, REPLAYED)
-        _export_keys(desk, self.user, asked.key.export, submitted.keys)
+        if asked.key.export is not None:
+            _export_keys(desk, files, os.path.join(home, _in_home(asked.key.export, home)), submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
-
-    def _staging(self, desk: Desk) -> Staging:
-        files = UserFiles(self.user, desk.config.oar_privilege_cmd)
-        return Staging(desk.database, desk.config, self.user.name, files)
 
 
 class SubmitBatch(NamedTuple):
@@ -75,17 +78,18 @@ class SubmitBatch(NamedTuple):
 
     def run(self, desk: Desk) -> Outcome:
         """Submit them, in their order, until the time of a request is over.  Raises Unavailable."""
-        deadline = time.monotonic() + desk.config.api_timeout
-        return Outcome(HTTPStatus.MULTI_STATUS, {"items": [self._item(desk, task, deadline) for task in self.tasks]})
+        deadline, files = time.monotonic() + desk.config.api_timeout, files_of(desk, self.tasks[0].user)
+        items = [self._item(desk, task, files, deadline) for task in self.tasks]
+        return Outcome(HTTPStatus.MULTI_STATUS, {"items": items})
 
-    def _item(self, desk: Desk, task: SubmitJobs, deadline: float) -> dict[str, Any]:
+    def _item(self, desk: Desk, task: SubmitJobs, files: UserFiles, deadline: float) -> dict[str, Any]:
         if time.monotonic() > deadline:
             late = problem_record(HTTPStatus.SERVICE_UNAVAILABLE, "too-late", _TOO_LATE)
             return {"status": late["status"], "problem": late}
         desk.warnings.clear()
         try:
-            outcome = task.run(desk)
-        except UserError as error:
+            outcome = task.submit(desk, files)
+        except (UserError, NoAnswer) as error:
             refused = problem_of(error)
             return {"status": int(refused.status), "problem": refused.record}
         return {"status": int(outcome.status), **outcome.record}
@@ -124,11 +128,16 @@ def _created(record: Mapping[str, Any], headers: Mapping[str, str] = MappingProx
     return Outcome(HTTPStatus.CREATED, record, {"Location": f"/v1/jobs/{record['id']}", **headers})
 
 
-def scanned(desk: Desk, user: User, asked: AskedJobs) -> AskedJobs:
-    """Return a request with the options of its script, if it asks for them.  Raises BadRequest."""
+def files_of(desk: Desk, user: User) -> UserFiles:
+    """Return the way to the files of a user, for all that one task does with them."""
+    return UserFiles(user, desk.config.oar_privilege_cmd, seconds=desk.config.api_timeout)
+
+
+def scanned(desk: Desk, user: User, files: UserFiles, asked: AskedJobs) -> AskedJobs:
+    """Return a request with the options of its script, if it asks for them.  Raises BadRequest, NoAnswer."""
     if not asked.scans:
         return asked
-    files, home = UserFiles(user, desk.config.oar_privilege_cmd), _home(user)
+    home = _home(user)
     return with_script_options(desk, files, lambda path: os.path.join(home, _in_home(path, home)), asked)
 
 
@@ -154,16 +163,13 @@ def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
     return proposal._replace(use_job_key=has_key, imported_key=imported if has_key else None)
 
 
-def _export_keys(desk: Desk, user: User, path: str | None, keys: Mapping[int, KeyPair]) -> None:
+def _export_keys(desk: Desk, files: UserFiles, path: str, keys: Mapping[int, KeyPair]) -> None:
     """Write the private key of each job to a file of the user; what cannot be written is a warning."""
-    if path is None:
-        return
-    files, home = UserFiles(user, desk.config.oar_privilege_cmd), _home(user)
     for job_id, key in keys.items():
-        place = os.path.join(home, _in_home(path, home).replace("%jobid%", str(job_id)))
+        place = path.replace("%jobid%", str(job_id))
         try:
             files.write_secret(place, key.private)
-        except OSError:
+        except (OSError, NoAnswer):
             desk.warnings.append(f"cannot write the key of job {job_id} to {place}.")
 
 

@@ -1,8 +1,9 @@
 """The program that follows a file with the rights of who it runs as; it needs the standard library alone.
 
-It prints a line of JSON for each thing that it finds: ``{"offset": N, "length": L}`` with so many bytes behind it,
-``{"truncated": 0}`` when the file begins anew, ``{"skipped": N}`` when it grows faster than it may be read,
-``{"error": E}`` with the number of an error (0: it is no plain file) when there is nothing to be read.
+It prints a line of JSON for each thing that it finds: ``{"size": N}`` when there is a file,
+``{"offset": N, "length": L}`` with so many bytes behind it, ``{"truncated": 0}`` when the file begins anew,
+``{"skipped": N}`` when it grows faster than it may be read, ``{"error": E}`` with the number of an error (0: it is no
+plain file) when there is nothing to be read.
 It looks again and again, the less often the longer nothing moves, since file systems of a network tell nobody.
 It ends when its standard input does.
 
@@ -72,6 +73,7 @@ class _File:
             os.close(self._descriptor)
             self._descriptor = -1
             return None
+        _tell({"size": status.st_size})
         return status.st_size
 
     def _pour(self) -> bool:

@@ -25,6 +25,8 @@ _BLOCK = 1 << 18
 _MOST_OF_LINES = 1 << 24
 #: Names of a directory, at most: more than anybody reads.
 _MOST_NAMES = 100_000
+#: Bytes of a name that stand in that of the draft of a file: no name has more than 255.
+_LONGEST_OF_DRAFT = 200
 _KINDS = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l"}
 
 
@@ -95,7 +97,7 @@ def _write(path: str, roots: "list[str]", argument: str) -> None:
     directory, name = _place(path, roots)
     if argument != "1" and _exists(directory, name):
         raise _Refused(errno.EEXIST)
-    draft = f".{name[:200]}.{os.getpid()}.new"
+    draft = os.fsdecode(b".%b.%d.new" % (os.fsencode(name)[:_LONGEST_OF_DRAFT], os.getpid()))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(draft, flags, 0o644, dir_fd=directory)
     try:

@@ -2,16 +2,23 @@
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.records import User
+
+if TYPE_CHECKING:
+    import subprocess
 
 #: More than this of a file is not read: scripts and lists are small.
 LARGEST_FILE = 16 << 20
-#: Seconds that a service waits for a program of a user, who may have stopped it.
+#: Seconds for which a program of a user, who may have stopped it, may be silent before a service gives it up.
 ANSWER_SECONDS = 20.0
+#: Seconds that a program has to kill another one, and that has to be gone.
+KILL_SECONDS = 2.0
 
 #: Only plain files are opened: a pipe would make the reader wait for a writer.
 _READ = 'test -f "$1" && head -c "$2" -- "$1" || exit 2; test -x "$1" || exit 3'
@@ -21,12 +28,23 @@ _NOT_EXECUTABLE = 3
 _SUM = 'test -f "$1" && exec md5sum < "$1"'
 _BLOCK = 1 << 20
 _POUR = 'test -f "$1" && exec head -c "$2" < "$1"'
+_KILL = 'kill -KILL "-$1"'
 
+#: Returns so many bytes of what a program prints, fewer at its end.
+Read = Callable[[int], bytes]
 
 #: Waits for the end of a program; returns its exit code.
 Wait = Callable[[], int]
 #: Starts a program with two descriptors as its input and output.
 Start = Callable[[Sequence[str], int, int], Wait]
+
+
+class NoAnswer(Unavailable):
+    """A program that runs as a user says nothing."""
+
+    def __init__(self, user: str) -> None:
+        way_out = "a process of this user is stopped (kill -CONT), or a file system does not answer: try again then"
+        super().__init__(f"a program that runs as {user} does not answer\n{way_out}")
 
 
 class UserFile(NamedTuple):
@@ -48,12 +66,17 @@ class FilePart(NamedTuple):
 class UserFiles:
     """The way to the files of one user; ``privilege`` is the command by which oar becomes another (``sudo -n``)."""
 
-    def __init__(self, user: User, privilege: str, start: Start | None = None) -> None:
-        """``start``: how a program is started that runs as the user; by default with ``privilege``."""
+    def __init__(self, user: User, privilege: str, start: Start | None = None, *, seconds: float | None = None) -> None:
+        """``start``: how a program is started that runs as the user; by default with ``privilege``.
+
+        ``seconds``: how long a service waits for all its programs together, and no longer than ANSWER_SECONDS for one
+        that says nothing; None for who waits for his own.  What takes longer raises NoAnswer.
+        """
         self._user = user
         self._privilege = privilege
-        self._is_own = start is None and user.uid == os.geteuid()
+        self._is_own = start is None and seconds is None and user.uid == os.geteuid()
         self._start = start or self._start_as_user
+        self._left = seconds
 
     def read(self, path: str) -> UserFile:
         """Return what is in a plain file.  Raises OSError."""
@@ -70,19 +93,22 @@ class UserFiles:
     def read_part(self, path: str, offset: int, most: int, *, lines: int = 0) -> FilePart:
         """Return a piece of a plain file; ``lines``: so many from its end, whatever ``offset``.
 
-        Raises OSError with its number; IsADirectoryError for what is no plain file.
+        Raises OSError with its number; IsADirectoryError for what is no plain file; NoAnswer.
         """
         import json
 
-        code, printed = self._answer(_program("user_file_reader", path, offset, most, lines))
+        code, printed = self._execute(_program("user_file_reader", path, offset, most, lines), b"")
         head, _, data = printed.partition(b"\n")
         if code or not head:
             raise PermissionError(f"nothing can be read as {self._user.name}")
-        told = json.loads(head)
-        if "error" in told:
-            number = told["error"] or errno.EISDIR
-            raise OSError(number, os.strerror(number), path)
-        return FilePart(**told, data=data)
+        try:
+            told = json.loads(head)
+            number = told.get("error")
+            if number is None:
+                return FilePart(**told, data=data)
+        except (ValueError, TypeError, AttributeError):  # what its user has made of the program
+            raise PermissionError(f"nothing can be read as {self._user.name}") from None
+        raise OSError(number or errno.EISDIR, os.strerror(number or errno.EISDIR), path)
 
     def following(self, path: str, offset: int) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the words and the identity of a process that follows a file as the user (``user_file_follower``)."""
@@ -118,8 +144,8 @@ class UserFiles:
 
         The program that reads as the user gets a pipe: whatever he does to it, he never holds the file of oar.
         """
-        with self._started(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"") as (source, wait):
-            while most and (block := source.read(min(most, _BLOCK))):
+        with self._started(["/bin/sh", "-c", _POUR, "sh", path, str(most)], b"") as (read, wait):
+            while most and (block := read(min(most, _BLOCK))):
                 target.write(block)
                 most -= len(block)
         if wait():
@@ -136,34 +162,39 @@ class UserFiles:
         """Run a piece of shell as the user; its file is an argument, never a part of the text."""
         return self._execute(["/bin/sh", "-c", script, "sh", path, str(LARGEST_FILE)], data)
 
+    def kill(self, process: "subprocess.Popen[bytes]") -> None:
+        """Kill a program that runs as the user in a session of its own; one whose user hinders that is left."""
+        import subprocess
+
+        if process.poll() is not None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except PermissionError:  # only he may, and root
+            words, identity = self._as_user(["/bin/sh", "-c", _KILL, "sh", str(process.pid)])
+            null = subprocess.DEVNULL
+            killer = subprocess.Popen(words, stdin=null, stdout=null, stderr=null, **identity)
+            with suppress(subprocess.TimeoutExpired):
+                killer.wait(KILL_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_SECONDS)
+
     def _execute(self, command: Sequence[str], data: bytes) -> tuple[int, bytes]:
         """Run a program as the user; its exit code, and what it prints."""
-        with self._started(command, data) as (source, wait):
-            printed = source.read(LARGEST_FILE)
+        with self._started(command, data) as (read, wait):
+            printed = read(LARGEST_FILE)
         return wait(), printed
 
-    def _answer(self, command: Sequence[str]) -> tuple[int, bytes]:
-        """Run a program as the user, for ANSWER_SECONDS; its exit code, and what it prints.  Raises OSError."""
-        import subprocess
-        import time
-
-        command, identity = self._as_user(command)
-        until, null = time.monotonic() + ANSWER_SECONDS, subprocess.DEVNULL
-        process = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null, **identity)
-        assert process.stdout
-        with process.stdout as source:
-            printed = _read_until(source, until)
-        try:
-            return process.wait(max(0.0, until - time.monotonic())), printed
-        except subprocess.TimeoutExpired:
-            with suppress(PermissionError, subprocess.TimeoutExpired):  # that of sudo belongs to root
-                process.kill()
-                process.wait(1.0)
-            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None
-
     @contextmanager
-    def _started(self, command: Sequence[str], data: bytes) -> Iterator[tuple[IO[bytes], Wait]]:
-        """Start a program as the user that reads some data, no more than a pipe holds; yield its output."""
+    def _started(self, command: Sequence[str], data: bytes) -> Iterator[tuple[Read, Wait]]:
+        """Start a program as the user that reads some data, no more than a pipe holds; yield its output and its end.
+
+        Its end is to be asked for behind the block.
+        """
+        if self._left is not None:
+            with self._limited(command, data, self._left) as limited:
+                yield limited
+            return
         stdin, given = os.pipe()
         printed, stdout = os.pipe()
         with open(printed, "rb") as source:
@@ -174,7 +205,45 @@ class UserFiles:
                 os.close(stdout)
                 with open(given, "wb", buffering=0) as sink, suppress(BrokenPipeError):
                     sink.write(data)
-            yield source, wait
+            yield source.read, wait
+
+    @contextmanager
+    def _limited(self, command: Sequence[str], data: bytes, seconds: float) -> Iterator[tuple[Read, Wait]]:
+        """The same, of a service: nothing is waited for longer than it may be.  Raises NoAnswer."""
+        import subprocess
+        import time
+
+        if seconds <= 0:
+            raise NoAnswer(self._user.name)
+        words, identity = self._as_user(command)
+        until, pipe = time.monotonic() + seconds, subprocess.PIPE
+        process = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True, **identity
+        )
+        assert process.stdin
+        assert process.stdout
+        source = process.stdout
+
+        def wait() -> int:
+            try:
+                return process.wait(_patience(until))
+            except subprocess.TimeoutExpired:
+                self.kill(process)
+                raise NoAnswer(self._user.name) from None
+
+        try:
+            with process.stdin as sink, suppress(BrokenPipeError):
+                sink.write(data)
+            with source:
+                yield lambda most: _read_until(source, most, until), wait
+        except TimeoutError:
+            self.kill(process)
+            raise NoAnswer(self._user.name) from None
+        except BaseException:
+            self.kill(process)
+            raise
+        finally:
+            self._left = max(0.0, until - time.monotonic())
 
     def _start_as_user(self, command: Sequence[str], stdin: int, stdout: int) -> Wait:
         import subprocess
@@ -199,15 +268,23 @@ class UserFiles:
         return [*shlex.split(self._privilege), "-u", f"#{uid}", "--", *command], {}
 
 
-def _read_until(source: IO[bytes], until: float) -> bytes:
-    """Return what comes through a pipe until it ends, or a moment has come."""
-    import select
+def _patience(until: float) -> float:
+    """Return for how many seconds something is waited for that must have come at a moment."""
     import time
+
+    return max(0.0, min(ANSWER_SECONDS, until - time.monotonic()))
+
+
+def _read_until(source: IO[bytes], most: int, until: float) -> bytes:
+    """Return so many bytes of what comes through a pipe, fewer at its end.  Raises TimeoutError."""
+    import select
 
     poll, read = select.poll(), bytearray()
     poll.register(source, select.POLLIN)
-    while len(read) < LARGEST_FILE and poll.poll(1000 * max(0.0, until - time.monotonic())):
-        piece = os.read(source.fileno(), _BLOCK)
+    while len(read) < most:
+        if not poll.poll(1000 * _patience(until)):
+            raise TimeoutError
+        piece = os.read(source.fileno(), min(most - len(read), _BLOCK))
         if not piece:
             break
         read += piece

@@ -33,7 +33,7 @@ class Agents:
             return tokens.create(tx, User("root", 0, administers=True), scope=scope)[1]
 
     def post(self, scope: str | None = f"agent:{HOST}", **request: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token(scope)}"} if scope else {}
+        headers = {"Authorization": f"Bearer {self.token(scope)}"} if scope else request.pop("headers", {})
         return self._client.post("/oar-cgi", headers=headers, **request)
 
     def ask(self, request: str = "PULL", hostname: str = HOST, **fields: Any) -> httpx.Response:
@@ -267,3 +267,26 @@ def test_a_form_without_an_end_is_not_whole() -> None:
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "x"])
 def test_other_bodies_are_no_forms(kind: str) -> None:
     assert boundary_of(kind) is None
+
+
+def test_a_token_of_agents_dies_with_the_rights_of_who_made_it(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    with agents.desk.database.begin() as tx:
+        made = [tokens.create(tx, User(name, 1, administers=True), scope=f"agent:{HOST}")[1] for name in ("games", "x")]
+    question = {"request": "PULL", "hostname": HOST}
+    former, gone = (agents.post(None, json=question, headers={"Authorization": f"Bearer {each}"}) for each in made)
+    assert (former.status_code, gone.status_code) == (403, 403)
+    assert "no administrator any more" in former.json()["detail"]
+
+
+def test_a_token_of_all_computers_is_not_as_many_as_it_names(agents: Agents) -> None:
+    agents.api.runtime.config = agents.desk.config.replace(api_rate_change=1)
+    agents.api.service.set_rates()
+    token = agents.token("agent:*")
+
+    def ask(host: str) -> int:
+        question = {"request": "PULL", "hostname": host}
+        return agents.post(None, json=question, headers={"Authorization": f"Bearer {token}"}).status_code
+
+    statuses = [ask(f"desk-{number}") for number in range(300)]
+    assert (statuses[0], statuses[-1]) == (404, 429)
+    assert agents.ask().status_code == 200

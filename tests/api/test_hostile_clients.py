@@ -1,14 +1,17 @@
 """Clients that send too much, too slowly, too often, or what is no HTTP."""
 
+import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import httpx
 import pytest
 
-from oar.api import protocol
+from oar.api import forms, protocol
+from oar.api.forms import MOST_PARTS, fields_of
 from oar.lib.config.files import Config
+from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
 
 CORPUS = (
@@ -123,3 +126,69 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(api: Api) 
         while not (answer := _raw(api, request)).startswith(b"HTTP/1.1 503 "):
             assert answer
         assert b'"too-many"' in answer
+
+
+def _dripped(api: Api, head: bytes) -> bytes:
+    """Send a body byte by byte, for as long as it takes until there is an answer."""
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head)
+        while not select.select([connection], [], [], 0.05)[0]:
+            connection.sendall(b"x")
+        return connection.recv(65536)
+
+
+@pytest.mark.parametrize("path", ["/v1/session", "/oar-cgi", "/media/tmp/x"])
+def test_a_body_that_only_drips_is_given_up(api: Api, known: Callable[[str, str], httpx.Client], path: str) -> None:
+    api.runtime.config = Config(api_timeout=1, api_media=True, api_media_roots=("/tmp",))
+    client = known("root", "agent:*") if path == "/oar-cgi" else known("nobody", "rw")
+    kind = "multipart/form-data; boundary=x" if path == "/oar-cgi" else "application/octet-stream"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: {client.headers['authorization']}\r\n"
+        f"content-type: {kind}\r\ncontent-length: 100000\r\n\r\n--x\r\n"
+    )
+    assert _dripped(api, head.encode()).startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_parts_of_a_form_are_counted_before_they_are_looked_at() -> None:
+    part = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'
+    kind = "multipart/form-data; boundary=x"
+    assert fields_of(kind, part + b"--x--\r\n") == {"a": "b"}
+    assert fields_of(kind, b"preamble\r\n" + part * MOST_PARTS + b"--x--") == {"a": "b"}
+    looked_at = 0
+    with pytest.MonkeyPatch.context() as patch:
+
+        def count(*_: object) -> tuple[str, str]:
+            nonlocal looked_at
+            looked_at += 1
+            return "a", "b"
+
+        patch.setattr(forms, "_field", count)
+        with pytest.raises(BadRequest, match="more than"):
+            fields_of(kind, part * 10 * MOST_PARTS + b"--x--")
+    assert looked_at == 0
+
+
+def test_a_part_that_is_a_form_itself_is_a_text() -> None:
+    inner = b"content-type: multipart/mixed; boundary=y\r\n\r\n--y\r\n\r\n--y--"
+    form = b"--x\r\ncontent-disposition: form-data; name=a\r\n" + inner + b"\r\n--x--\r\n"
+    assert fields_of("multipart/form-data; boundary=x", form) == {"a": "--y\r\n\r\n--y--"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(
+            b"",
+            b"--x",
+            b"--x\r\n",
+            b"--x--x",
+            b"--x\r\n\r\nb\r\n--x--",
+            b"--x\r\ncontent-disposition: form-data\r\n\r\n",
+        ),
+        *(b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb', b"--x\r\nname=a\r\n\r\nb\r\n--x--"),
+        b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\xff\r\n--x--',
+    ],
+)
+def test_what_is_no_whole_form_is_refused(form: bytes) -> None:
+    with pytest.raises(BadRequest):
+        fields_of("multipart/form-data; boundary=x", form)

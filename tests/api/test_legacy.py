@@ -4,9 +4,13 @@ import json
 import os
 import pwd
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
+import pytest
 
+from oar.api import legacy
 from oar.api.legacy import FIRST_WORDS, handler_of
 from oar.api.legacy_calls import PREFIXES, place_of
 from oar.lib.config.files import Config
@@ -16,6 +20,7 @@ from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, state_of
 from tests.frontend import add_rules
+from tests.process.this_machine import is_alive, wait_until
 
 
 def test_addresses_are_read_with_prefix_and_extension() -> None:
@@ -245,3 +250,41 @@ def test_a_job_is_submitted_again_once_on_its_old_address(nobody: httpx.Client, 
 def test_large_bodies_of_nobody_are_not_read(anonymous: httpx.Client) -> None:
     for kind in ("application/json", "text/yaml", "multipart/form-data; boundary=b"):
         assert anonymous.post("/oarapi/jobs", content=b"{" * 70_000, headers={"Content-Type": kind}).status_code == 401
+
+
+def test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up(
+    api: Api, anonymous: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legacy, "_stress", legacy.Stress())
+    runs, script, gate = tmp_path / "runs", tmp_path / "stress.sh", tmp_path / "gate"
+    os.mkfifo(gate)
+    script.write_text(f"#!/bin/sh\necho x >> {runs}\nread line < {gate}\necho GLOBAL_STRESS=0.35\n")
+    script.chmod(0o755)
+    api.runtime.config = api.runtime.config.replace(api_stress_factor_script=str(script))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(anonymous.get, "/oarapi/stress_factor")
+        wait_until(runs.exists)
+        others = [httpx.get(f"http://127.0.0.1:{api.port}/oarapi/stress_factor").status_code for _ in range(20)]
+        assert (set(others), runs.read_text()) == ({503}, "x\n")
+        gate.write_text("\n")
+        assert first.result().json()["GLOBAL_STRESS"] == "0.35"
+    monkeypatch.setattr(legacy._stress, "_until", 0.0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(anonymous.get, "/oarapi/stress_factor")
+        wait_until(lambda: runs.read_text() == "x\nx\n")
+        assert httpx.get(f"http://127.0.0.1:{api.port}/oarapi/stress_factor").json()["GLOBAL_STRESS"] == "0.35"
+        gate.write_text("\n")
+        assert first.result().status_code == 200
+
+
+def test_a_script_of_the_site_that_hangs_is_ended_with_all_that_it_has_started(
+    api: Api, anonymous: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(legacy, "_stress", legacy.Stress())
+    monkeypatch.setattr(legacy, "STRESS_SECONDS", 0.5)
+    numbers, script = tmp_path / "numbers", tmp_path / "stress.sh"
+    script.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {numbers}\nwait\n")
+    script.chmod(0o755)
+    api.runtime.config = api.runtime.config.replace(api_stress_factor_script=str(script))
+    assert anonymous.get("/oarapi/stress_factor").status_code == 404
+    wait_until(lambda: not is_alive(int(numbers.read_text())))

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import media
+from oar.api import user_program
+from oar.api.user_program import UserProgram
 from oar.lib.config.files import Config
 from oar.lib.user_files import UserFiles
 from tests.api.conftest import Api
@@ -185,7 +186,7 @@ def test_a_program_that_its_user_has_stopped_stops_nothing_else(
 ) -> None:
     stopped = ["/bin/sh", "-c", "kill -STOP $$"]
     monkeypatch.setattr(UserFiles, "keeping", lambda *_: (stopped, {}))
-    monkeypatch.setattr(media, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
     api.runtime.config = api.runtime.config.replace(api_timeout=2)
     octets = {"Content-Type": "application/octet-stream"}
     asks: tuple[Callable[[], httpx.Response], ...] = (
@@ -198,7 +199,7 @@ def test_a_program_that_its_user_has_stopped_stops_nothing_else(
         assert anonymous.get("/v1/queues").status_code == 200
         for answer in answers:
             assert (answer.result().status_code, "does not answer" in answer.result().text) == (503, True)
-    wait_until(lambda: not media.FileKeeper._ending)  # they are killed, and nobody waits for that
+    wait_until(lambda: not UserProgram._ending)  # they are killed, and nobody waits for that
 
 
 @pytest.mark.parametrize("name", ["data#1", "a?b", "100%", "%41", "+ &", "é"])
@@ -222,3 +223,14 @@ def test_a_mode_is_no_file(api: Api, files: httpx.Client, home: Path) -> None:
     api.runtime.config = api.runtime.config.replace(api_max_body=1000)
     large = files.post(f"/media/chmod{home}/a", content=b" " * 1001, headers={"Content-Type": "application/json"})
     assert large.status_code == 413
+
+
+def test_a_name_may_be_as_long_as_names_can_be_and_no_longer(files: httpx.Client, home: Path) -> None:
+    octets = {"Content-Type": "application/octet-stream"}
+    for name in ("é" * 127, "a" * 255):
+        assert files.post(f"/media{home}/{name}", content=b"x", headers=octets).status_code == 201, name
+        assert files.delete(f"/media{home}/{name}").status_code == 204
+    for method, content in (("POST", b"x"), ("GET", b""), ("DELETE", b"")):
+        answer = files.request(method, f"/media{home}/{'a' * 256}", content=content, headers=octets)
+        assert (answer.status_code, "too long" in answer.json()["detail"]) == (400, True), method
+    assert list(home.iterdir()) == []

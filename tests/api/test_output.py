@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api import output_stream
+from oar.api import output_stream, user_program
 from oar.api.limits import UnderWay
 from oar.lib import user_files
 from oar.lib.access import tokens
@@ -25,6 +26,7 @@ from oar.lib.facts.states import JobState, JobType
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
 from tests.builders import add_job, for_no_reason
+from tests.process.this_machine import is_alive, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 NOBODY = pwd.getpwnam("nobody")
@@ -275,15 +277,90 @@ def test_a_token_that_is_revoked_reads_no_more(local: httpx.Client, api: Api, da
         assert [name for name, _, _ in messages] == ["bye"]
 
 
+# -- programs that their user has stopped ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
+    """Every program of a user that the service starts says nothing; a file of the numbers of their processes."""
+    numbers = home / "numbers"
+    program = ["/bin/sh", "-c", f"sleep 1000 & echo $$ $! >> {numbers}; kill -STOP $$"]
+    monkeypatch.setattr(user_files, "_program", lambda *_: program)
+    monkeypatch.setattr(user_files, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
+    return numbers
+
+
+def _are_gone(numbers: Path) -> bool:
+    found = numbers.read_text().split()
+    return bool(found) and not any(is_alive(int(number)) for number in found)
+
+
 @needs_root
 def test_programs_that_their_user_has_stopped_leave_threads_for_others(
-    nobody: httpx.Client, anonymous: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
+    nobody: httpx.Client, anonymous: httpx.Client, database: Database, home: Path, stopped: Path
 ) -> None:
     job = _job(database, home)
-    monkeypatch.setattr(user_files, "_program", lambda *_: ["/bin/sh", "-c", "kill -STOP $$"])
-    monkeypatch.setattr(user_files, "ANSWER_SECONDS", 3.0)
     with ThreadPoolExecutor(32) as pool:
         asked = [pool.submit(nobody.get, f"/v1/jobs/{job}/output/stdout") for _ in range(32)]
         assert anonymous.get("/v1/queues").status_code == 200
-        statuses = Counter(each.result().status_code for each in asked)
-    assert set(statuses) == {404, 503}, statuses
+        told = Counter((each.result().status_code, each.result().json()["type"]) for each in asked)
+    assert set(told) == {(503, "no-answer"), (503, "too-many")}, told
+    assert all("kill -CONT" in each.result().json()["hint"] for each in asked if "no-a" in each.result().text)
+    wait_until(lambda: _are_gone(stopped))
+
+
+@needs_root
+def test_a_stream_whose_program_is_stopped_is_refused_and_ends(
+    nobody: httpx.Client, database: Database, home: Path, stopped: Path
+) -> None:
+    answer = nobody.get(f"/v1/jobs/{_job(database, home)}/output/stdout?follow=true")
+    assert (answer.status_code, answer.json()["type"]) == (503, "no-answer")
+    wait_until(lambda: _are_gone(stopped))
+
+
+@needs_root
+def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
+    nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_stream, "LAST_SECONDS", 1.0)
+    monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
+    job = _job(database, home, JobState.ERROR)
+    _write(home, job, b"out")
+    with _followed(nobody, job) as messages:
+        _text(messages, "out")
+        found = [each for each in Path("/proc").glob("[0-9]*/cmdline") if f"{home}/{job}.out".encode() in _bytes(each)]
+        for each in found:
+            os.kill(int(each.parent.name), signal.SIGSTOP)
+        assert [name for name, _, _ in messages] == ["end"]
+    assert found
+    wait_until(lambda: not any(each.exists() for each in found))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@needs_root
+def test_an_empty_file_is_followed_at_once(nobody: httpx.Client, database: Database, home: Path) -> None:
+    job = _job(database, home)
+    _write(home, job, b"")
+    with _followed(nobody, job) as messages:  # the answer begins before the job has written anything
+        _append(home, job, b"x")
+        assert _text(messages, "x") == "1"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "said", ["", "x", "[]", "1", '{"length": "x"}', '{"length": -1}', '{"length": 99}', "x" * 5000]
+)
+def test_a_program_of_which_its_user_has_made_another_ends_the_stream(
+    nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(user_files, "_program", lambda *_: ["/bin/sh", "-c", f"echo '{said}'"])
+    job = _job(database, home)
+    assert nobody.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 403
+    assert nobody.get(f"/v1/jobs/{job}/output/stdout").status_code == 403

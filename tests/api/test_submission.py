@@ -6,18 +6,26 @@ import os
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from oar.api.job_request import JobRequest
+from oar.api.submission import SubmitJobs
+from oar.api.tasks import Desk, outcome_of
+from oar.lib import user_files
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Job
+from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import JobState
 from oar.lib.submission import job_environment
 from tests.api.conftest import Api
+from tests.api.test_output import NOBODY, needs_root
 from tests.builders import add_resources
 from tests.frontend import add_rules
+from tests.process.this_machine import is_alive
 
 #: What the shipped rules say of a job without walltime.
 DEFAULT = "[ADMISSION RULE] Set default walltime to 7200.\n"
@@ -314,3 +322,53 @@ def test_a_script_of_the_user_is_read_for_its_lines(nobody: httpx.Client, databa
         os.chmod(file.name, 0o600)
         refused = nobody.post("/v1/jobs", json={"command": file.name, "scanscript": True})
     assert (refused.status_code, refused.json()["type"]) == (400, "bad-request")
+
+
+# -- programs of users that do not answer ------------------------------------------------------------------------------
+
+
+@needs_root
+def test_a_file_that_takes_too_long_is_given_up_and_nothing_is_left(
+    api: Api, nobody: httpx.Client, database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    add_resources(database)
+    directory = tmp_path_factory.mktemp("stagein")
+    api.runtime.config = Config(api_rate_change=0, stagein_dir=str(directory), api_timeout=1)
+    with tempfile.NamedTemporaryFile() as file:
+        os.truncate(file.name, 1 << 40)
+        os.chmod(file.name, 0o644)
+        wanted = {"command": "./run", "types": ["desktop_computing"], "stagein": file.name}
+        for path, body in (("/v1/jobs", wanted), ("/jobs", {**wanted, "type": "desktop_computing"})):
+            answer = nobody.post(path, json=body)
+            assert (answer.status_code, answer.json()["type"]) == (503, "no-answer"), answer.text
+            assert "kill -CONT" in answer.json()["hint"]
+        several = nobody.post("/v1/job-batches", json={"jobs": [{"command": "true"}, wanted]}).json()["items"]
+        assert [each["status"] for each in several] == [201, 503]
+        assert not [each for each in Path("/proc").glob("[0-9]*/fd/0") if _leads_to(each, file.name)]
+    assert list(directory.iterdir()) == []
+
+
+def _leads_to(link: Path, path: str) -> bool:
+    try:
+        return os.readlink(link) == path
+    except OSError:
+        return False
+
+
+@needs_root
+@pytest.mark.parametrize("asked", [{"scanscript": True}, {"export_job_key_to_file": "/tmp/key", "use_job_key": True}])
+def test_a_program_that_is_stopped_while_jobs_are_submitted_is_killed(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, asked: dict[str, Any]
+) -> None:
+    add_resources(database)
+    numbers = tmp_path_factory.mktemp("stopped") / "numbers"
+    stop = f"echo $$ >> {numbers}; kill -STOP $$"
+    monkeypatch.setattr(user_files, "_READ", stop)
+    monkeypatch.setattr(user_files, "_WRITE", stop)
+    monkeypatch.setattr(user_files.UserFiles, "_as_user", lambda _, command: (command, {}))
+    desk = Desk(database.settings)
+    desk.config = Config(api_timeout=1)
+    wanted = JobRequest.model_validate({"command": "/bin/true", **asked})
+    outcome = outcome_of(SubmitJobs(User("nobody", NOBODY.pw_uid), wanted.asked), desk)
+    assert (outcome.status, bool(desk.warnings)) in ((503, False), (201, True)), outcome
+    assert not any(is_alive(int(each)) for each in numbers.read_text().split())
