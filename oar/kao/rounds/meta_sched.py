@@ -128,7 +128,9 @@ class MetaScheduler:
             situation = self._platform.read(tokens)
         plan = self._plan(situation, announce)
         self._write(situation, plan)
-        self.next_start = next_start(situation.snapshot, plan)
+        last = self._tail.last  # it may know more than is written
+        known = last.plan if last and last.snapshot is situation.snapshot else plan
+        self.next_start = next_start(situation.snapshot, known)
         return plan
 
     def _answer_reservations(self, situation: Situation) -> bool:
@@ -173,7 +175,9 @@ class MetaScheduler:
 
     def due(self) -> float | None:
         """Return in how many seconds ``go_on`` has something to do; None: it has nothing to do."""
-        return 0.0 if self._foreseen.has_rest or is_full_collection_due() else self._tail.due()
+        if is_full_collection_due():
+            return 0.0
+        return self._foreseen.due() if self._foreseen.has_rest else self._tail.due()
 
     def go_on(self) -> None:
         """Go on with a full plan that rounds have left; a round that writes it is asked for when it is complete."""
@@ -241,8 +245,10 @@ class MetaScheduler:
         is_ours = plan is unchecked and not (external.was_used or self._has_extra)
         full = FullPlan(snapshot, plan)
         self._tail.take_over(full, planning.memory(plan) if is_ours else None)
-        self._foreseen.settle(full)
         self._is_tail_broken = False
+        if is_ours and self._urgent_time > 0 and self._foreseen.due() > 0:
+            return self._foreseen.put_off(full)
+        self._foreseen.settle(full)
         return plan
 
     def _with_tail(self, plan: Plan, snapshot: Snapshot, make: MakeRound) -> Plan:
@@ -284,6 +290,7 @@ class MetaScheduler:
 
         self._database.run(work)
         self._writer.remember(situation, plan)
+        self._foreseen.pause(self._writer.changes)
         self._last_date = plan.now
         self._situation = situation
 

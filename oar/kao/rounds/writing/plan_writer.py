@@ -58,6 +58,7 @@ class PlanWriter:
     def __init__(self, *, keeps_all_plans: bool = False) -> None:
         """``keeps_all_plans``: SCHEDULER_LOG_DECISIONS."""
         self._keeps_all_plans = keeps_all_plans
+        self.changes = 0  #: predictions that the last plan has changed
         self._written = WrittenPlan()
         self._reasons: StoredReasons = {}
         self._portion_reasons: StoredReasons = {}
@@ -149,6 +150,7 @@ class PlanWriter:
             if old.get(alternative) != (start, members) or situation.starts.get(alternative) != start
         }
         kept = _kept_alternatives(situation, plan) - new.keys()
+        self.changes = len(changed)
         obsolete = (situation.starts.keys() | old.keys()) - new.keys() - kept - {0, AGE}
         if not (changed or obsolete or not old or self._keeps_all_plans):
             tx.gantt.store_date(plan.now)
