@@ -125,7 +125,7 @@ def halved(slots: SlotSet) -> SlotSet:
     """Cut a page in two, as happens when it has grown."""
     at = max(range(len(slots.pages)), key=lambda index: len(slots.pages[index].starts))
     if len(slots.pages[at].starts) > 1:
-        second = slots.pages[at].halve(ALL_CORES)
+        second = slots.pages[at].halve()
         slots.pages.insert(at + 1, second)
         slots._firsts.insert(at + 1, second.starts[0])
     return slots

@@ -38,6 +38,10 @@ class Turn:
     reach: ResourceSet = 0
 
 
+#: Returns a date before which a passed job does not begin.
+FirstDate = Callable[[Turn], int]
+
+
 @dataclass(slots=True)
 class Kind:
     """The passed jobs that ask for the same in one space; they differ in their durations."""
@@ -53,6 +57,7 @@ class Kind:
     has_doubtful: bool = False  #: whether there ever was a doubtful member
     members: list[tuple[int, Turn]] = field(default_factory=list)  #: with their durations; some may be placed
     is_in_order: bool = True  #: the members are, the shortest first
+    quiet_until: int = FOREVER  #: none of the members that there are can begin before this date
 
     def has_room(self, duration: int, begin: int, latest: int) -> bool:
         """Whether there is room for so long that begins between two dates."""
@@ -66,14 +71,18 @@ class Kind:
         self.has_doubtful |= turn.is_doubtful
         self.members.append((duration, turn))
         self.is_in_order = False
+        self.quiet_until = 0
 
     def add_equal(self, duration: int, turn: Turn) -> None:
         """Add a job that reaches nothing else than the members, and whose turn comes behind theirs."""
         self.shortest = min(self.shortest, duration)
         self.members.append((duration, turn))
         self.is_in_order = False
+        self.quiet_until = 0
 
-    def early(self, turns: Collection[int], now: int, date: int, longest: int = FOREVER) -> Iterator[Turn]:
+    def early(
+        self, turns: Collection[int], now: int, date: int, first_date: FirstDate, longest: int = FOREVER
+    ) -> Iterator[Turn]:
         """Iterate over the members that are no longer than that and for which there is room before a date.
 
         ``turns``: the jobs that still are passed over.
@@ -81,11 +90,21 @@ class Kind:
         if self.is_closed(date, longest):
             return
         self._put_in_order(turns)
+        quiet_until = FOREVER
         for duration, turn in self.members:
             is_closed = duration >= self.closed_from
             if duration > longest or (is_closed and self.closed_until >= date):
                 return
-            if turn.until >= date or turn.job.id not in turns:
+            if turn.job.id not in turns:
+                continue
+            is_known = len(self.members) == 1 and turn.task is not None
+            if is_known and turn.until < date:
+                turn.until = first_date(turn)  # it is worth knowing: other dates will be asked for
+            quiet_until = min(quiet_until, turn.until)
+            if turn.until >= date:
+                continue
+            if is_known:
+                yield turn
                 continue
             begin = max(now, self.closed_until if is_closed else 0)
             if self.has_room(duration, max(begin, turn.until), date - 1):
@@ -95,10 +114,13 @@ class Kind:
                 return
             elif len(turn.job.alternatives) == 1:  # by another one it may begin sooner
                 turn.until = date  # others of the kind may begin sooner
+        self.quiet_until = quiet_until
 
     def is_closed(self, date: int, longest: int = FOREVER) -> bool:
         """Whether no member is short enough, or there is room for none before a date."""
-        return self.shortest > longest or (self.closed_until >= date and self.closed_from <= self.shortest)
+        if self.quiet_until >= date or self.shortest > longest:
+            return True
+        return self.closed_until >= date and self.closed_from <= self.shortest
 
     def _put_in_order(self, turns: Collection[int]) -> None:
         if not self.is_in_order:

@@ -478,8 +478,10 @@ class PassedOver:
 
     def _settle(self, date: int) -> int:
         """Settle the passed jobs until a date; return a later one if they must be settled until then."""
-        turns = (turn for kind in self._kinds.values() for turn in kind.early(self._turns, self._now, date))
-        early = {turn.number: turn for turn in turns}
+        early: dict[int, Turn] = {}
+        for kind in self._kinds.values():
+            turns = kind.early(self._turns, self._now, date, self._first_date)
+            early.update((turn.number, turn) for turn in turns)
         for number in sorted(early):
             later = self._settle_one(early[number], date)
             if later > date:
@@ -545,12 +547,14 @@ class PassedOver:
         early: dict[int, Turn] = {}
         longest: dict[tuple[int, bool], int] = {}
         for kind in self._kinds.values():
-            if kind.first >= before or not kind.reach & claim.region or kind.is_closed(claim.end):
+            if kind.quiet_until >= claim.end or kind.first >= before or not kind.reach & claim.region:
+                continue
+            if kind.is_closed(claim.end):
                 continue
             key = id(kind.space), bool(kind.query.keys)
             if key not in longest:
                 longest[key] = self._longest(kind, claim)
-            for turn in kind.early(self._turns, self._now, claim.end, longest[key]):
+            for turn in kind.early(self._turns, self._now, claim.end, self._first_date, longest[key]):
                 if turn.number < before:
                     early[turn.number] = turn
         return early
@@ -569,6 +573,8 @@ class PassedOver:
         """Whether a job is still passed over, and there is room for it before a date."""
         if turn.job.id not in self._turns:
             return False
+        if turn.task:
+            return self._first_date(turn) < date
         begin = max(self._now, turn.until)
         kinds = self._kinds_of(turn.job, turn.types, turn.rules, turn.task)
         if begin < date and any(kind.has_room(duration, begin, date - 1) for duration, kind in kinds):

@@ -44,6 +44,12 @@ class PlacementSearch:
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the placement that ends first; without one, the reason of the first alternative."""
+        placed = len(self._bookings.placements)
+        if task.found is None or task.found[0] != placed:
+            task.found = placed, self._search_best(task)
+        return task.found[1]
+
+    def _search_best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         begin = self._begin(task)
         if task.types.assign and self._plugins:
             return self._plugins.placement(task.job, task.types, task.space, begin), None

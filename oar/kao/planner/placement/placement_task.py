@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.placement.waves import Upcoming
@@ -37,3 +38,5 @@ class PlacementTask:
     date_dependent: set[int] = field(default_factory=set)
     #: the first start that was tried for a request whose groups compete; none before is possible
     possible_from: int = FOREVER
+    #: the result of the last search, and how many jobs had been placed before it: until another one is, it holds
+    found: tuple[int, tuple[Placement | None, Reason | None]] | None = field(default=None, init=False)

@@ -2,7 +2,10 @@
 
 Each occupant with a sharing key (a timesharing tag, the name of a placeholder) has resources in some slots.  A job with
 the keys of all occupants of a resource finds it free.  What a job with some keys finds in the slots of a page is worked
-out once, and kept until something enters the page: a search comes to each page several times.
+out once, and kept until somebody else enters the page: a search comes to each page several times.  An occupant with one
+of these keys makes no difference to it: such a job finds free what it found free before.
+
+Occupants that stay through a whole page are in a ``SharedSlots`` of their own, for which the page is one slot.
 """
 
 from collections.abc import Sequence
@@ -16,13 +19,15 @@ from oar.lib.facts.resource_set import ResourceSet
 class SharedSlots:
     """The occupants with keys of the slots of one page."""
 
-    __slots__ = ("_by_key", "_commons", "_left", "_several", "_views")
+    __slots__ = ("_by_key", "_commons", "_extents", "_held", "_left", "_several", "_views")
 
     def __init__(self, free: Sequence[ResourceSet]) -> None:
         """``free``: what is free in each slot before the first occupant with a key."""
         self._left = list(free)  #: what no occupant without key has
         self._several: list[ResourceSet] = [0] * len(free)  #: what occupants of different keys have
         self._by_key: dict[SharingKey, list[ResourceSet]] = {}
+        self._held: dict[SharingKey, ResourceSet] = {}  #: what each key has in any slot; after a cut it may be more
+        self._extents: dict[SharingKey, int] = {}  #: how much that is
         self._views: dict[frozenset[SharingKey], list[ResourceSet]] = {}
         self._commons: dict[frozenset[SharingKey], ResourceSet] = {}  #: what is in all slots of a view
 
@@ -32,25 +37,39 @@ class SharedSlots:
         for slot in [slot for slot in range(first, last) if (free[slot] | own[slot]) & occupied != occupied]:
             self._several[slot] |= occupied & ~(free[slot] | own[slot])
         own[first:last] = [held | occupied for held in own[first:last]]
-        self._forget_views()
+        self._held[key] = self._held.get(key, 0) | occupied
+        self._extents[key] = self._held[key].bit_count()
+        for keys in [keys for keys in self._views if key not in keys]:
+            del self._views[keys]
+            self._commons.pop(keys, None)
 
     def take(self, first: int, last: int, remaining: ResourceSet) -> None:
         """Enter an occupant without key; ``remaining``: all resources but its own."""
         self._left[first:last] = [left & remaining for left in self._left[first:last]]
-        self._forget_views()
+        self._views.clear()
+        self._commons.clear()
 
     def split(self, slot: int) -> None:
         """Cut a slot in two."""
-        for column in self._columns():
+        for column in (self._left, self._several, *self._by_key.values(), *self._views.values()):
             column.insert(slot + 1, column[slot])
-        self._forget_views()
 
-    def part(self, first: int, last: int, opened: ResourceSet) -> "SharedSlots":
-        """Return some of the slots, independent of these; ``opened``: what nobody has that stays through all slots."""
-        other = SharedSlots([left & opened for left in self._left[first:last]])
+    def part(self, first: int, last: int) -> "SharedSlots":
+        """Return some of the slots, independent of these."""
+        other = SharedSlots(self._left[first:last])
         other._several = self._several[first:last]
         other._by_key = {key: own[first:last] for key, own in self._by_key.items() if any(own[first:last])}
+        other._held = {key: self._held[key] for key in other._by_key}
+        other._extents = {key: self._extents[key] for key in other._by_key}
         return other
+
+    def extent(self, keys: frozenset[SharingKey]) -> int:
+        """Return how many resources occupants with these keys have in a slot, at most."""
+        extent, extents = 0, self._extents
+        for key in keys:
+            if key in extents:
+                extent += extents[key]
+        return extent
 
     def view(self, free: Sequence[ResourceSet], keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
         """Return what a job with these keys finds in each slot; ``free``: what everybody finds."""
@@ -90,10 +109,3 @@ class SharedSlots:
                 if key not in keys:
                     shared &= ~own[slot]
         return shared & self._left[slot]
-
-    def _forget_views(self) -> None:
-        self._views.clear()
-        self._commons.clear()
-
-    def _columns(self) -> list[list[ResourceSet]]:
-        return [self._left, self._several, *self._by_key.values()]

@@ -121,13 +121,12 @@ class _Search:
             page = self.pages[self.page_index]
             if page.starts[0] > self.latest:
                 return False
-            is_shared = bool(keys and page.keyed)
             if page.is_loose:
                 page.tighten()
-            is_too_small = page.most < request.least and not is_shared
-            if not (is_too_small or self._is_known_to_fail(page)):
-                frees, members, counts = page.free_for(keys), usable & page.open, page.counts
-                least = 0 if is_shared else request.least + page.covered
+            least = request.least - page.shared_by(keys) if keys else request.least
+            if not (page.most < least or self._is_known_to_fail(page)):
+                frees, members, counts = page.free_for(keys), usable & page.open_for(keys), page.counts
+                least += page.covered
                 end = len(frees) if self.latest >= page.starts[-1] else bisect_right(page.starts, self.latest)
                 for index in range(self.slot_index, end):
                     if counts[index] >= least and request.is_satisfied(frees[index] & members):
@@ -181,7 +180,7 @@ class _Search:
         ``free``: behind the page.
         """
         is_satisfied, frees = self.query.request.is_satisfied, page.free_for(self.query.keys)
-        free &= page.open
+        free &= page.open_for(self.query.keys)
         while is_satisfied(rest := free & frees[last]):
             free = rest
             last -= 1

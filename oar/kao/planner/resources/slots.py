@@ -72,13 +72,26 @@ class SlotMatch:
 class Page:
     """Consecutive slots."""
 
-    __slots__ = ("common", "counts", "covered", "failures", "free", "is_loose", "keyed", "most", "open", "starts")
+    __slots__ = (
+        "common",
+        "counts",
+        "covered",
+        "covers",
+        "failures",
+        "free",
+        "is_loose",
+        "keyed",
+        "most",
+        "open",
+        "starts",
+    )
 
-    def __init__(self, starts: list[int], free: list[ResourceSet], everything: ResourceSet) -> None:
+    def __init__(self, starts: list[int], free: list[ResourceSet], opened: ResourceSet) -> None:
         self.starts = starts
         self.free = free  #: free resources of each slot; only those in ``open`` count
-        self.open = everything  #: all resources but those of jobs that stay through the whole page
-        self.keyed: SharedSlots | None = None  #: occupants with keys
+        self.open = opened  #: all resources but those of jobs that stay through the whole page
+        self.keyed: SharedSlots | None = None  #: occupants with keys of single slots
+        self.covers: SharedSlots | None = None  #: those that stay through the whole page, which is one slot for them
         self.failures: dict[object, list[tuple[int, ...]]] = {}
         self.recount()
 
@@ -104,24 +117,47 @@ class Page:
         self.is_loose = False
 
     def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
-        """Return what is free in each slot for a job with these sharing keys; only resources in ``open`` count."""
-        return self.keyed.view(self.free, keys) if keys and self.keyed else self.free
+        """Return what is free in each slot for a job with these sharing keys; only resources in ``open_for`` count."""
+        return self.keyed.view(self.free, keys) if keys and self.keyed and self.keyed.extent(keys) else self.free
+
+    def open_for(self, keys: frozenset[SharingKey]) -> ResourceSet:
+        """Return all resources but those of jobs that stay through the whole page, and have none of these keys."""
+        return self.covers.view((self.open,), keys)[0] if keys and self.covers else self.open
+
+    def shared_by(self, keys: frozenset[SharingKey]) -> int:
+        """Return how much more is free in a slot for a job with these keys than for others, at most."""
+        more = self.keyed.extent(keys) if keys and self.keyed else 0
+        return more + self.covers.extent(keys) if keys and self.covers else more
 
     def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return the resources of a slot that are free for a job with these sharing keys."""
-        return self.free_for(keys)[index] & self.open
+        return self.free_for(keys)[index] & self.open_for(keys)
 
     def free_through(self, first: int, last: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return what is free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
         if last - first < len(self.starts) - 1:
-            return reduce(and_, self.free_for(keys)[first : last + 1], self.open)
-        return self.keyed.common(self.free, keys) & self.open if keys and self.keyed else self.common
+            return reduce(and_, self.free_for(keys)[first : last + 1], self.open_for(keys))
+        if not self.shared_by(keys):
+            return self.common
+        return (self.keyed.common(self.free, keys) if self.keyed else reduce(and_, self.free)) & self.open_for(keys)
+
+    def cover_keyed(self, occupied: ResourceSet, remaining: ResourceSet, count: int, key: SharingKey) -> None:
+        """Enter an occupant with a key that stays through the whole page; the rest as ``cover``."""
+        if self.covers is None:
+            self.covers = SharedSlots((self.open,))
+        self.covers.hold(0, 1, occupied, key, (self.open,))
+        self._close(occupied, remaining, count)
 
     def cover(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
         """Enter an occupant without key, of ``count`` resources, that stays through the whole page.
 
         ``remaining``: all resources but those occupied.
         """
+        if self.covers:
+            self.covers.take(0, 1, remaining)
+        self._close(occupied, remaining, count)
+
+    def _close(self, occupied: ResourceSet, remaining: ResourceSet, count: int) -> None:
         self.open &= remaining
         if self.common & occupied == occupied:  # the usual case; counting bits is the most expensive step here
             self.common ^= occupied
@@ -159,16 +195,16 @@ class Page:
         if self.keyed:
             self.keyed.split(index)
 
-    def halve(self, everything: ResourceSet) -> "Page":
+    def halve(self) -> "Page":
         """Cut the page in two; return the second half."""
-        opened, middle = self.open, len(self.free) >> 1
-        free = [members & opened for members in self.free]
-        second = Page(self.starts[middle:], free[middle:], everything)
+        middle, size = len(self.free) >> 1, len(self.free)
+        second = Page(self.starts[middle:], self.free[middle:], self.open)
         second.failures = {family: list(failed) for family, failed in self.failures.items()}
         if self.keyed:
-            second.keyed = self.keyed.part(middle, len(self.free), opened)
-            self.keyed = self.keyed.part(0, middle, opened)
-        self.starts, self.free, self.open = self.starts[:middle], free[:middle], everything
+            second.keyed = self.keyed.part(middle, size)
+            self.keyed = self.keyed.part(0, middle)
+        second.covers = self.covers.part(0, 1) if self.covers else None
+        self.starts, self.free = self.starts[:middle], self.free[:middle]
         self.recount()
         return second
 
@@ -182,11 +218,11 @@ class Page:
         easier = [failed for failed in failures if not all(map(le, quantities, failed))]
         self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
 
-    def copy(self, everything: ResourceSet) -> "Page":
+    def copy(self) -> "Page":
         """Return an independent page with the same slots, without the notes of failures."""
-        page = Page(list(self.starts), [free & self.open for free in self.free], everything)
-        if self.keyed:
-            page.keyed = self.keyed.part(0, len(self.free), self.open)
+        page = Page(list(self.starts), list(self.free), self.open)
+        page.keyed = self.keyed.part(0, len(self.free)) if self.keyed else None
+        page.covers = self.covers.part(0, 1) if self.covers else None
         return page
 
 
@@ -240,7 +276,7 @@ class SlotSet:
     def copy(self) -> "SlotSet":
         """Return an independent slot set with the same slots."""
         other = SlotSet(self.begin, self._everything)
-        other.pages = [page.copy(self._everything) for page in self.pages]
+        other.pages = [page.copy() for page in self.pages]
         other._firsts = list(self._firsts)
         return other
 
@@ -253,9 +289,12 @@ class SlotSet:
         self._cut(end)
         remaining, count = self._everything & ~resources, resources.bit_count()
         for page, first, last in self._between(start, end):
-            if key is not None:
+            is_whole = last - first == len(page.free)
+            if key is not None and is_whole:
+                page.cover_keyed(resources, remaining, count, key)
+            elif key is not None:
                 page.take_keyed(first, last, resources, key)
-            elif last - first == len(page.free):
+            elif is_whole:
                 page.cover(resources, remaining, count)
             else:
                 page.take(first, last, remaining)
@@ -278,7 +317,7 @@ class SlotSet:
             if start < end and resources:
                 begins[start] = begins.get(start, 0) | resources
                 ends[end] = ends.get(end, 0) | resources
-        if any(page.keyed for page in self.pages):
+        if any(page.keyed or page.covers for page in self.pages):
             return False
         old_slots = {
             start: free & page.open for page in self.pages for start, free in zip(page.starts, page.free, strict=True)
@@ -387,7 +426,7 @@ class SlotSet:
             return
         page.split(slot_index, date)
         if len(page.starts) > LARGEST_PAGE:
-            second = page.halve(self._everything)
+            second = page.halve()
             self.pages.insert(page_index + 1, second)
             self._firsts.insert(page_index + 1, second.starts[0])
 
