@@ -302,6 +302,20 @@ ANSWERS: Mapping[str, Schema] = {
         {"from": INTEGER, "bucket": INTEGER, "now": INTEGER, "resources": INTEGER}
         | {"used": many(NUMBER), "planned": many(NUMBER), "unusable": many(NUMBER)}
     ),
+    "gantt_nodes": record(
+        {
+            "from": INTEGER,
+            "to": INTEGER,
+            "nodes": many(record({"name": TEXT, "resources": PAIRS})),
+            "jobs": many(
+                record(
+                    {"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "state": TEXT, "start": INTEGER}
+                    | {"end": MAYBE_INTEGER, "is_over": FLAG, "is_planned": FLAG, "resources": PAIRS}
+                )
+            ),
+            "states": many(record({"state": TEXT, "from": INTEGER, "to": MAYBE_INTEGER, "resources": PAIRS})),
+        }
+    ),
     "gantt_rows": record(
         {
             "levels": TEXTS,

@@ -30,10 +30,15 @@ def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answe
     version = f"{record['version']}-" if "version" in record else ""
     tag = f'W/"{version}{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    known = request.headers.get("if-none-match", "")
-    if tag in {each.strip() for each in known.split(",")}:
+    if is_known(request, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(body, HTTPStatus.OK, headers, _JSON)
+
+
+def is_known(request: Request, tag: str) -> bool:
+    """Whether a client names a tag, and so has what it stands for."""
+    known = request.headers.get("if-none-match", "")
+    return tag in {each.strip() for each in known.split(",")}
 
 
 def _plain(value: object) -> object:

@@ -21,6 +21,7 @@ from oar.lib.views.gantt_chunks import DAY, LAYOUT, day_chunk, ranges
 
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DayVersion
+    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
 
@@ -43,19 +44,21 @@ def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")]
     who = asking(request)
     if not begin <= to < begin + MOST_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
-    with who.database.snapshot() as tx:
-        versions = tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)
-    items = [
-        {
-            "day": _written(each.day),
-            "version": _version(each),
-            "jobs": each.jobs,
-            "states": each.states,
-            "from": each.first,
-        }
-        for each in versions
-    ]
-    return answer_unless_known(request, {"items": items})
+
+    def found(tx: "Transaction") -> dict[str, Any]:
+        return {"items": [_day_item(each) for each in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
+
+    return service_of(request).unchanged.answer(request, who.database, f"days {begin // DAY} {to // DAY}", found)
+
+
+def _day_item(found: "DayVersion") -> dict[str, object]:
+    return {
+        "day": _written(found.day),
+        "version": _version(found),
+        "jobs": found.jobs,
+        "states": found.states,
+        "from": found.first,
+    }
 
 
 @router.get(
@@ -103,10 +106,16 @@ def gantt_live(request: Request, since: Since = None) -> Answer:
     With the `cursor` of an earlier answer as `since`: only jobs that are new or have changed, the ids of those that
     are `gone`, and null for other parts in which nothing has changed.  `since` of the answer is null if it is whole.
     """
-    who = asking(request)
+    who, service = asking(request), service_of(request)
+
+    def whole(tx: "Transaction") -> dict[str, Any]:
+        return service.moments.answer(live_record(tx), None)
+
+    if since is None:
+        return service.unchanged.answer(request, who.database, "live", whole)
     with who.database.snapshot() as tx:
         record = live_record(tx)
-    return answer_unless_known(request, service_of(request).moments.answer(record, since))
+    return answer_unless_known(request, service.moments.answer(record, since))
 
 
 @router.get("/rows", operation_id="gantt_rows", summary="The rows of the diagram")
@@ -115,20 +124,24 @@ def gantt_rows(
     rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
 ) -> Answer:
     """Return the resources by the values of some properties, in natural order, as ranges of ids."""
-    who = asking(request)
-    levels = words_of(rows) or ("network_address",)
-    with who.database.snapshot() as tx:
-        properties = tx.resources.columns()
-        unknown = [level for level in levels if level not in properties]
-        if unknown:
-            raise BadRequest(f"{unknown[0]!r} is no property of resources")
-        found = tx.listings.grouped(("type", *levels))
+    who, levels = asking(request), words_of(rows) or ("network_address",)
+    key = f"rows {','.join(levels)}"
+    return service_of(request).unchanged.answer(request, who.database, key, lambda tx: _rows_record(tx, levels))
+
+
+def _rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
+    """Return the rows.  Raises BadRequest."""
+    properties = tx.resources.columns()
+    unknown = [level for level in levels if level not in properties]
+    if unknown:
+        raise BadRequest(f"{unknown[0]!r} is no property of resources")
+    found = tx.listings.grouped(("type", *levels))
     items = [
         {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
         for kind, labels, ids in sorted(_labelled(found), key=lambda row: _natural(row[0], row[1]))
     ]
     named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
-    return answer_unless_known(request, {"levels": levels, "items": items, "properties": named})
+    return {"levels": levels, "items": items, "properties": named}
 
 
 def _labelled(found: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tuple[str, tuple[str, ...], list[int]]]:

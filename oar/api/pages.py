@@ -14,7 +14,7 @@ from oar.api.arrays import array_record
 from oar.api.callers import Caller
 from oar.api.dashboard import dashboard_record
 from oar.api.event_log import EventListing, event_page
-from oar.api.gantt_table import gantt_table, period_of
+from oar.api.gantt_table import first_paths, gantt_table, period_of
 from oar.api.grid import totals
 from oar.api.job_parts import EVERYTHING
 from oar.api.jobs import JobListing, job_page, job_record
@@ -120,7 +120,13 @@ def node(request: Request, name: str) -> Answer:
 @router.get("/gantt")
 def gantt(request: Request) -> Answer:
     """Show who was, is and will be where."""
-    return _page(request, "gantt", lambda who: gantt_table(who, period_of(request.query_params)))
+    asked = request.query_params
+
+    def load(who: Asking) -> Record:
+        period = period_of(asked)
+        return {**gantt_table(who, period), "first": first_paths(asked, period, int(time.time()))}
+
+    return _page(request, "gantt", load)
 
 
 @router.get("/submit")

@@ -17,6 +17,7 @@ from oar.api.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.passwords import Passwords
 from oar.api.request_counts import RequestCounts
 from oar.api.statuses import Unidentified
+from oar.api.unchanged import UnchangedAnswers
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.db.reservation_feed import ReservationFeed
@@ -92,6 +93,7 @@ class Service:
         self.chunks = Chunks()
         self.curves = Curves()
         self.moments = Moments()
+        self.unchanged = UnchangedAnswers()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._reads, self._changes, self.estimates, self._farms = (Buckets(rate) for rate in _rates(runtime.config))
         self._estimates_in_turn = InTurn("estimate", PATIENCE)

@@ -28,6 +28,37 @@ ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+#: The pages, each with a text that it shows of the cluster below.
+PAGES = {
+    "": "The cluster testbed",
+    "nodes": "4 resources on 2 nodes",
+    "nodes?view=table": "node-1",
+    "nodes/node-1": "rests",
+    "jobs": "train",
+    "jobs/{running}": "node-1",
+    "jobs/{waiting}": "Why it waits",
+    "jobs/{ended}": "post",
+    "arrays/{running}": "ended",
+    "gantt": "Jobs over time",
+    "gantt?view=table&color=user": "rests",
+    "submit": "When would a job start?",
+    "usage": "Usage",
+    "fairshare?who=alice": "has the karma",
+    "reservations": "There are no reservations here.",
+    "reservations?view=all": "Advance reservations",
+    "reservations/new": "New advance reservation",
+    "queues": "besteffort",
+    "events": "PING_CHECKER_NODE_SUSPECTED",
+    "help": "Ctrl",
+    "login": "Log in",
+    "nowhere": "There is no such page.",
+}
+#: How people look: their screen, their wishes.
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark and still": {"color_scheme": "dark", "reduced_motion": "reduce"},
+    "on a telephone": {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True},
+}
 #: Counts what the policy of a page has forbidden, before any script of the page runs.
 _COUNT_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
@@ -35,6 +66,10 @@ addEventListener("securitypolicyviolation", (event) =>
 """
 #: Milliseconds that a page may take on a busy machine.
 PATIENCE = 30_000
+
+
+def is_scripted(path: str) -> bool:
+    return path != "nowhere"
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +108,14 @@ class Visitor:
         if scripted:
             tab.wait_for_selector("html[data-ready]")
         return tab
+
+    def open_whole(self, path: str, text: str) -> Page:
+        """Open a page, and wait until it shows a text, and a diagram if it has one."""
+        page = self.open(path)
+        page.get_by_text(text).filter(visible=True).first.wait_for()
+        if page.locator(".gantt-frame").count():
+            page.wait_for_selector(".overview[role=slider]")
+        return page
 
     def watch(self) -> None:
         """Write down what goes wrong from now on."""
@@ -141,7 +184,12 @@ def _logged_in(chromium: Browser, api: Api, database: Database, user: User, scop
 
 @pytest.fixture
 def jobs(database: Database) -> dict[str, int]:
-    """A cluster with a job that runs, one that waits, one that has ended, and a node that is suspected."""
+    """A small cluster; its jobs by how they are."""
+    return small_site(database)
+
+
+def small_site(database: Database) -> dict[str, int]:
+    """Make a cluster with a job that runs, one that waits, one that has ended, and a node that is suspected."""
     resources = add_resources(database)
     numbers = {
         "running": add_job(database, JobState.RUNNING, on=resources[:1], user="alice", name="rests"),

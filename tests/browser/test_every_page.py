@@ -9,8 +9,7 @@ from playwright.sync_api import Browser, Page
 
 from oar.web.assets import DIRECTORY
 from tests.api.conftest import Api
-from tests.browser.conftest import Visitor, visiting
-from tests.browser.test_pages import PAGES, is_scripted
+from tests.browser.conftest import PAGES, Visitor, is_scripted, visiting
 
 #: Pages for administrators, each with a text that it shows.
 FOR_ADMINISTRATORS = {

@@ -1,5 +1,6 @@
 """The Gantt page: the past, what goes on and what is planned, moved through by hand and by keyboard."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -391,3 +392,56 @@ def test_beside_the_resources_stands_the_name_of_their_node(
     page = diagram(visitor, "?view=drawgantt")
     written = page.evaluate(WRITTEN, [TOP + 2, 16, [[16, 60], [66, 110], [110, 126]]])
     assert written == [True, False, True]  # the node, a gap, the resource
+
+
+def test_the_strip_above_the_diagram_tells_of_the_period_around_the_view_and_moves_it(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    ended(database, resources, 30, 20, name="before")
+    page = diagram(visitor)
+    strip = page.get_by_role("slider", name="The period around the view")
+    begin = int(strip.get_attribute("aria-valuenow") or 0)
+    frame = page.locator(".gantt-frame").bounding_box()
+    strip.press("ArrowLeft")
+    expect(strip).to_have_attribute("aria-valuenow", str(begin - DAY // 4))
+    box = strip.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 - box["width"] / 5, box["y"] + 10)
+    page.mouse.up()
+    assert DAY * 0.8 < begin - DAY // 4 - int(strip.get_attribute("aria-valuenow") or 0) < DAY * 1.2
+    assert page.locator(".gantt-frame").bounding_box() == frame  # nothing jumped
+    expect(page).to_have_url(re.compile(r"from=\d+"))
+
+
+def test_what_the_diagram_shows_at_first_is_fetched_once_and_named_by_the_document(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    ended(database, resources, 8, 4)
+    page = diagram(visitor, "?rows=network_address,resource_id")
+    named = page.locator("link[data-first]").evaluate_all("links => links.map((link) => link.dataset.first)")
+    assert [path.split("?")[0] for path in named] == ["live", "index", "rows"]
+    fetched = Counter(url.partition("/v1/gantt/")[2] for url in visitor.requests)
+    assert [fetched[path] for path in named] == [1, 1, 1]
+    days = [number for path, number in fetched.items() if path.startswith("chunks/") and "since" not in path]
+    assert days
+    assert set(days) == {1}
+
+
+def test_a_node_tells_small_what_was_is_and_comes_there(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    past = ended(database, resources[:1], 8, 4)
+    add_job(database, JobState.RUNNING, on=resources[1:2], name="rests", walltime=4 * HOUR)
+    ended(database, resources[2:], 8, 4, name="elsewhere")
+    future = planned(database, resources[:2], 3)
+    page = visitor.open("nodes/node-1")
+    drawing = page.get_by_role("img", name="node-1: 3 jobs")
+    kinds = [drawing.locator(f"rect.{kind}").count() for kind in ("ran", "rest", "plan")]
+    assert kinds == [2, 1, 1]
+    expect(page.get_by_role("table", name="What comes next")).to_contain_text(f"{future} future")
+    expect(page.get_by_role("table", name="What was")).to_contain_text(f"{past} past")
+    assert page.get_by_text("elsewhere").count() == 0
+    drawing.locator("rect.plan").click()
+    page.wait_for_url(f"**/ui/jobs/{future}")

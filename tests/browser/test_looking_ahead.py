@@ -31,6 +31,7 @@ def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, datab
     when = page.locator("#when")
     expect(when).to_contain_text("as asked: starts now")
     expect(when).to_contain_text("walltime 2:00: starts now")
+    expect(when.locator(".lanes .would")).to_have_count(2)  # on both nodes, in a small diagram
     when.get_by_role("button", name="use this: walltime 2:00").click()
     expect(page.get_by_role("textbox", name="walltime")).to_have_value("2:00")
     expect(page.locator("pre").first).to_contain_text("/network_address=2,walltime=2:00")
@@ -41,6 +42,34 @@ def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, datab
     assert state_of(database, job) is JobState.WAITING
     with database.snapshot() as tx:
         assert tx.jobs.get(job).user == USER
+
+
+def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(owner: Visitor, database: Database) -> None:
+    resources, now = add_resources(database), int(time.time())
+    add_job(database, JobState.TERMINATED, on=resources[:1], user=USER, name="old", command="./old.sh")
+    for length in (1800, 3000):
+        job = add_job(
+            database, JobState.TERMINATED, on=resources, user=USER, name="sim", command="./sim.sh", walltime=DAY
+        )
+        with database.begin() as tx:
+            dates = (now - length - 60, now - 60, job)
+            tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
+    page = owner.open("submit")
+    choice = page.get_by_role("combobox", name="as one of your jobs")
+    expect(choice.locator("option")).to_have_count(3)
+    choice.select_option(label=f"{job} · sim · ./sim.sh")
+    fields = {"command": "./sim.sh", "name": "sim", "walltime": "24:00"}
+    for name, value in fields.items():
+        expect(page.get_by_role("textbox", name=name, exact=True)).to_have_value(value)
+    expect(page.locator("pre").first).to_contain_text("-l /network_address=2/resource_id=2,walltime=24:00")
+    expect(page.locator("#when")).to_contain_text("Your last 2 jobs “sim” took at most 00:50.")
+    page.get_by_role("button", name="walltime 1:00", exact=True).click()
+    expect(page.get_by_role("textbox", name="walltime")).to_have_value("1:00")
+    assert faults(page) == []
+    page = owner.open("usage")
+    row = page.get_by_role("row").filter(has_text="sim")
+    expect(row).to_contain_text("ask for 1:00")
+    expect(page.get_by_role("img", name="0–10 %: 3")).to_have_count(1)
 
 
 def test_a_waiting_job_tells_what_would_let_it_start(owner: Visitor, api: Api, database: Database) -> None:

@@ -1,7 +1,6 @@
 """Every page, as people look at it: it shows what there is and does nothing that it may not do."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -9,33 +8,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from tests.api.conftest import Api
-from tests.browser.conftest import Visitor, visiting
+from tests.browser.conftest import LOOKS, PAGES, Visitor, is_scripted, visiting
+from tests.browser.structure import COMPARED, blocks, differences, stored
 
-#: The pages, each with a text that it shows of the cluster below.
-PAGES = {
-    "": "The cluster testbed",
-    "nodes": "4 resources on 2 nodes",
-    "nodes?view=table": "node-1",
-    "nodes/node-1": "rests",
-    "jobs": "train",
-    "jobs/{running}": "node-1",
-    "jobs/{waiting}": "Why it waits",
-    "jobs/{ended}": "post",
-    "arrays/{running}": "ended",
-    "gantt": "Jobs over time",
-    "gantt?view=table&color=user": "rests",
-    "submit": "When would a job start?",
-    "usage": "Usage",
-    "fairshare?who=alice": "has the karma",
-    "reservations": "There are no reservations here.",
-    "reservations?view=all": "Advance reservations",
-    "reservations/new": "New advance reservation",
-    "queues": "besteffort",
-    "events": "PING_CHECKER_NODE_SUSPECTED",
-    "help": "Ctrl",
-    "login": "Log in",
-    "nowhere": "There is no such page.",
-}
 #: Where it is another one without scripts.
 PLAIN = {
     "nodes": "4 resources: 1 free",
@@ -44,20 +19,20 @@ PLAIN = {
     "gantt": "rests",
     "fairshare?who=alice": "Usage",
 }
-#: How people look: their screen, their wishes.
-LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light"},
-    "dark and still": {"color_scheme": "dark", "reduced_motion": "reduce"},
-    "on a telephone": {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True},
-}
 #: Nothing of a page is to the right of the screen.
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 @pytest.fixture(params=LOOKS)
-def looker(request: pytest.FixtureRequest, chromium: Browser, api: Api) -> Iterator[Visitor]:
+def look(request: pytest.FixtureRequest) -> str:
+    """How somebody looks."""
+    return str(request.param)
+
+
+@pytest.fixture
+def looker(look: str, chromium: Browser, api: Api) -> Iterator[Visitor]:
     """Somebody with a screen of his own."""
-    yield from visiting(chromium, api, **LOOKS[request.param])
+    yield from visiting(chromium, api, **LOOKS[look])
 
 
 def faults(page: Page) -> list[str]:
@@ -66,16 +41,12 @@ def faults(page: Page) -> list[str]:
     return [f"{fault['id']}: {node['target']} {node['failureSummary']}" for fault in found for node in fault["nodes"]]
 
 
-def is_scripted(path: str) -> bool:
-    return path != "nowhere"
-
-
-def test_every_page_is_for_everybody(looker: Visitor, jobs: dict[str, int]) -> None:
-    for path, text in PAGES.items():
-        if not is_scripted(path):
-            continue
-        page = looker.open(path.format(**jobs))
-        page.get_by_text(text).first.wait_for()
+def test_every_page_is_for_everybody(look: str, looker: Visitor, jobs: dict[str, int]) -> None:
+    """Also who cannot see well, and on a small screen; its blocks are where they were when somebody looked at them."""
+    for path, text in filter(lambda item: is_scripted(item[0]), PAGES.items()):
+        page = looker.open_whole(path.format(**jobs), text)
+        if look in COMPARED:
+            assert differences(blocks(page), stored(look, path)) == [], path
         assert faults(page) == [], path
         assert page.evaluate(FITS), path
         page.close()

@@ -35,6 +35,7 @@ def test_a_reservation_is_tried_while_it_is_typed_then_asked_for_and_changed(
     page.get_by_role("spinbutton", name="nodes").fill("2")
     expect(page.locator("#trial")).to_contain_text("It would be granted.")
     expect(page.locator("#trial")).to_contain_text("node-2")
+    expect(page.locator("#trial .lanes .would")).to_have_count(2)
     page.get_by_role("textbox", name="name", exact=True).fill("course")
     expect(page.locator("pre")).to_contain_text("-l /network_address=2 -N course")
     assert faults(page) == []

@@ -1,5 +1,6 @@
 """What ended on a day, and what goes on: jobs on resources over time (``tx.gantt_days``)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE, NO_FRAME
@@ -62,6 +63,22 @@ _FIRST_PLANNED = _PLANNED.replace(
     """AND p.start_time < %(stop)s AND (m.moldable_walltime = 0 OR p.start_time + m.moldable_walltime > %(start)s)
     ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
 )
+#: What is drawn of some resources only: the jobs that have or had them between two dates, or are to have them.
+_HELD_ON = """AND EXISTS (SELECT 1 FROM assigned_resources a
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%(resources)s))
+    ORDER BY j.start_time DESC, j.job_id DESC LIMIT %(most)s"""
+_ENDED_ON = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace("ORDER BY j.job_id", _HELD_ON)
+_RUNNING_ON = _RUNNING.replace("ORDER BY j.job_id", f"AND j.start_time < %(stop)s {_HELD_ON}")
+_PLANNED_ON = _PLANNED.replace(
+    "ORDER BY j.job_id",
+    """AND p.start_time < %(stop)s AND s.resources && %(resources)s::integer[]
+    ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
+)
+_STATES_ON = """
+    SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE resource_id = ANY(%(resources)s) AND attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
+      AND date_start < %(stop)s AND (date_stop = 0 OR date_stop > %(start)s)
+    GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
 _CLOSED = """
     SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
     WHERE attribute = 'state' AND date_stop >= %(start)s AND date_stop < %(stop)s
@@ -185,6 +202,19 @@ class GanttDays(Table):
         running = self._tx.rows(_FIRST_RUNNING, period)
         planned = self._tx.rows(_FIRST_PLANNED, {**period, "most": most - len(running)})
         return [DrawnJob(*row) for row in (*running, *planned)]
+
+    def on(self, resources: Sequence[int], start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that had, have or are to have some of these between two dates: so many of each kind, the nearest.
+
+        Of a job all its resources are told.
+        """
+        asked = {"resources": list(resources), "start": start, "stop": stop, "most": most}
+        return [DrawnJob(*row) for sql in (_ENDED_ON, _RUNNING_ON, _PLANNED_ON) for row in self._tx.rows(sql, asked)]
+
+    def states_on(self, resources: Sequence[int], start: int, stop: int) -> list[DrawnState]:
+        """Return when some resources could not be used between two dates."""
+        asked = {"resources": list(resources), "start": start, "stop": stop}
+        return [DrawnState(*row) for row in self._tx.rows(_STATES_ON, asked)]
 
     def closed_states(self, start: int, stop: int) -> list[DrawnState]:
         """Return when resources could not be used, up to a date between two others."""

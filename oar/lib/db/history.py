@@ -22,6 +22,7 @@ _KEYS = {Log.STATES: "job_state_log_id", Log.EVENTS: "event_id", Log.RESERVATION
 _NEWEST = """
     SELECT coalesce((SELECT max(job_state_log_id) FROM job_state_logs), 0),
            coalesce((SELECT max(event_id) FROM event_logs), 0)"""
+_INSTANT = "SELECT pg_current_snapshot()::text"
 #: Transactions that may add a row: an INSERT takes this lock before it draws an id, and keeps it until the end.
 _WRITERS = """
     SELECT virtualtransaction FROM pg_locks
@@ -48,6 +49,10 @@ class History(Table):
         row = self._tx.row(_NEWEST)
         assert row is not None
         return Position(*row)
+
+    def instant(self) -> str:
+        """Return a text that is the same as long as nothing has been written that this transaction sees."""
+        return str(self._tx.column(_INSTANT)[0])
 
     def writers(self, log: Log) -> frozenset[str]:
         """Return the transactions that may have drawn ids of a log whose rows cannot be seen yet."""

@@ -2,6 +2,8 @@
 import { t } from "./common/words.js";
 
 const HOUR = 3600, MINUTE = 60;
+/** How much longer than the longest of some jobs a walltime should be, and to what it is rounded, in seconds. */
+const SPARE = 1.2, STEP = 300;
 
 /** Return the body of a request for the job. */
 export function jobOf(wishes) {
@@ -44,7 +46,13 @@ function secondsOf(walltime) {
   return hours * HOUR + minutes * MINUTE + seconds;
 }
 
-function written(seconds) {
+/** Return seconds as h:mm. */
+export function written(seconds) {
   const minutes = Math.floor(seconds / MINUTE);
   return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}`;
+}
+
+/** Return the walltime in seconds that is enough for jobs of which the longest took so long. */
+export function enoughFor(longest) {
+  return Math.max(STEP, Math.ceil((longest * SPARE) / STEP) * STEP);
 }

@@ -9,7 +9,7 @@ import { t } from "./common/words.js";
 const REACH = 86_400, PART = 900;
 /** Milliseconds after which the curve is asked for again. */
 const AGE = 60_000;
-const WIDTH = 192, HEIGHT = 40;
+export const WIDTH = 192, HEIGHT = 40;
 
 export class Occupancy {
   record = null;
@@ -32,19 +32,26 @@ export class Occupancy {
   view() {
     const { record } = this;
     if (!record?.resources) return null;
-    const x = (date) => ((date - record.from) / record.bucket) * (WIDTH / record.used.length), at = x(record.now);
     const both = record.used.map((used, part) => used + record.planned[part]);
     const past = mean(record.used.filter((_, part) => record.from + (part + 1) * record.bucket <= record.now));
     const next = mean(both.filter((_, part) => record.from + part * record.bucket >= record.now));
     const label = t("dashboard.curve", { past: percent(past, record.resources), next: percent(next, record.resources) });
     return h("a", { class: "curve", key: "curve", href: page("gantt", null, { from: record.from, to: record.from + record.bucket * record.used.length }), title: t("menu.gantt") },
       h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
-        h("path", { class: "fill-absent", d: area(record.unusable, record.resources, true) }),
-        h("path", { class: "plan", d: area(both, record.resources) }),
-        h("path", { class: "fill-used", d: area(record.used, record.resources) }),
-        h("rect", { class: "fill-mark", x: at - 0.25, y: 0, width: 0.5, height: HEIGHT })),
+        curve(record)),
       h("span", { class: "ends" }, time(record.from), h("span", {}, label), time(record.from + record.bucket * record.used.length)));
   }
+}
+
+/** Return what a drawing of WIDTH and HEIGHT has of a record: what was unusable, is planned, is used, and now. */
+export function curve(record) {
+  const at = ((record.now - record.from) / record.bucket) * (WIDTH / record.used.length);
+  return [
+    h("path", { class: "fill-absent", d: area(record.unusable, record.resources, true) }),
+    h("path", { class: "plan", d: area(record.used.map((used, part) => used + record.planned[part]), record.resources) }),
+    h("path", { class: "fill-used", d: area(record.used, record.resources) }),
+    h("rect", { class: "fill-mark", x: at - 0.25, y: 0, width: 0.5, height: HEIGHT }),
+  ];
 }
 
 /** Return the outline of an area of steps, from below or from above. */

@@ -12,22 +12,24 @@ export function layOut(record, folded = new Set(), word = "") {
   const isDeep = record.levels.length > 1, wanted = word.toLowerCase();
   const rows = [], groups = [], parts = [];
   for (const item of record.items) {
-    const values = item.labels.map((each) => each || item.type);
-    const group = isDeep ? values[0] : "", label = (isDeep ? values.slice(1) : values).join(BETWEEN);
-    if (!label.toLowerCase().includes(wanted) && !group.toLowerCase().includes(wanted)) continue;
+    const values = isDeep ? item.labels.map((each) => each || item.type) : item.labels;
+    const group = isDeep ? values[0] : "", label = isDeep ? values.slice(1).join(BETWEEN) : values[0] || item.type;
+    if (wanted && !label.toLowerCase().includes(wanted) && !group.toLowerCase().includes(wanted)) continue;
     if (isDeep && groups.at(-1)?.name !== group) groups.push({ name: group, first: rows.length, count: 0, isFolded: folded.has(group) });
     const of = groups.at(-1);
     if (of?.isFolded && of.count) rows.at(-1).items.push(item);
-    else rows.push({ label: of?.isFolded ? group : label, group, isFolded: Boolean(of?.isFolded), items: [item] }), of && (of.count += 1);
+    else rows.push({ label: of?.isFolded ? group : label, group, isFolded: Boolean(of?.isFolded), number: 0, items: [item] }), of && (of.count += 1);
   }
   rows.forEach((row, place) => {
-    row.number = row.items.reduce((sum, item) => sum + item.number, 0);
+    for (const item of row.items) row.number += item.number;
     let before = 0;
-    for (const [first, count] of row.items.flatMap((item) => item.resources)) {
-      parts.push({ first, count, top: place + before / row.number, each: 1 / row.number });
-      before += count;
+    for (const item of row.items) {
+      for (const [first, count] of item.resources) {
+        parts.push({ first, count, top: place + before / row.number, each: 1 / row.number });
+        before += count;
+      }
     }
-    delete row.items;
+    row.items = null;
   });
   return { rows, groups, segments: joined(parts) };
 }

@@ -15,6 +15,8 @@ const SHORTEST = 300, LONGEST = 86_400 * 366 * 3, LOWEST = 0.02, HIGHEST = 64, C
 const STEP = 1 / 8, ZOOM = Math.SQRT2;
 /** From this height on rows have a name and a line. */
 const NAMED = 11, LINED = 6;
+/** Milliseconds for which tiles wait for others, to be shown together. */
+const TOGETHER = 50;
 /** Seconds after which what goes on has grown and is painted anew, at least. */
 const GROWING = 10;
 
@@ -159,7 +161,8 @@ export class View {
     if (!place) return picture.close();
     place.picture?.close();
     Object.assign(place, { picture, names, painted });
-    this.draw();
+    if (this.asked.size) this.waiting ||= setTimeout(() => ((this.waiting = 0), this.draw()), TOGETHER); // a picture of the screen costs as much as a tile
+    else this.draw();
   }
 
   /** Draw, once before the next picture of the screen. */

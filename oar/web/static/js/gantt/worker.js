@@ -1,10 +1,9 @@
 // Holds the jobs of the diagram, and paints tiles of it, so that the page never waits.
 import { place, readChunk, readLive, visit, word } from "./blocks.js";
 import { cssOf, ofWord, STATE_COLOURS, whole } from "./colours.js";
-import { chunkPath, dayOf, daysPath, lastDate, livePath, rowsPath } from "./paths.js";
+import { chunkPath, dayOf, daysPath, endOf, lastDate, livePath, meets, rowsPath } from "./paths.js";
 import { layOut, pieces } from "./rows.js";
 import { Present } from "./present.js";
-import { drawing } from "./drawing.js";
 import { lookOf, Tile } from "./paint.js";
 
 /** Days of one question; jobs that are held at most. */
@@ -56,7 +55,7 @@ function expect(path) {
 
 async function ask(path, kind = "json") {
   const given = await coming.get(path)?.body;
-  if (coming.delete(path) && given) return JSON.parse(new TextDecoder().decode(given));
+  if (coming.delete(path) && given) return kind === "json" ? JSON.parse(new TextDecoder().decode(given)) : given;
   const answer = await fetch(new URL(`v1/gantt/${path}`, root), { cache: path.includes("?v=") ? "default" : "no-cache" });
   if (answer.ok) return answer[kind]();
   const record = await answer.json().catch(() => null);
@@ -67,8 +66,8 @@ async function ask(path, kind = "json") {
 const TAKES = {
   begin(message) {
     ({ root, ahead, filter } = message);
-    message.coming.forEach(expect);
   },
+  coming: ({ paths }) => paths.forEach(expect),
   given: ({ path, body }) => coming.get(path)?.take(body),
   look(message) {
     look = lookOf(message.look);
@@ -102,7 +101,10 @@ const TAKES = {
   walk: (message) => walk(message),
   count: (message) => count(message),
   list: ({ from, to }) => list(from, to),
-  drawing: ({ sight, look: asked }) => drawing({ blocks: blocks(), wanted: chooser(), look: lookOf(asked), now: now() }, sight),
+  async drawing({ sight, look: asked }) {
+    const { drawing } = await import("./drawing.js"); // few take the diagram away
+    return drawing({ blocks: blocks(), wanted: chooser(), look: lookOf(asked), now: now() }, sight);
+  },
 };
 
 onmessage = async ({ data }) => {
@@ -136,7 +138,7 @@ async function period({ from, to, isMove }) {
   learning = learning.catch(() => {}).then(() => learn(start, isMove)); // one after the other: each builds on what is known
   await learning;
   if (mine !== asked) return null;
-  const met = [...days.values()].filter((item) => item.end > from && item.from < to).sort((a, b) => b.end - a.end);
+  const met = [...days.values()].filter((item) => meets(item, from, to)).sort((a, b) => b.end - a.end);
   let jobs = 0;
   const wanted = met.filter((item) => (jobs += item.jobs) <= MOST_JOBS);
   const missing = wanted.filter((item) => chunks.get(item.day)?.version !== item.version);
@@ -156,7 +158,7 @@ async function fetchAhead({ from, to }) {
   learning = learning.catch(() => {}).then(() => learn(dayOf(from), true));
   await learning;
   let held = [...chunks.values()].reduce((sum, block) => sum + block.jobs, 0);
-  for (const item of [...days.values()].filter((each) => each.end > from && each.from < to && !chunks.has(each.day))) {
+  for (const item of [...days.values()].filter((each) => meets(each, from, to) && !chunks.has(each.day))) {
     held += item.jobs;
     if (mine !== asked || held > MOST_AHEAD) return;
     await chunk(item);
@@ -192,7 +194,7 @@ async function index(begin, end) {
   for (let at = begin; at < end; at += MOST_DAYS * DAY) {
     const to = Math.min(end, at + MOST_DAYS * DAY - 1);
     const { items } = await ask(daysPath(at, to));
-    for (const item of items) days.set(item.day, { ...item, end: Date.parse(item.day) / 1000 + DAY });
+    for (const item of items) days.set(item.day, { ...item, end: endOf(item) });
   }
 }
 

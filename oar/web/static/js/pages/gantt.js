@@ -43,16 +43,29 @@ frame.append(canvas);
 
 const view = new View(canvas, engine, {
   moved, restyled: () => engine.tell("look", { look: look() }), home, folded,
-  complete: () => ((figures.complete ||= performance.now()), (frame.dataset.complete = "yes")),
+  complete: completed,
   chosen: pointed,
   supposed: t("gantt.supposed"),
   opened: () => chosen?.job && location.assign(page("jobs", chosen.job.id)),
   walked, selected: (area) => ((selection = area), area && announce(extent(area)), actions.show()),
 });
 const card = new PopUp(frame);
+const strip = document.createElement("div"); // it has its room at once: nothing jumps when the first view is drawn, and it comes
+strip.className = "overview";
+let overview = null;
 figures.frames = view.script;
 engine.hear = (tile) => view.take(tile);
 engine.tell("look", { look: look() });
+
+/** All that is in sight is drawn. */
+async function completed() {
+  if (figures.complete) return;
+  figures.complete = performance.now();
+  frame.dataset.complete = "yes";
+  const { Overview } = await import("../gantt/overview.js");
+  overview = new Overview(strip, (from) => ((view.from = from), view.draw(), moved()));
+  overview.show(view);
+}
 
 /** Show what is pointed at; nothing: what was chosen last stays below the diagram. */
 function pointed(hit, place) {
@@ -93,7 +106,7 @@ function concerns({ name }) {
 function shown() {
   const place = document.getElementById("gantt");
   if (!place) return;
-  if (frame.parentNode !== place) place.append(frame);
+  if (frame.parentNode !== place) place.append(strip, frame);
   say();
 }
 
@@ -158,6 +171,7 @@ function related({ before = [], behind = [] }) {
 
 function moved() {
   card.hide();
+  overview?.show(view);
   follows = false;
   settle();
 }
@@ -173,6 +187,7 @@ function settle() {
     if (days?.fresh) view.renew();
     if (days) isCut = days.isCut ? days.since : "";
     if (view.to - view.from <= FETCHED_AHEAD) engine.tell("ahead", { from: view.from - (view.to - view.from), to: view.to + (view.to - view.from) });
+    overview?.show(view);
     legend = await engine.ask("count", sight()).catch(() => null);
     listed = parameters().view === "table" ? await engine.ask("list", sight()).catch(() => null) : null;
     actions.show();

@@ -10,11 +10,12 @@ import { t } from "../common/words.js";
 import { Asking } from "../asking.js";
 import { commandLine, dateField, textField, tick } from "../reservation-fields.js";
 import { commandOf, reservationOf } from "../reservation-wishes.js";
+import { strip, stripOf } from "../small-gantt.js";
 
 const FIELDS = ["from", "to", "name", "nodes", "each", "hosts", "properties", "users", "account", "project", "window", "idle", "rule", "hard", "replace", "earliest"];
 /** What is counted on a node: its cores, where resources have such a property. */
 let unit = "resource_id";
-let isSending = false, proposal = null;
+let isSending = false, proposal = null, around = null;
 
 function wishes() {
   const given = parameters();
@@ -31,7 +32,18 @@ function alter(changes) {
 async function tried(asked) {
   const answer = await post("reservation-trials", reservationOf(asked));
   announce(answer.granted ? t("ar.would") : `${t("ar.would_not")}: ${answer.reason}`);
+  await near(answer);
   return answer;
+}
+
+/** Fetch what the nodes do on which the reservation, or the first of a series, would be. */
+async function near({ items }) {
+  around = null;
+  const [first] = items ?? [], nodes = first?.granted_slots.map((slot) => slot.host) ?? [];
+  if (!nodes.length) return;
+  const { start_time: begin, end_time: end } = first, long = end - begin;
+  const record = await stripOf(nodes, begin - long / 2, end + long / 2).catch(() => null); // the answer stands without it
+  around = record && { record, would: { begin, end, nodes } };
 }
 
 /** Nothing is asked before there is a period. */
@@ -96,6 +108,7 @@ function trial() {
     h("ul", { class: "plain" }, answer.items.map((item) => h("li", { key: item.start_time },
       time(item.start_time), " → ", time(item.end_time), ` · ${t("job.resources", { n: item.resources.length })} `, nodeLinks(item.granted_slots.map((slot) => slot.host)),
       item.reasons.map((reason, place) => h("p", { key: place, class: "faint" }, h("bdi", {}, reason)))))),
+    around && strip(around.record, around.would),
     answer.output && h("p", { class: "faint" }, h("bdi", {}, answer.output)),
   ];
 }

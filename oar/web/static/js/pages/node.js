@@ -7,16 +7,24 @@ import { now, page, site } from "../common/site.js";
 import { conditionBar, jobLink, shareBar, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { strip, stripOf } from "../small-gantt.js";
 
+/** Seconds before and after now of which the page tells what was and will be on the node. */
+const REACH = 12 * 3600;
+/** Jobs that are over of which it tells. */
+const MOST_PAST = 20;
 const name = decodeURIComponent(location.pathname.split("/").pop());
 
 async function load(signal) {
   const path = `nodes/${encodeURIComponent(name)}`;
-  const [node, jobs, history] = await Promise.all([get(path, {}, signal), get("jobs", { node: name, details: true, limit: 100 }, signal), get(`${path}/history`, {}, signal)]);
-  return { node, jobs: jobs.items, history };
+  const [node, jobs, history, near] = await Promise.all([
+    get(path, {}, signal), get("jobs", { node: name, details: true, limit: 100 }, signal), get(`${path}/history`, {}, signal),
+    stripOf([name], now() - REACH, now() + REACH, signal),
+  ]);
+  return { node, jobs: jobs.items, history, near };
 }
 
-function view({ node, jobs, history }) {
+function view({ node, jobs, history, near }) {
   document.title = `${node.name} · OAR`;
   const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
   return [
@@ -26,6 +34,7 @@ function view({ node, jobs, history }) {
     conditionBar(node, node.total),
     nodeActs(node, jobs),
     common(node.resources),
+    around(near),
     h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
     resources(node.resources),
     past(history),
@@ -33,6 +42,22 @@ function view({ node, jobs, history }) {
       table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
   ];
 }
+
+/** Show what was on the node in the last hours, and what will be: small, and as tables. */
+function around(near) {
+  const planned = near.jobs.filter((job) => job.is_planned), over = near.jobs.filter((job) => job.is_over).reverse();
+  return h("section", { class: "card", key: "near" }, h("h2", {}, t("node.near")), strip(near),
+    h("h3", {}, t("node.next")), table(t("node.next"), NEAR, planned, (job) => job.id, t("node.nothing_planned")),
+    h("h3", {}, t("node.past")), table(t("node.past"), NEAR, over.slice(0, MOST_PAST), (job) => job.id, t("node.nothing_past")),
+    over.length > MOST_PAST && h("p", { class: "faint" }, t("nodes.more", { n: over.length - MOST_PAST })));
+}
+
+const NEAR = [
+  { key: "job", label: t("job.job"), cell: jobLink },
+  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
+  { key: "from", label: t("job.from"), cell: (job) => time(job.start) },
+  { key: "until", label: t("job.until"), cell: (job) => time(job.end) },
+];
 
 /** Show for how much of the last days the node could be used, and when it could not. */
 function past({ items, seconds }) {
@@ -104,4 +129,4 @@ function resources(list) {
   return h("section", { class: "card", key: "resources" }, h("h2", {}, t("node.resources")), table(t("node.resources"), columns, list, (resource) => resource.id, t("nodes.none")));
 }
 
-const actions = run({ load, view, concerns: ({ name: kind, data }) => kind === "resources" || kind === "state" || (kind === "event" && data.nodes.includes(name)) });
+const actions = run({ load, view, concerns: ({ name: kind, data }) => ["resources", "state", "gantt"].includes(kind) || (kind === "event" && data.nodes.includes(name)) });

@@ -9,6 +9,8 @@ import { now, page, site } from "../common/site.js";
 import { t } from "../common/words.js";
 import { Asking } from "../asking.js";
 import { jobOf, optionsOf, others } from "../job-wishes.js";
+import { strip, stripOf } from "../small-gantt.js";
+import { Former } from "../former-jobs.js";
 
 /** Seconds from now that still are "now". */
 const SOON = 60;
@@ -17,7 +19,7 @@ const DAY = 86_400;
 const MOST_HOSTS = 100;
 const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
 
-let isSending = false, key = newKey();
+let isSending = false, key = newKey(), around = null;
 /** What is counted on a node: its cores, where resources have such a property. */
 let unit = "resource_id";
 
@@ -44,9 +46,20 @@ async function estimate(asked) {
   const { items } = await post("estimates", { alternatives: list.map(({ changes }) => jobOf({ ...asked, ...changes })) });
   const answers = items.map((item, place) => ({ ...item, ...list[place] }));
   announce(`${t("submit.as_asked")}: ${startText(answers[0])}`);
+  await near(answers[0]);
   return answers;
 }
 
+/** Fetch what the nodes do on which the job would be, as it is asked for: {record, would}; null if it has no place. */
+async function near(answer) {
+  around = null;
+  if (!answer.start || !answer.hosts?.length) return;
+  const { from, to } = place(answer), would = { begin: answer.start, end: answer.start + (answer.walltime || DAY), nodes: answer.hosts };
+  const record = await stripOf(answer.hosts, from, to).catch(() => null); // the answer stands without it
+  around = record && { record, would };
+}
+
+const former = new Former();
 const asking = new Asking(() => (site.user ? wishes() : null), estimate, () => actions.show());
 
 async function submit(event) {
@@ -84,6 +97,7 @@ function view({ queues }) {
     h("h1", {}, t("submit.title")),
     !site.user && h("p", { class: "notice", key: "login" }, t("submit.login"), " ", h("a", { href: page("login") }, t("login.begin"))),
     h("form", { class: "card submit", key: "form", on: { submit } },
+      former.choice(alter),
       h("div", { class: "filters" },
         field("command", t("job.command"), { kind: "long", attributes: { required: true, placeholder: "./run.sh" } }), field("name", t("filter.name")),
         field("nodes", t("submit.nodes"), { attributes: { type: "number", min: 1 } }), field("each", t("submit.each"), { attributes: { type: "number", min: 1 } }),
@@ -95,14 +109,18 @@ function view({ queues }) {
         h("button", { type: "button", class: "quiet", on: { click: (event) => copy(command, event.currentTarget) } }, t("copy"))),
       h("p", { key: "send" }, h("button", { disabled: !site.user || isSending }, t("submit.send")))),
     asking.trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, asking.trouble)),
-    h("section", { class: `card${asking.isOld || asking.isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates()),
+    h("section", { class: `card${asking.isOld || asking.isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates(), former.advice(asked, alter)),
   ];
 }
 
 function estimates() {
   if (!site.user) return h("p", { class: "faint" }, t("submit.login"));
   if (!asking.answer) return h("p", { class: "faint" }, asking.isAsking ? t("submit.asking") : asking.trouble ? "–" : t("submit.hint"));
-  return h("ul", { class: "plain" }, asking.answer.map((answer) => h("li", { key: answer.label },
+  return [alternatives(), around && strip(around.record, around.would)];
+}
+
+function alternatives() {
+  return h("ul", { class: "plain", key: "alternatives" }, asking.answer.map((answer) => h("li", { key: answer.label },
     h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
     answer.start && answer.hosts?.length > 0 && [" ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
@@ -129,6 +147,7 @@ function startText(answer) {
 async function load(signal) {
   const { queues, properties } = await get("site", {}, signal);
   unit = "core" in properties ? "core" : "resource_id";
+  if (site.user) await former.load(signal);
   if (!asking.answer && !asking.isAsking && FIELDS.some((name) => parameters()[name])) asking.soon();
   return { queues };
 }

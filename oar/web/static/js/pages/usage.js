@@ -10,6 +10,7 @@ import { run } from "../common/page.js";
 import { now, site } from "../common/site.js";
 import { t } from "../common/words.js";
 import { SERIES } from "../gantt/colours.js";
+import { accuracy, endedOf } from "../accuracy.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
 const BY = { user: t("filter.user"), project: t("filter.project"), queue: t("filter.queue") };
@@ -29,11 +30,11 @@ async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: error.message })) : null;
-  const [usage, predictions, fair] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("predictions", {}, signal), share]);
-  return { from, to, by, bucket, usage, predictions: predictions.items, fair };
+  const [usage, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
+  return { from, to, by, bucket, usage, predictions: predictions.items, fair, ended, user };
 }
 
-function view({ from, to, by, bucket, usage, predictions, fair }) {
+function view({ from, to, by, bucket, usage, predictions, fair, ended, user }) {
   const groups = grouped(usage.items, by);
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
@@ -46,6 +47,7 @@ function view({ from, to, by, bucket, usage, predictions, fair }) {
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
     fairShare(fair),
+    ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
     h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("usage.none"))),
   ];
 }

@@ -1,0 +1,56 @@
+// What somebody has submitted before: a form begins with one of his jobs, and tells how long such jobs took.
+import { get } from "./common/api.js";
+import { h } from "./common/dom.js";
+import { duration } from "./common/format.js";
+import { site } from "./common/site.js";
+import { t } from "./common/words.js";
+import { enoughFor, written } from "./job-wishes.js";
+
+/** Ended jobs that are looked at; kinds of them that are offered; jobs of a kind that tell how long it takes. */
+const LOOKED_AT = 200, OFFERED = 20, TELLING = 20;
+
+export class Former {
+  jobs = [];
+
+  /** Fetch the ended jobs of who looks, the last ones first, once. */
+  async load(signal) {
+    if (this.jobs.length) return;
+    const asked = { user: site.user, state: "Terminated,Error", newest_first: true, details: true, limit: LOOKED_AT };
+    this.jobs = (await get("jobs", asked, signal).catch(() => ({ items: [] }))).items.filter((job) => job.started && job.command);
+  }
+
+  /** Offer former jobs, each kind once; `alter` takes the fields of the form. */
+  choice(alter) {
+    const kinds = new Map(this.jobs.toReversed().map((job) => [`${job.name ?? ""} ${job.command}`, job]));
+    const offered = [...kinds.values()].sort((a, b) => b.id - a.id).slice(0, OFFERED);
+    if (!offered.length) return null;
+    const take = (event) => {
+      const job = offered.find((each) => String(each.id) === event.target.value);
+      event.target.value = "";
+      if (job) alter(wishesOf(job));
+    };
+    return h("p", { class: "filters", key: "former" }, h("label", { class: "long" }, h("span", {}, t("submit.former")),
+      h("select", { name: "former", on: { change: take } }, h("option", { key: "", value: "" }, "–"),
+        offered.map((job) => h("option", { key: job.id, value: String(job.id) }, [job.id, job.name, job.command].filter(Boolean).join(" · "))))));
+  }
+
+  /** Tell how long jobs like the one that is asked for took; `alter` takes the walltime that follows. */
+  advice({ name, command, walltime }, alter) {
+    const alike = name || command ? this.jobs.filter((job) => job.state === "Terminated" && (name ? job.name === name : job.command === command)).slice(0, TELLING) : [];
+    if (!alike.length) return null;
+    const longest = Math.max(...alike.map((job) => job.ended - job.started));
+    const enough = written(enoughFor(longest));
+    return h("p", { key: "took", class: "advice" }, t("submit.took", { n: alike.length, what: name || command, time: duration(longest) }), " ",
+      enough !== walltime && h("button", { type: "button", class: "link", on: { click: () => alter({ walltime: enough }) } }, t("submit.shorter", { walltime: enough })));
+  }
+}
+
+/** Return the fields of the form that ask for a job like one that was. */
+function wishesOf(job) {
+  const nodes = job.nodes.length, each = job.resources.length / nodes;
+  return {
+    command: job.command, name: job.name ?? "", queue: job.queue, project: job.project, properties: job.properties ?? "",
+    nodes: nodes ? String(nodes) : "", each: nodes && Number.isInteger(each) ? String(each) : "",
+    walltime: job.walltime ? written(job.walltime) : "", types: job.types.join(" "),
+  };
+}
