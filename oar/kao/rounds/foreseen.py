@@ -1,25 +1,16 @@
 """What is foreseen for jobs on which a round does not decide: what the last full plan said of them.
 
 A full plan that was made between the rounds changes thousands of predictions.  They are written in portions, so that a
-round need not wait for long: until its portion is written, a job keeps what was foreseen for it before.  So it does
-when a burst of ends changes hundreds of predictions again and again: nobody can read them all.
+round need not wait for long: until its portion is written, a job keeps what was foreseen for it before.
 
 See docs/design/planner.rst, "Two depths".
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from oar.kao.facts.plan import Placement, Plan, Reason
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
-from oar.lib.facts.states import Reservation
-
-#: Fewer predictions that change in a round are always written with it.
-MANY = 100
-#: Behind a round that has written many, those of jobs that wait as before are not renewed for so many seconds for each,
-#: which is fifty times what they take, and for so many at most.
-PAUSE_OF_EACH, LONGEST_PAUSE = 0.005, 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +52,7 @@ class FullPlan:
 class Foreseen:
     """What the tables say of the jobs on which the last round has not decided, and what they are to say."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._not_before = 0.0  #: predictions that are put off are not written earlier
+    def __init__(self) -> None:
         self._base: FullPlan | None = None
         self._renewal: FullPlan | None = None  #: a later full plan, of which a part is written
         self._later: dict[int, Foresight] = {}  #: what is newer than ``_base``, by job id
@@ -82,39 +71,12 @@ class Foreseen:
 
     def forget(self) -> None:
         """Know nothing."""
-        not_before = self._not_before
-        self.__init__(self._clock)  # type: ignore[misc]
-        self._not_before = not_before
+        self.__init__()  # type: ignore[misc]
 
     def settle(self, full: FullPlan) -> None:
         """Take note of a full plan that is written."""
         self.forget()
         self._base = full
-
-    def pause(self, changes: int) -> None:
-        """Take note that a round has written so many predictions; what is put off is not put off any longer for it."""
-        if changes >= MANY and not self._rest:
-            self._not_before = self._clock() + min(changes * PAUSE_OF_EACH, LONGEST_PAUSE)
-
-    def due(self) -> float:
-        """Return in how many seconds a renewal may be written."""
-        return max(0.0, self._not_before - self._clock())
-
-    def put_off(self, full: FullPlan) -> Plan:
-        """Return a full plan without what it says of jobs that wait as before: that is to be written in portions."""
-        plan = full.plan
-        jobs = {job.id: job for job in full.snapshot.waiting if job.reservation is Reservation.NONE}
-        known = {job_id: self._of(job_id) for job_id in plan.reasons if job_id in jobs}
-        kept = {job_id for job_id, each in known.items() if each and each.job == jobs[job_id]}
-        decided = replace(
-            plan,
-            placements=tuple(each for each in plan.placements if each.job_id not in kept),
-            reasons={job_id: reason for job_id, reason in plan.reasons.items() if job_id not in kept},
-            messages={job_id: message for job_id, message in plan.messages.items() if job_id not in kept},
-            undecided=(*plan.undecided, *sorted(kept)),
-        )
-        self.renew(full)
-        return self.merged(decided, full.snapshot)
 
     def renew(self, full: FullPlan) -> None:
         """Take note of a full plan that is to be written in portions."""

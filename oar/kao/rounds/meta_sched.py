@@ -128,9 +128,7 @@ class MetaScheduler:
             situation = self._platform.read(tokens)
         plan = self._plan(situation, announce)
         self._write(situation, plan)
-        last = self._tail.last  # it may know more than is written
-        known = last.plan if last and last.snapshot is situation.snapshot else plan
-        self.next_start = next_start(situation.snapshot, known)
+        self.next_start = next_start(situation.snapshot, plan)
         return plan
 
     def _answer_reservations(self, situation: Situation) -> bool:
@@ -175,9 +173,7 @@ class MetaScheduler:
 
     def due(self) -> float | None:
         """Return in how many seconds ``go_on`` has something to do; None: it has nothing to do."""
-        if is_full_collection_due():
-            return 0.0
-        return self._foreseen.due() if self._foreseen.has_rest else self._tail.due()
+        return 0.0 if self._foreseen.has_rest or is_full_collection_due() else self._tail.due()
 
     def go_on(self) -> None:
         """Go on with a full plan that rounds have left; a round that writes it is asked for when it is complete."""
@@ -245,10 +241,8 @@ class MetaScheduler:
         is_ours = plan is unchecked and not (external.was_used or self._has_extra)
         full = FullPlan(snapshot, plan)
         self._tail.take_over(full, planning.memory(plan) if is_ours else None)
-        self._is_tail_broken = False
-        if is_ours and self._urgent_time > 0 and self._foreseen.due() > 0:
-            return self._foreseen.put_off(full)
         self._foreseen.settle(full)
+        self._is_tail_broken = False
         return plan
 
     def _with_tail(self, plan: Plan, snapshot: Snapshot, make: MakeRound) -> Plan:
@@ -269,7 +263,8 @@ class MetaScheduler:
         """Return the plan of a round, as far as it is urgent; None: only a full plan can say what starts."""
         if self._urgent_time <= 0 or self._is_tail_broken:
             return planning.plan(announce)
-        begin, least = time.process_time(), self._urgent_time  # on a busy machine a small plan is no less urgent
+        begin = time.process_time()  # on a busy machine a small plan is no less urgent
+        least = 0.0 if self._tail.is_resting else self._urgent_time
         plan = planning.urgent(
             lambda: time.process_time() - begin >= least,
             lambda: time.process_time() - begin > max(LONGEST_URGENT, 2 * least),
@@ -290,7 +285,7 @@ class MetaScheduler:
 
         self._database.run(work)
         self._writer.remember(situation, plan)
-        self._foreseen.pause(self._writer.changes)
+        self._tail.pause(self._writer.changes)
         self._last_date = plan.now
         self._situation = situation
 

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 SLICE = 0.15
 #: Between two full plans is a pause as long as the first one took, at most this, in seconds.
 LONGEST_PAUSE = 15.0
+#: Behind a round that has written so many predictions rounds do without a full plan for so many seconds for each, which
+#: is fifty times what they take: in a burst of ends nobody can read them all.
+MANY, REST_OF_EACH = 100, 0.005
 
 #: Makes the planning of a round; it is given what tells the seconds since the begin of the round.
 MakeRound = Callable[[Callable[[], float]], Round]
@@ -40,6 +43,7 @@ class PlanTail:
         self._seconds = 0.0  #: that the present plan took in former slices
         self._since = 0.0  #: the begin of the present slice
         self._not_before = 0.0
+        self._rests_until = 0.0
         self.last: FullPlan | None = None  #: the last full plan
         self.memory: RoundMemory | None = None  #: of the last full plan
 
@@ -57,11 +61,21 @@ class PlanTail:
         self._wanted = self._run = None
         self.last = self.memory = None
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether a round need not plan all jobs, though there were time for it."""
+        return self._clock() < self._rests_until
+
+    def pause(self, changes: int) -> None:
+        """Take note that a round has written so many predictions; a rest is not prolonged."""
+        if changes >= MANY and not self.is_resting:
+            self._rests_until = self._clock() + min(changes * REST_OF_EACH, LONGEST_PAUSE)
+
     def due(self) -> float | None:
         """Return in how many seconds there is work; None: there is none."""
         if self._run:
             return 0.0
-        return max(0.0, self._not_before - self._clock()) if self._wanted else None
+        return max(0.0, max(self._not_before, self._rests_until) - self._clock()) if self._wanted else None
 
     def go_on(self) -> bool:
         """Make a slice; return whether that has completed a plan."""
