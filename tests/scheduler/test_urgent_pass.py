@@ -292,6 +292,23 @@ def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytes
     assert cost(1500)[1] < 10
 
 
+def test_what_users_over_their_quotas_cost_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(jobs: int) -> int:
+        cluster = Cluster(nodes=20, cores=4, max_jobs=0, timeout=0, has_quotas=True)
+        cluster.quotas = Quotas(((QuotaRule("*", "*", "*", "/", 2),),), (QuotaPeriod(0, 0),))
+        cluster.run(0b1111, 100, user="ann")
+        for number in range(jobs):
+            requests = ("/core=1", "/core=2")[: 1 + number % 2]
+            cluster.job(*(f"{request},walltime=0:0:{100 + number}" for request in requests), user="ann")
+        snapshot = cluster.snapshot()
+        plans: list[Plan] = []
+        count = searches_of(monkeypatch, lambda: plans.append(urgent(snapshot)))
+        assert len(plans[0].undecided) == jobs
+        return count
+
+    assert cost(200) == cost(20)
+
+
 def test_an_early_end_in_one_part_of_the_machine_lets_no_job_be_placed_that_waits_for_another() -> None:
     cluster = Cluster(nodes=20, cores=4, max_jobs=0, timeout=0)
     cluster.pools = [Pool(cluster.node(*range(10)), "first"), Pool(cluster.node(*range(10, 20)), "second")]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
+from oar.kao.planner.limits.over_quota import OverQuota
 from oar.kao.planner.passed_jobs import EVERYTHING, Kind, Place, Turn, connected
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
@@ -85,6 +86,7 @@ class PassedOver:
         self._count = 0
         self._last_placed = 0  #: the number of the last turn at which a job got a place
         self._has_quotas = context.bookings.quotas.has_rules
+        self._over_quota = OverQuota(context.bookings.quotas, context.now, soon)
         self._cleared = 0  #: so many places have been cleared for the sake of the present job
 
     @property
@@ -127,7 +129,7 @@ class PassedOver:
             self._place_exactly(turn)
         elif rules.depth:
             self._take_now(turn, task)
-        elif self._may_begin(task, self._soon):
+        elif not self._is_over_quota(turn, task) and self._may_begin(task, self._soon):
             self._decide(turn, task)
         else:
             self._pass(turn)
@@ -149,9 +151,14 @@ class PassedOver:
             (alternative,), (rules, place) = job.alternatives, mode
             kind = known.get((id(requests.get(alternative.groups)), rules.has_quotas))
             duration = max(alternative.walltime + self._security_time, self._hole_minimum)
-            if kind is None or duration < kind.fails_from:
+            if kind is None:
                 break
-            turns[job.id] = turn = Turn(first + at, job, NO_TYPES, rules, place, reach=kind.query.request.reach)
+            request, until = kind.query.request, 0
+            if duration < kind.fails_from:
+                until = self._over_quota.known_start(job, request.least, alternative.walltime)
+                if not until or alternative.cut_at:
+                    break
+            turns[job.id] = turn = Turn(first + at, job, NO_TYPES, rules, place, until=until, reach=request.reach)
             if job.array_limit:
                 self._link(turn, turn.reach)
                 kind.add(duration, turn)
@@ -161,6 +168,20 @@ class PassedOver:
             at = end
         self._count += at - begin
         return at - begin
+
+    def _is_over_quota(self, turn: Turn, task: PlacementTask) -> bool:
+        """Whether the quotas let a job begin only later than soon, whatever it finds free."""
+        if not self._has_quotas_for(task.types, task.rules):
+            return False
+        starts = []
+        for alternative in task.job.alternatives:
+            request = self._context.requests.get(alternative.groups)
+            if alternative.cut_at:
+                return False
+            if not isinstance(request, Reason):
+                starts.append(self._over_quota.first_start(task.job, request.least, alternative.walltime))
+        turn.until = max(turn.until, min(starts, default=0))
+        return turn.until > self._soon
 
     def _note_plain(self, task: PlacementTask) -> None:
         """Note how jobs without types and alternatives, which ask for the same as this one, are passed over."""

@@ -100,6 +100,13 @@ class QuotaUsage:
                 return QuotaRefusal(limit.rule, excess, next_start, is_exact=False)
         return None
 
+    def first_start(self, job: PlannedJob, begin: int, resources: int, walltime: int) -> int:
+        """Return a date from ``begin`` on before which the rules let no job of this size start; FOREVER = never.
+
+        It is exact if all resources count.  Whoever takes more, or stays longer, starts no sooner.
+        """
+        return _first_start(self._rules_in_force(job), JobDemand(begin, begin + walltime, resources))
+
     def overdue(self, rule: QuotaRule, job: PlannedJob) -> Sequence[int]:
         """Return the jobs that a rule counts, for a job, though their time is over."""
         return self._overdue.get(pattern_of(rule, job), ())
