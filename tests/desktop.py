@@ -44,10 +44,12 @@ class Desk:
         types = ("desktop_computing", *columns.pop("types", ()))
         return add_job(self.database, state, on=self.resources[host : host + 1], types=types, **columns)
 
-    def pull(self, jobs: Mapping[int, AgentJob] | None = None, host: str = HOST, **flags: bool) -> PullAnswer:
+    def pull(
+        self, jobs: Mapping[int, AgentJob] | None = None, host: str = HOST, agent: str = "", **flags: bool
+    ) -> PullAnswer:
         may_create = flags.pop("may_create", False)
         with self.database.begin() as tx:
-            return pull(tx, AgentCall(host, jobs or {}, **flags), self.config, may_create=may_create)
+            return pull(tx, AgentCall(host, jobs or {}, agent=agent, **flags), self.config, may_create=may_create)
 
     def running(self, **columns: Any) -> int:
         """Bring a job to its agent."""

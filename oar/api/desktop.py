@@ -68,6 +68,7 @@ class AgentQuestion(BaseModel):
 
     request: AgentRequest = Field(strict=False)
     hostname: str = Field(min_length=1, max_length=255, pattern=_HOST)
+    agent: str = Field("", max_length=64, pattern=r"^[0-9a-zA-Z_-]*$")
     quit: bool = False
     jobs: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")], ToldJob] = Field({}, max_length=MOST_JOBS)
     job_id: int | None = Field(None, ge=1, le=LARGEST_ID)
@@ -126,7 +127,7 @@ def _answer(request: Request, agent: AgentToken, question: AgentQuestion) -> Ans
 def _pull(service: "Service", scopes: Scopes, question: AgentQuestion) -> Answer:
     config = service.runtime.config
     told = {int(text): job.job for text, job in question.jobs.items()}
-    asked = AgentCall(question.hostname, told, question.quit)
+    asked = AgentCall(question.hostname, told, question.quit, question.agent)
     may_create = config.desktop_computing_allow_create_node and scopes.is_any_agent
     with service.warnings(), service.runtime.database.begin() as tx:
         found = pull.pull(tx, asked, config, may_create=may_create)

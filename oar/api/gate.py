@@ -79,7 +79,8 @@ class Gate:
             await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
         body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
-        await self._app(scope, body.receive, send)
+        has_body = declared != "0" or "transfer-encoding" in headers
+        await self._app(scope, body.receive, _closing(send, body) if has_body else send)
 
 
 class _Body:
@@ -98,11 +99,11 @@ class _Body:
         self._slowest = slowest
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds
-        self._is_whole = False
+        self.is_whole = False
 
     async def receive(self) -> Message:
         """Return the next piece.  Raises HTTPException."""
-        if self._is_whole:  # what comes now tells that the client has gone
+        if self.is_whole:  # what comes now tells that the client has gone
             return await self._receive()
         try:
             async with asyncio.timeout_at(self._until):
@@ -115,10 +116,22 @@ class _Body:
             if self._slowest:
                 now = asyncio.get_running_loop().time()
                 self._until = min(now + self._seconds, self._until + length / self._slowest)
-            self._is_whole = not message.get("more_body", False)
+            self.is_whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return message
+
+
+def _closing(send: Send, body: _Body) -> Send:
+    """Let the connection end with a refusal that comes before the body is whole: what is still sent is not read."""
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            headers = [] if body.is_whole else [(b"connection", b"close")]
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_on
 
 
 async def _refuse_body(scope: Scope, send: Send, most: int, key: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from oar.api.answers import Answer, answer
 from oar.api.preconditions import OtherVersion, tag_of
@@ -53,6 +54,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(OarError, _of_ours)
     app.add_exception_handler(RequestValidationError, _of_a_field)
     app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, _of_nobody)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -85,6 +87,12 @@ def _of_http(request: Request, error: Exception) -> Answer:
     response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
     response.headers.update(error.headers or {})
     return response
+
+
+def _of_nobody(request: Request, error: Exception) -> Answer:
+    """Answer a client that has gone in the middle of its request; it is no fault of ours."""
+    assert isinstance(error, ClientDisconnect)
+    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", "the request did not come to its end")
 
 
 def _unexpected(request: Request, error: Exception) -> Answer:

@@ -43,6 +43,7 @@ Ask the OAR server at URL for jobs, and run them in the current directory.
 
 It ends with 0 after a signal, 1 if it cannot start, 2 if the server refuses it.
 """
+IDENTITY = re.compile(r"[0-9a-f]{32}\Z")
 #: Seconds for the last questions of an agent that ends.
 LAST_SECONDS = 60.0
 
@@ -54,6 +55,7 @@ class Agent:
 
     def __init__(self, settings: Settings, token: str) -> None:
         self._settings = settings
+        self._identity = identity()
         self._server = OarServer(settings.url, settings.name, token)
         self._stageins = Stageins(settings.directory, settings.cache)
         self._host = Host(
@@ -130,7 +132,7 @@ class Agent:
     def _pull(self, *, quits: bool = False) -> float:
         """Ask the server once; return the seconds until the next question."""
         told = {job_id: job.record for job_id, job in self._jobs.items()}
-        answer = self._server.ask("PULL", quit=quits, jobs=told)
+        answer = self._server.ask("PULL", agent=self._identity, quit=quits, jobs=told)
         for job_id, record in told.items():
             if record["state"] == ENDED:  # now the server knows
                 self._jobs.pop(job_id).forget()
@@ -241,6 +243,21 @@ def being_alone(settings: Settings) -> "Iterator[None]":
                         os.unlink(settings.pidfile)
     except OSError as error:
         raise AgentError(BAD_USAGE, "%s: %s" % (error.filename or "the directory", error.strerror)) from None
+
+
+def identity() -> str:
+    """Return the name of this directory, made when it has none: the server tells agents of one name apart by it."""
+    path = os.path.join(OWN, "identity")
+    with contextlib.suppress(OSError, ValueError):
+        with open(path, encoding="ascii") as file:
+            text = file.read(65)
+        if IDENTITY.match(text):
+            return text
+    text = os.urandom(16).hex()
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+    return text
 
 
 def work(settings: Settings) -> None:

@@ -11,10 +11,13 @@ from installer.programs import agent as write_agent
 
 from tests.acceptance.faults import Machine
 from tests.acceptance.harness import Cluster, checked, tool, wait_until
+from tests.documents import SOURCE, named_blocks
 
 #: The computers, and whose accounts run their agents.
 COMPUTERS = {"desk-1": "bob", "desk-2": "carol"}
 PROGRAM = "/home/site/oar-agent"
+_ADMINISTRATOR = named_blocks(SOURCE / "docs/administrator-guide.rst")
+_USER = named_blocks(SOURCE / "docs/user-guide.rst")
 
 
 class Classroom:
@@ -26,15 +29,18 @@ class Classroom:
         self._running: dict[str, int] = {}
 
     def declare(self, name: str) -> None:
-        """Declare a computer, and give its token to the account of its agent."""
+        """Declare a computer as the guide tells it, and give its token to the account of its agent."""
         root, account = self.cluster.as_user("root"), self.cluster.as_user(COMPUTERS[name])
-        root.run(f"oarnodesetting -a -h {name} -p desktop_computing=YES")
-        token = root.run(f"oar-token create --agent {name}")
+        lines = _ADMINISTRATOR["a desktop computer"].replace("desk-1", name).splitlines()
+        *_, token = [root.run(line.removeprefix("root# ")) for line in lines]
         account.run("umask 077; cat >~/.oar-agent.token", stdin=token)
 
     def start(self, name: str) -> None:
-        """Start an agent, after another one perhaps."""
-        line = f"setsid {PROGRAM} -i 1 -v -n {name} http://127.0.0.1:6668 >>log 2>&1 </dev/null & echo $!"
+        """Start an agent as the guide tells it, after another one perhaps."""
+        words = _ADMINISTRATOR["an agent"].replace("desk-1", name).split()
+        assert (words[0], words[-1]) == ("oar-agent", "https://oar.example.org/")
+        options = " ".join(words[1:-1])
+        line = f"setsid {PROGRAM} {options} -i 1 -v http://127.0.0.1:6668 >>log 2>&1 </dev/null & echo $!"
         told = self.cluster.as_user(COMPUTERS[name]).run(f"mkdir -p agent; cd agent; {line}")
         self._running[name] = int(told)
 
@@ -90,6 +96,24 @@ def test_files_go_with_jobs_and_results_come_back(classroom: Classroom) -> None:
     assert alice.run("cat desk/made").strip()
 
 
+def test_the_examples_of_the_user_guide_do_what_it_says(classroom: Classroom) -> None:
+    alice = classroom.alice
+    alice.run("mkdir -p guide/input; echo given >guide/input/data")
+    alice.run("cat >guide/run.sh; chmod 755 guide/run.sh", stdin="#!/bin/sh\ncat $1 >made\n")
+    alice.run("cd guide && tar czf input.tar.gz input run.sh")
+    line = _USER["a job of a desktop computer"].removeprefix("$ ").strip()
+    job = alice.run(f"cd guide && {line}").rpartition("OAR_JOB_ID=")[2].strip()
+    classroom.cluster.wait_for_state(int(job), "Terminated")
+    assert alice.run("cat guide/made") == "given\n"
+    unknown = classroom.submit("echo made >new", "-d /no/such/place")
+    classroom.cluster.wait_for_state(unknown, "Terminated")
+    token = alice.run("oar-token create").split()[-1]
+    curl = _USER["results of a desktop computer"].removeprefix("$ ").replace("jobs/12", f"jobs/{unknown}")
+    curl = curl.replace("https://oar.example.org", "http://127.0.0.1:6668")
+    alice.run(f"cd guide && TOKEN={token} && {curl}")
+    assert "new" in alice.run("tar tzf guide/results.tgz").split()
+
+
 def test_a_job_is_killed_with_all_that_it_has_started(classroom: Classroom) -> None:
     job = classroom.submit("sleep 4242 & sleep 4242")
     classroom.cluster.wait_for_state(job, "Running")
@@ -124,3 +148,5 @@ def test_a_killed_server_and_a_killed_api_cost_no_job(classroom: Classroom) -> N
     for job in jobs:
         cluster.wait_for_state(job, "Terminated")
         assert cluster.cause(job) == "EXIT_STATUS"
+    runs = "".join(cluster.as_user(name).attempt("cat runs").out for name in COMPUTERS.values())
+    assert runs == "run\n" * len(jobs)

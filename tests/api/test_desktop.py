@@ -1,8 +1,10 @@
 """POST /oar-cgi: what agents of desktop computers ask, honest and hostile ones; the results for their owners."""
 
 import json
+import socket
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
+from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
@@ -184,6 +187,57 @@ def test_results_that_are_too_large_leave_nothing(agents: Agents) -> None:
     assert agents.send(job_id, b"x" * 100_000).status_code == 413
     assert not list(agents.place.iterdir())
     assert agents.send(job_id, b"x" * 1000).status_code == 200
+
+
+def test_an_upload_without_end_is_cut_off_and_leaves_nothing(agents: Agents) -> None:
+    most = 1 << 20
+    agents.api.runtime.config = agents.desk.config.replace(api_max_upload=most)
+    job_id, sent = agents.running(), 0
+    fields = {"request": "STAGEOUT", "hostname": HOST, "job_id": str(job_id)}
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        for name, value in fields.items():
+            yield f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        yield b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n'
+        while sent < 1 << 30:
+            yield bytes(1 << 16)
+            sent += 1 << 16
+
+    headers = {"Authorization": f"Bearer {agents.token(f'agent:{HOST}')}"}
+    headers["Content-Type"] = "multipart/form-data; boundary=b"
+    with suppress(httpx.HTTPError):  # the connection is closed while the client sends
+        answer = httpx.post(
+            f"http://127.0.0.1:{agents.api.port}/oar-cgi", content=endless(), headers=headers, timeout=60
+        )
+        assert answer.status_code == 413
+    assert most <= sent < 64 * most  # what the kernel holds is beside it
+    assert not list(agents.place.iterdir())
+    assert agents.send(job_id, b"x" * 1000).status_code == 200
+
+
+def test_uploads_that_stand_still_hold_up_no_other_computer(agents: Agents, caplog: pytest.LogCaptureFixture) -> None:
+    job_id, other = agents.running(), agents.desk.job(host=1)
+    launch_job(agents.desk.context, other)
+    agents.desk.pull(host=OTHER)
+    form = '--b\r\nContent-Disposition: form-data; name="request"\r\n\r\nSTAGEOUT\r\n'
+    form += f'--b\r\nContent-Disposition: form-data; name="hostname"\r\n\r\n{HOST}\r\n'
+    form += f'--b\r\nContent-Disposition: form-data; name="job_id"\r\n\r\n{job_id}\r\n'
+    form += '--b\r\nContent-Disposition: form-data; name="file"\r\n\r\nx'
+    head = "POST /oar-cgi HTTP/1.1\r\nHost: oar\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    head += f"Content-Length: 1000000\r\nAuthorization: Bearer {agents.token(f'agent:{HOST}')}\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(UPLOADS_OF_A_COMPUTER):
+            stalled = stack.enter_context(socket.create_connection(("127.0.0.1", agents.api.port)))
+            stalled.sendall((head + form).encode())
+        while len(list(agents.place.glob(".*.part"))) < UPLOADS_OF_A_COMPUTER:
+            pass
+        assert agents.send(job_id, b"x").status_code == 503
+        assert agents.send(other, b"x", OTHER, f"agent:{OTHER}").status_code == 200
+    while list(agents.place.glob(".*.part")):
+        pass
+    assert agents.send(job_id, b"x").status_code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize("job_id", ["", "../1", "-1", "0", "1.5", "9" * 30, "٣"])

@@ -51,8 +51,8 @@ class Program:
 def start(shared_settings: DatabaseSettings, database: object, tmp_path: Path) -> Iterator[Start]:
     programs: list[Program] = []
 
-    def start_one(listen: str) -> Program:
-        text = WAY.format(settings=shared_settings, directory=tmp_path, listen=listen)
+    def start_one(listen: str, more: str = "") -> Program:
+        text = WAY.format(settings=shared_settings, directory=tmp_path, listen=listen) + more
         programs.append(Program(tmp_path, text))
         return programs[-1]
 

@@ -1,9 +1,12 @@
 """PULL: what the agents of desktop computers tell, and what comes of it; the agent itself is in tests/process."""
 
+import gzip
+import io
 import os
 import pwd
 import signal
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from oar.lib.db.database import Database
 from oar.lib.db.job_runs import HostsHeard
 from oar.lib.desktop import stageouts
+from oar.lib.desktop.orders import UNPACKED_TIMES
 from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer
 from oar.lib.facts.desktop import AgentJob, PullAnswer
 from oar.lib.facts.records import Cause, User
@@ -360,6 +364,50 @@ def test_a_file_that_is_not_written_to_its_end_leaves_nothing(database: Database
     assert [path.name for path in tmp_path.iterdir()] == ["1.tgz"]
 
 
+def _tar(*members: tuple[str, int]) -> bytes:
+    """An archive with files of zeros, which become small."""
+    text = io.BytesIO()
+    with tarfile.open(fileobj=text, mode="w:gz") as archive:
+        for name, size in members:
+            info = tarfile.TarInfo(name)
+            info.size = size
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    return text.getvalue()
+
+
+def _lying_tar() -> bytes:
+    """An archive whose only file is larger than the archive, as its head says."""
+    info = tarfile.TarInfo("x")
+    info.size = 1 << 40
+    return gzip.compress(info.tobuf() + bytes(1024))
+
+
+BOMBS = {
+    "one large file": _tar(("x", 1 << 21)),
+    "many files": _tar(*((str(number), 1 << 16) for number in range(32))),
+    "a large file behind a small one": _tar(("a", 1), ("x", 1 << 21)),
+    "a head that lies": _lying_tar(),
+    "a bomb in a bomb": gzip.compress(_tar(("x", 1 << 21))),
+    "nothing but zeros": gzip.compress(bytes(1 << 24)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_results_that_become_larger_than_may_be_are_not_unpacked(database: Database, tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    desk = Desk(database, stageout_dir=str(tmp_path / "out"), api_max_upload=(1 << 20) // UNPACKED_TIMES)
+    job_id = desk.running(user=pwd.getpwuid(os.geteuid()).pw_name, launching_directory=str(home))
+    desk.pull({job_id: ended()})
+    with stageouts.new_file(desk.config, job_id) as file:
+        file.write(BOMBS[name])
+    assert desk.end(job_id).code is EndCode.SUCCESS
+    assert list(home.iterdir()) == []
+    if name != "nothing but zeros":  # an archive without a file
+        assert "STAGEOUT_ERROR" in desk.events(job_id)
+        assert Path(stageouts.path_of(desk.config, job_id)).read_bytes() == BOMBS[name]
+
+
 @pytest.fixture
 def with_results(database: Database, tmp_path: Path) -> tuple[Desk, int]:
     """A job that has ended, and whose results have come."""
@@ -400,3 +448,63 @@ def test_an_end_waits_for_its_turn_to_unpack_without_holding_up_others(
     assert desk.phase(job_id) is Phase.REPORTED
     assert finish.finish(desk.context, job_id) is None
     assert desk.phase(job_id) is Phase.CLEANED
+
+
+# -- agents of one name -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_of_the_agent_that_has_fetched_it_whoever_else_has_its_name(desk: Desk) -> None:
+    job_id = desk.job()
+    launch_job(desk.context, job_id)
+    assert list(desk.pull(agent="first").launch) == [job_id]
+    for _ in range(3):
+        assert desk.pull(agent="second") == PullAnswer({}, (), 30)
+    assert list(desk.pull(agent="first").launch) == [job_id]  # its answer may have been lost
+    desk.pull({job_id: RUNNING}, agent="first")
+    for _ in range(3):
+        assert desk.pull(agent="second").launch == {}
+    assert desk.pull({job_id: ended(9)}, agent="second").kill == ()  # it is none of its jobs
+    assert desk.pull({job_id: RUNNING}, agent="second").kill == (job_id,)
+    assert state_of(desk.database, job_id) is JobState.RUNNING
+    desk.pull({job_id: ended()}, agent="first")
+    assert desk.end(job_id) == Cause(EndCode.SUCCESS)
+
+
+def test_an_agent_that_leaves_takes_the_jobs_of_another_of_its_name_not_with_it(desk: Desk) -> None:
+    job_id = desk.job()
+    launch_job(desk.context, job_id)
+    desk.pull(agent="first")
+    desk.pull({job_id: RUNNING}, agent="first")
+    desk.pull(agent="second", quits=True)
+    desk.node_change_state()
+    assert desk.state()[0] is ResourceState.ABSENT
+    desk.pull({job_id: RUNNING}, agent="first")
+    desk.node_change_state()
+    assert (state_of(desk.database, job_id), desk.state()[0]) == (JobState.RUNNING, ResourceState.ALIVE)
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_a_job_of_an_agent_whose_directory_is_gone_is_lost_and_not_run_again(desk: Desk, has_arrived: bool) -> None:
+    job_id = desk.job()
+    launch_job(desk.context, job_id)
+    desk.pull(agent="of the disk that was replaced")
+    if has_arrived:
+        desk.pull({job_id: RUNNING}, agent="of the disk that was replaced")
+    desk.pull(agent="new")
+    assert desk.code(job_id) is None
+    desk.execute("UPDATE job_runs SET silent_since = silent_since - %s", EXPIRY + 1)
+    assert desk.pull(agent="new").launch == {}
+    assert desk.code(job_id) is None
+    assert desk.pull(agent="new").launch == {}
+    assert desk.end(job_id).code is EndCode.AGENT_LOST
+
+
+def test_an_agent_that_names_its_job_is_not_silent(desk: Desk) -> None:
+    job_id = desk.job()
+    launch_job(desk.context, job_id)
+    desk.pull(agent="first")
+    desk.execute("UPDATE job_runs SET silent_since = silent_since - %s", EXPIRY + 1)
+    desk.pull({job_id: RUNNING}, agent="first")
+    for _ in range(3):
+        desk.pull(agent="second")
+    assert desk.code(job_id) is None

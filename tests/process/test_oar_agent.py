@@ -263,6 +263,33 @@ def test_jobs_go_on_while_the_server_is_away(room: Room) -> None:
     assert room.end_of(job_id) == Cause(EndCode.EXIT_STATUS, {"status": 4})
 
 
+def test_two_agents_of_one_name_share_its_jobs_and_run_none_twice(room: Room) -> None:
+    with room.desk.database.begin() as tx:
+        _, token = tokens.create(tx, User("root", 0, administers=True), scope=f"agent:{HOST}")
+    second = AgentProcess(room.home.parent / "second", room.api.port, HOST, token)
+    room.agent.start()
+    second.start()
+    try:
+        jobs = [room.submit(f"echo run >>ran{number}; sleep 3") for number in range(6)]
+        causes = [room.end_of(job_id) for job_id in jobs]
+        assert causes == [Cause(EndCode.SUCCESS)] * len(jobs)
+        assert [room.file(f"ran{number}") for number in range(len(jobs))] == ["run\n"] * len(jobs)
+    finally:
+        second.end(signal.SIGKILL)
+    assert room.agent.is_alive()
+
+
+def test_an_agent_keeps_the_name_of_its_directory(room: Room) -> None:
+    identity = room.agent.directory / ".oar-agent" / "identity"
+    room.agent.start()
+    wait_until(identity.exists)
+    text = identity.read_text()
+    assert room.agent.end() == 0
+    room.agent.start()
+    wait_until(lambda: room.state() is ResourceState.ALIVE)
+    assert identity.read_text() == text
+
+
 # -- who may -----------------------------------------------------------------------------------------------------------
 
 

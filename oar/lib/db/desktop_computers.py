@@ -8,7 +8,8 @@ from oar.lib.facts.states import JobState, Phase, ResourceState
 
 #: Jobs of the type whose head is a host, from the moment at which they may be fetched until their end is reported.
 _JOBS = Prepared("""
-    SELECT j.job_id, j.state, r.phase, r.failures, j.start_time, COALESCE(m.moldable_walltime, 0), r.report_date
+    SELECT j.job_id, j.state, r.phase, r.failures, j.start_time, COALESCE(m.moldable_walltime, 0), r.report_date,
+        CASE WHEN r.phase IN ('GO', 'STARTED') THEN r.boot_id ELSE '' END, r.silent_since
     FROM job_runs r JOIN jobs j USING (job_id)
     LEFT JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
     WHERE r.head_host = %s AND j.state IN ('Launching', 'Running') AND EXISTS (
@@ -20,9 +21,12 @@ _COMPUTER = Prepared("""
         next_finaud_decision = 'YES'
     FROM resources WHERE network_address = %s AND type = 'default' ORDER BY resource_id FOR NO KEY UPDATE""")
 _NOTE_CALL = Prepared("UPDATE resources SET expiry_date = %s WHERE resource_id = ANY(%s)")
+#: When a job was named last is noted seldom: it is compared with minutes.
 _NOTE_PRESENCE = Prepared("""
-    UPDATE job_runs SET failures = CASE WHEN job_id = ANY(%(missing)s) THEN failures + 1 ELSE 0 END
-    WHERE job_id = ANY(%(missing)s) OR (job_id = ANY(%(present)s) AND failures > 0)""")
+    UPDATE job_runs SET failures = CASE WHEN job_id = ANY(%(missing)s) THEN failures + 1 ELSE 0 END,
+        silent_since = CASE WHEN job_id = ANY(%(missing)s) THEN silent_since ELSE %(now)s::bigint END
+    WHERE job_id = ANY(%(missing)s)
+       OR (job_id = ANY(%(present)s) AND (failures > 0 OR silent_since < %(now)s::bigint - %(seldom)s::bigint))""")
 #: Whether a host has a job: it is its head, the job was told to it, and its end is not reported.
 _IS_JOB_OF = Prepared("""
     SELECT 1 FROM job_runs r JOIN jobs j USING (job_id)
@@ -49,6 +53,8 @@ class FetchedJob(NamedTuple):
     start: int
     walltime: int
     report_date: int  #: when its end was reported, 0 if it was not
+    agent: str = ""  #: that has fetched it: the name of the directory in which it works, '' if it told none
+    named: int = 0  #: when a question named it last, about
 
 
 class DesktopResource(NamedTuple):
@@ -89,10 +95,11 @@ class DesktopComputers(Table):
         """Note that an agent has called; its resources are suspected if it does not until ``expiry``."""
         self._tx.execute(_NOTE_CALL, (expiry, sorted(ids)))
 
-    def note_presence(self, present: Collection[int], missing: Collection[int]) -> None:
-        """Note which jobs an agent has named, and which not."""
+    def note_presence(self, present: Collection[int], missing: Collection[int], seldom: int) -> None:
+        """Note which jobs an agent has named, and which not; that one is there, every ``seldom`` seconds."""
         if present or missing:
-            self._tx.execute(_NOTE_PRESENCE, {"present": sorted(present), "missing": sorted(missing)})
+            named = {"present": sorted(present), "missing": sorted(missing)}
+            self._tx.execute(_NOTE_PRESENCE, named | {"now": self._tx.now, "seldom": seldom})
 
     def is_job_of(self, job_id: int, host: str) -> bool:
         """Whether the agent of a host has a job now."""

@@ -53,10 +53,13 @@ class NoDesktopComputer(UserError):
 
 def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: bool) -> PullAnswer:
     """Store what an agent tells; return what it has to do.  Raises UnknownComputer, NoDesktopComputer."""
-    jobs = {job.id: job for job in tx.desktop_computers.jobs(asked.host)}
-    _note_call(tx, asked, config.desktop_computing_expiry, may_create=may_create)
+    expiry = config.desktop_computing_expiry
+    jobs = {job.id: job for job in tx.desktop_computers.jobs(asked.host) if _concerns(job, asked, tx.now - expiry)}
+    _note_call(tx, asked, expiry, may_create=may_create)
     killed = tx.kill_requests.jobs(jobs) if jobs else set()
     ended = _note_ends(tx, asked, jobs, killed)
+    missing = [job.id for job in jobs.values() if job.phase in _FETCHED and job.id not in asked.jobs]
+    tx.desktop_computers.note_presence(asked.jobs.keys() & jobs.keys(), missing, max(1, expiry // 3))
     live = {job_id: job for job_id, job in jobs.items() if job_id not in ended and not job.report_date}
     _note_started(tx, asked, live)
     starts = [] if asked.quits else _start(tx, asked, live, killed)
@@ -65,8 +68,18 @@ def pull(tx: "Transaction", asked: AgentCall, config: "Config", *, may_create: b
         for job_id, told in asked.jobs.items()
         if told.state is not AgentJobState.ENDED and (job_id in killed or job_id not in live)
     ]
-    pause = max(1, min(LONGEST_PAUSE, config.desktop_computing_expiry // 3))
+    pause = max(1, min(LONGEST_PAUSE, expiry // 3))
     return PullAnswer(orders.read(tx, starts, asked.host, config), tuple(sorted(unwanted)), pause)
+
+
+def _is_own(job: "FetchedJob", asked: AgentCall) -> bool:
+    """Whether no other agent of the same name has fetched a job."""
+    return job.agent in ("", asked.agent)
+
+
+def _concerns(job: "FetchedJob", asked: AgentCall, silent_before: int) -> bool:
+    """Whether an agent has a say about a job: it is its own, or of another one of its name that is silent."""
+    return _is_own(job, asked) or job.named < silent_before
 
 
 # -- the computer -----------------------------------------------------------------------------------------------------
@@ -152,9 +165,6 @@ def _note_ends(
     for job_id, told in asked.jobs.items():
         if job_id in ends and told.is_because(AgentReason.NO_RESULTS):
             tx.events.add(EventType.STAGEOUT_ERROR, job_id, f"[{asked.host}] {told.reason}")
-    tx.desktop_computers.note_presence(
-        asked.jobs.keys() & jobs.keys(), [job.id for job in missing if job.phase is Phase.STARTED]
-    )
     new = tx.job_runs.report_all({job_id: ReportedEnd(end.code, end.status, tx.now) for job_id, end in ends.items()})
     for job_id in sorted(new):
         if ends[job_id].detail:
@@ -192,7 +202,7 @@ def _found_end(job: "FetchedJob", asked: AgentCall, *, is_killed: bool) -> _JobE
         return _JobEnd(
             ExecCode.SHUTDOWN, None, f"{NOT_STARTED}: the agent of {asked.host} was ended before it had the job"
         )
-    if job.phase is Phase.STARTED and job.absences + 1 >= LOST_AFTER:
+    if (job.phase is Phase.STARTED or not _is_own(job, asked)) and job.absences + 1 >= LOST_AFTER:
         return _JobEnd(ExecCode.DIED, None, f"{AgentReason.LOST}: the agent of {asked.host} has it no more")
     return None
 
@@ -204,16 +214,17 @@ def _note_started(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, Fetch
     """Note which jobs have come to their agent."""
     arrived = [job.id for job in jobs.values() if job.phase is Phase.GO and job.id in asked.jobs]
     if arrived:
-        tx.job_runs.note_started(dict.fromkeys(arrived, ""))
+        tx.job_runs.note_started(dict.fromkeys(arrived, asked.agent))
 
 
 def _start(tx: "Transaction", asked: AgentCall, jobs: "Mapping[int, FetchedJob]", killed: Collection[int]) -> list[int]:
     """Move the jobs that wait for the agent to Running; return those to be told, also those whose answer was lost."""
     waiting = [job for job in jobs.values() if job.id not in killed and job.id not in asked.jobs]
-    again = [job.id for job in waiting if job.phase is Phase.GO]
+    again = [job.id for job in waiting if job.phase is Phase.GO and _is_own(job, asked)]
     new = [job.id for job in waiting if job.phase is Phase.EXEC_SENT and job.state is JobState.LAUNCHING]
     started = lifecycle.move_all(tx, new[: max(0, MOST_STARTS - len(again))], JobState.RUNNING) if new else []
-    tx.job_runs.note_go(dict.fromkeys(started, ""))
+    tx.job_runs.note_go(dict.fromkeys(started, asked.agent))
+    tx.desktop_computers.note_presence(started, [], 0)
     _tell_start(tx, started)
     return (again + started)[:MOST_STARTS]
 

@@ -50,6 +50,7 @@ class AgentCall(NamedTuple):
     host: str
     jobs: Mapping[int, AgentJob] = {}
     quits: bool = False  #: it is the last one
+    agent: str = ""  #: which of the agents that have this name: the name of the directory in which it works
 
 
 class PullAnswer(NamedTuple):
