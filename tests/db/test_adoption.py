@@ -1,6 +1,6 @@
 """oar-database --adopt: databases of OAR 2.5, made of Debian's own files, are taken over."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +287,73 @@ OF_3 = """
     INSERT INTO admission_rules (id, priority, rule) VALUES (1, 4, E'if user == "eve":\\n    raise Exception("no")\\n');
     UPDATE schema SET version = '3.0.0';
 """
+
+#: What each release before the one of the shipped files did not have yet, the newest one first; each lacks what the
+#: ones above it lack, too.
+BEFORE = {
+    "2.5.5": "DROP TABLE walltime_change",
+    "2.5.4": "ALTER TABLE accounting ALTER consumption TYPE integer",
+    "2.5.2": """
+        ALTER TABLE resources DROP drain, ALTER cpuset DROP DEFAULT, ALTER cpuset TYPE integer USING cpuset::integer,
+            ALTER cpuset SET DEFAULT 0;
+        ALTER TABLE admission_rules DROP priority, DROP enabled""",
+    "2.5.0": "ALTER TABLE jobs DROP array_index",
+    "2.4.4": "DROP INDEX date_start; DROP INDEX date_stop",
+}
+#: What releases behind it have besides, the oldest one first; each has what the ones above it have, too.
+SINCE = {
+    "2.5.10": """
+        ALTER TABLE walltime_change ADD whole varchar(3) NOT NULL DEFAULT 'NO',
+            ADD granted_with_whole integer NOT NULL DEFAULT 0, ADD timeout integer NOT NULL DEFAULT 0;
+        INSERT INTO walltime_change (job_id, granted, whole, timeout) VALUES (1, 60, 'YES', 5)""",
+    "2.6.0": """
+        ALTER TABLE job_dependencies ADD min_start_shift varchar(12) NOT NULL DEFAULT '',
+            ADD max_start_shift varchar(12) NOT NULL DEFAULT '';
+        INSERT INTO job_dependencies (job_id, job_id_required, min_start_shift) VALUES (8, 1, '+60')""",
+    "3.0.0": """
+        ALTER TABLE jobs ADD last_karma real;
+        UPDATE jobs SET last_karma = 0.5;
+        ALTER TABLE jobs DROP CONSTRAINT jobs_state_check, ALTER state DROP DEFAULT;
+        CREATE TYPE job_state AS ENUM ('Waiting', 'Hold', 'toLaunch', 'toError', 'toAckReservation', 'Launching',
+            'Running', 'Suspended', 'Resuming', 'Finishing', 'Terminated', 'Error');
+        ALTER TABLE jobs ALTER state TYPE job_state USING state::job_state, ALTER state SET DEFAULT 'Waiting';
+        ALTER TABLE assigned_resources DROP CONSTRAINT assigned_resources_assigned_resource_index_check,
+            ALTER assigned_resource_index DROP DEFAULT;
+        CREATE TYPE resource_index AS ENUM ('CURRENT', 'LOG');
+        ALTER TABLE assigned_resources
+            ALTER assigned_resource_index TYPE resource_index USING assigned_resource_index::resource_index,
+            ALTER assigned_resource_index SET DEFAULT 'CURRENT'""",
+}
+
+
+def _up_to(age: str, steps: Mapping[str, str]) -> str:
+    """The statements that make a database of an age, of those of all ages on the way."""
+    ages = list(steps)
+    way = [steps[each] for each in ages[: ages.index(age) + 1]]
+    return "; ".join([*way, f"UPDATE schema SET version = '{age}'"])
+
+
+@pytest.mark.parametrize("age", [*BEFORE, *SINCE])
+def test_a_database_of_each_age(old: OldSite, adopt: Adopt, new: Any, age: str) -> None:
+    old.live()
+    old.run(_up_to(age, BEFORE if age in BEFORE else SINCE))
+    dry, done = adopt("--dry-run"), adopt()
+    assert (done.err, done.exit) == ("", 0)
+    assert f"the schema of OAR {age}:" in done.out
+    assert [line for line in dry.out.splitlines() if line in done.out.splitlines()]
+    states = {"Terminated": 5, "Error": 2, "Waiting": 1, "Hold": 1}
+    assert dict(new("SELECT state, count(*) FROM jobs GROUP BY 1")) == states
+    assert new("SELECT cpuset, drain FROM resources ORDER BY resource_id") == [(each, "NO") for each in "0101"]
+    assert new("SELECT DISTINCT array_index FROM jobs") == [(1,)]
+    assert new("SELECT consumption FROM accounting") == [(360,)]
+    assert len(new("SELECT 1 FROM assigned_resources WHERE assigned_resource_index = 'LOG'")) == 6
+    assert new("SELECT count(*) FROM admission_rules WHERE enabled = 'YES'")[0][0] > 10
+    if age in SINCE:
+        assert new("SELECT granted, whole FROM walltime_change WHERE job_id = 1") == [(60, "YES")]
+    if age in ("2.6.0", "3.0.0"):
+        assert new("SELECT min_start_shift FROM job_dependencies WHERE job_id = 8") == [("+60",)]
+    if age == "3.0.0":
+        assert new("SELECT DISTINCT last_karma FROM jobs") == [(0.5,)]
 
 
 def test_a_database_of_2_4(old: OldSite, adopt: Adopt, new: Any) -> None:
