@@ -42,17 +42,17 @@ VIEWPORT = (1120, 680)
 PICTURES = {
     "dashboard": ("", "html[data-ready]"),
     "nodes": ("nodes", ".grid canvas"),
-    "node": ("nodes/node-3", "html[data-ready]"),
+    "node": ("nodes/node-3", ".lanes"),
     "jobs": ("jobs?project=ml,phys", "tbody tr"),
     "job": ("jobs/{job}", "html[data-ready]"),
     "array": ("arrays/{array}", ".array-grid"),
     "gantt": ("gantt?job={job}", ".gantt-card .why + .faint"),
-    "submit": ("submit?nodes=4&walltime=2:00&command=./run.sh", "#when:not(.aged) li"),
+    "submit": ("submit?nodes=4&walltime=2:00&command=./run.sh&name=sim", "#when:not(.aged) .lanes"),
     "usage": ("usage?days=7", "svg.chart"),
     "reservations": ("reservations", "svg.week"),
     "queues": ("queues", "tbody tr"),
     "events": ("events", "html[data-ready]"),
-    "new-reservation": ("reservations/new?nodes=4&from={begin}&to={end}", "html[data-ready]"),
+    "new-reservation": ("reservations/new?nodes=4&from={begin}&to={end}", "#trial:not(.aged) .lanes"),
 }
 
 
@@ -85,6 +85,7 @@ def main() -> None:
 def take(browser: Browser, api: Api, database: Database, directory: Path) -> None:
     """Fill the site, and take a picture of each of its pages."""
     values = _site(database)
+    api.runtime.config = api.runtime.config.replace(reservation_open=True)
     width, height = VIEWPORT
     base = f"http://127.0.0.1:{api.port}/ui/"
     context = browser.new_context(viewport={"width": width, "height": height}, locale="en", color_scheme="light")
@@ -119,7 +120,7 @@ def _open(page: Page, address: str, there: str) -> None:
     page.wait_for_selector("html[data-ready]")
     page.wait_for_selector(there, state="attached")
     if "gantt" in address:
-        page.wait_for_selector(".gantt-frame[data-complete]")
+        page.wait_for_selector(".overview[role=slider]")
     page.wait_for_selector('#live[data-status="live"]')
 
 
