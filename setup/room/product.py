@@ -33,6 +33,8 @@ _SOURCES = (
     "etc",
 )
 _KEPT = 6
+#: Letters of a digest; other things below the same directory begin with ``oar-``, too: the programs of OAR 2.5.
+_LETTERS = 16
 
 
 def install() -> Path:
@@ -94,12 +96,12 @@ def _digest(parts: Iterator[bytes] | list[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_LETTERS]
 
 
 def _forget_old(root: Path, place: Path) -> None:
     """Remove installations that were not used lately; a running room keeps what it has mounted."""
-    old = sorted(root.glob("oar-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    old = sorted(root.glob(f"oar-{'[0-9a-f]' * _LETTERS}"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in old[_KEPT:]:
         if path != place and str(path) not in _mounted_somewhere():
             shutil.rmtree(path, ignore_errors=True)

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from machines.roots import MachineError
 
 from tests.acceptance.faults import Scene, stops_in
 from tests.acceptance.harness import Cluster, wait_until
 from tests.acceptance.mailbox import MAIL_PORT, Post, mail_server
+from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.sharing import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_xdist_make_scheduler"]
@@ -140,3 +142,12 @@ def keep_logs(cluster: Cluster) -> None:
     target = Path(os.environ.get("OAR_TEST_LOGS") or tempfile.mkdtemp(prefix="oar-test-logs-"))
     shutil.copytree(cluster.status()["logs"], target / cluster.room, dirs_exist_ok=True)
     sys.stderr.write(f"\nThe logs of the cluster are in {target}.\n")
+
+
+@pytest.fixture
+def programs(cluster: Cluster) -> OldPrograms:
+    """The programs of OAR 2.5, on the database of the room."""
+    try:
+        return OldPrograms.of(cluster)
+    except MachineError as error:
+        pytest.fail(f"the programs of OAR 2.5 cannot be had: {error}", pytrace=False)

@@ -34,6 +34,14 @@ def tree() -> Path:
     return cache.kept(f"oar-2.5-{digest}", lambda place: roots.bootstrap(_SUITE, _PACKAGES, place, _SETTINGS.strip()))
 
 
+def _text(page: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", " ", page))
+
+
+def _between(page: str, begin: str, end: str) -> str:
+    return page.partition(begin)[2].partition(end)[0]
+
+
 @dataclass(frozen=True)
 class OldPrograms:
     """The programs, as somebody on the server of a room runs them."""
@@ -53,9 +61,30 @@ class OldPrograms:
 
     def monika(self) -> str:
         """The page of Monika, as one line of text without marks."""
+        return " ".join(_text(self.monika_page()).split())
+
+    def monika_grid(self) -> dict[str, list[str]]:
+        """What Monika's boxes have in them, for each node."""
+        words = _text(_between(self.monika_page(), "Reservations:", "suspected resources")).split()
+        boxes: dict[str, list[str]] = {}
+        for word in words[: words.index("*:")]:
+            if word.startswith("node-"):
+                boxes[word] = []
+            else:
+                boxes[next(reversed(boxes))].append(word)
+        return boxes
+
+    def monika_jobs(self) -> list[dict[str, str]]:
+        """The rows of Monika's table of jobs, by the names of its columns."""
+        rows = _between(self.monika_page(), "Job details:", "</table>").split("<tr")[1:]
+        cells = [[_text(cell).strip() for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)] for row in rows]
+        return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
+
+    def monika_page(self) -> str:
+        """The page of Monika, as it is sent."""
         page = self._run("perl", "/usr/lib/cgi-bin/monika.cgi")
         assert (page.code, page.err) == (0, ""), page
-        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page.out)).split())
+        return page.out
 
     def drawgantt(self, start: int, stop: int) -> dict[int, str]:
         """What DrawGantt tells about each job that it draws between two dates, by number."""

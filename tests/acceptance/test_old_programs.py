@@ -5,20 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from machines.roots import MachineError
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.reservations import EVERYTHING, ask, hosts, may_reserve, now, row, wait_for_reservation
-
-
-@pytest.fixture
-def programs(cluster: Cluster) -> OldPrograms:
-    """The programs, on the database of the room."""
-    try:
-        return OldPrograms.of(cluster)
-    except MachineError as error:
-        pytest.fail(f"the programs of OAR 2.5 cannot be had: {error}", pytrace=False)
 
 
 @pytest.fixture

@@ -56,7 +56,9 @@ WRITTEN = """
 """
 #: Lets the page think that it prints; the width of what it prints is kept.
 PRINTING = """
-() => { window.print = () => { window.width = document.querySelector(".gantt-frame img").naturalWidth; }; }
+() => { window.print = () => {
+  document.documentElement.dataset.printed = document.querySelector(".gantt-frame img").naturalWidth;
+}; }
 """
 #: The room for names of rows; the first row below the dates, and its height.
 LEFT, TOP, ROW = 132, 26, 22
@@ -297,7 +299,7 @@ def test_the_diagram_is_printed_as_vectors(visitor: Visitor, database: Database,
     page = diagram(visitor)
     page.evaluate(PRINTING)
     page.keyboard.press("Control+p")
-    page.wait_for_function("window.width > 0")
+    page.wait_for_selector("html[data-printed]:not([data-printed='0'])")
     page.emulate_media(media="print")
     expect(page.get_by_role("img", name="Diagram of jobs over time")).to_be_visible()
     expect(page.locator(".gantt-frame canvas")).not_to_be_visible()
@@ -370,8 +372,10 @@ def test_where_a_job_would_be_is_shown(owner: Visitor, database: Database, resou
         int(LEFT + (box["width"] - LEFT) * (date - begin) / (end - begin))
         for date in (start + length * 0.8, start + length * 1.2)
     )
-    assert len(set(line[middle : middle + 8])) == 1
-    assert set(line[middle : middle + 8]).isdisjoint(line[behind : behind + 8])
+    # A line between two dates, of one pixel, may be in it.
+    (there, number), (other, _) = (Counter(line[place : place + 8]).most_common(1)[0] for place in (middle, behind))
+    assert number >= 7
+    assert there != other
 
 
 @pytest.mark.parametrize("colour", ["mine", "types"])

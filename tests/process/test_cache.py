@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
-from room import cache
+from room import cache, product
 
 
 def _want(ready: multiprocessing.synchronize.Barrier, made: str) -> None:
@@ -47,3 +48,14 @@ def test_what_could_not_be_made_is_not_kept_and_made_anew() -> None:
     with pytest.raises(OSError, match="no space left"):
         cache.kept("thing", fail)
     assert list(cache.kept("thing", Path.mkdir).iterdir()) == []
+
+
+def test_old_installations_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    installed = [tmp_path / f"oar-{number:016x}" for number in range(8)]
+    others = [tmp_path / "oar-2.5-84d50d5965d2", tmp_path / "oar-2.5-server"]
+    for age, path in enumerate([*others, *installed]):
+        path.mkdir()
+        os.utime(path, (age, age))
+    product._forget_old(tmp_path, installed[-1])
+    assert [path for path in installed if path.exists()] == installed[2:]
+    assert all(path.exists() for path in others)

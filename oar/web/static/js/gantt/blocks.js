@@ -115,7 +115,7 @@ export function place(block, segments, pieces) {
       if (!isKnown) pieces(segments, block.rangeFirst[range], block.rangeCount[range], (top, bottom) => (spans.job.push(job), spans.top.push(top), spans.bottom.push(bottom)));
     }
   }
-  block.spans = { job: Uint32Array.from(spans.job), top: Float64Array.from(spans.top), bottom: Float64Array.from(spans.bottom) };
+  block.spans = { job: new Uint32Array(spans.job), top: new Float64Array(spans.top), bottom: new Float64Array(spans.bottom) };
   block.bands = banded(block.spans);
   const { first, count } = block.states, state = { of: [], top: [], bottom: [] };
   for (let each = 0; each < first.length; each++) if (!block.isKnownState?.(each)) pieces(segments, first[each], count[each], (top, bottom) => (state.of.push(each), state.top.push(top), state.bottom.push(bottom)));

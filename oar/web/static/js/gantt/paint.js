@@ -149,19 +149,26 @@ export class Tile extends Painter {
     }
   }
 
-  /** Lay what was covered over what is there. */
+  /** Lay what was covered over what is there; line by line, so that the compiler's work is used from the next one on. */
   compose() {
-    const { cover, colours, marks, width, height } = this, pixels = (this.words ??= new Uint32Array(this.pixels.data.buffer));
-    for (let y = 0, at = 0; y < height; y++) {
-      for (let x = 0; x < width; x++, at++) {
-        const covered = cover[at];
-        if (!covered) continue;
-        const mark = marks[at], share = Math.max(LEAST, Math.min(1, covered)) * (mark ? strength(mark, x, y) : 1);
-        const dark = mark & EDGE && !(mark & FAINT) ? 0.66 : 1, colour = colours[at];
-        const red = (colour >> 16) * dark, green = ((colour >> 8) & 255) * dark, blue = (colour & 255) * dark;
-        if (pixels[at] && share < 1) this.blend(4 * at, red, green, blue, share);
-        else pixels[at] = packed(red, green, blue, 255 * share);
+    this.words ??= new Uint32Array(this.pixels.data.buffer);
+    for (let y = 0; y < this.height; y++) this.composeLine(y, y * this.width);
+  }
+
+  composeLine(y, start) {
+    const { cover, colours, marks, width, words: pixels } = this;
+    let last = -1, ordered = 0;
+    for (let x = 0, at = start; x < width; x++, at++) {
+      const covered = cover[at];
+      if (covered === 0) continue;
+      const mark = marks[at], colour = (mark & (EDGE | FAINT)) === EDGE ? darker(colours[at]) : colours[at];
+      const plain = covered >= 1 ? 1 : covered < LEAST ? LEAST : covered, share = mark === 0 ? plain : plain * strength(mark, x, y);
+      if (share < 1 && pixels[at] !== 0) {
+        this.blend(4 * at, colour >> 16, (colour >> 8) & 255, colour & 255, share);
+        continue;
       }
+      if (colour !== last) (last = colour), (ordered = inOrder(colour)); // neighbours have the same one
+      pixels[at] = ordered | ((255 * share) << ALPHA);
     }
   }
 
@@ -175,10 +182,15 @@ export class Tile extends Painter {
   }
 }
 
-/** Return a pixel as the words of this machine have it. */
-const packed = new Uint8Array(Uint32Array.of(1).buffer)[0]
-  ? (red, green, blue, share) => ((share << 24) | (blue << 16) | (green << 8) | red) >>> 0
-  : (red, green, blue, share) => ((red << 24) | (green << 16) | (blue << 8) | share) >>> 0;
+/** How a pixel is a word of this machine: where its opacity begins, and its colour. */
+const IS_LITTLE = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1, ALPHA = IS_LITTLE ? 24 : 0;
+function inOrder(colour) {
+  return IS_LITTLE ? ((colour & 255) << 16) | (colour & 0xff00) | (colour >> 16) : colour << 8;
+}
+
+function darker(colour) {
+  return (((colour >> 16) * 0.66) << 16) | ((((colour >> 8) & 255) * 0.66) << 8) | ((colour & 255) * 0.66);
+}
 
 /** Return how strong a pixel is: patterns tell what colours alone do not. */
 function strength(marks, x, y) {
