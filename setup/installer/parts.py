@@ -46,7 +46,7 @@ def server(target: Target, programs: Programs) -> None:
     shipped(target, "setup/nodes/oarnodesetting_ssh", f"{target.confdir}/oarnodesetting_ssh", 0o755)
     shipped(target, "setup/logrotate.d/oar", "/etc/logrotate.d/oar", 0o644, is_configuration=True)
     copy_readable(SOURCE / "setup" / "database", target.under(f"{target.programs}/setup/database"))
-    _examples(target, ("wake_up_nodes.sh", "shut_down_nodes.sh"))
+    _examples(target, ("wake_up_nodes.sh", "shut_down_nodes.sh", "oar_server_proepilogue"))
     _units(target, _SERVER_UNITS)
     write_agent(target.under(f"{target.programs}/{tables.AGENT}"))
     elsewhere = (*tables.NODE_TOOLS, *tables.USER_COMMANDS, *tables.READABLE_COMMANDS, tables.AGENT)
@@ -77,8 +77,9 @@ def node(target: Target) -> None:
 
 
 def agent(target: Target) -> None:
-    """What a desktop computer needs: one program; nothing of the package, and no account."""
+    """What a desktop computer needs: one program, and a unit for it; nothing of the package, and no account."""
     write_agent(target.under(f"{target.bin}/{tables.AGENT}"))
+    _units(target, ("oar-agent.service",))
     manual(target, lambda page: page.name == tables.AGENT)
 
 

@@ -210,6 +210,7 @@ PACKAGES = (
         _agent,
         {"Depends": "python3"},
         is_for_all=True,
+        units=Units(offered=("oar-agent.service",)),
     ),
     Package(
         "oar-doc",

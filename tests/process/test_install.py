@@ -76,9 +76,11 @@ def test_the_agent_of_desktop_computers_is_one_file_that_needs_nothing_else(tmp_
         done = install("agent", "--destdir", str(tree), "--prefix", "/usr")
         assert done.returncode == 0, done.stderr
     found = sorted(str(path.relative_to(trees[0])) for path in trees[0].rglob("*") if path.is_file())
-    assert found == ["usr/bin/oar-agent", "usr/share/man/man8/oar-agent.8"]
-    program = trees[0] / found[0]
-    assert program.read_bytes() == (trees[1] / found[0]).read_bytes()
+    unit, name, manual = found
+    assert (name, manual) == ("usr/bin/oar-agent", "usr/share/man/man8/oar-agent.8")
+    assert "ExecStart=oar-agent $OAR_AGENT_OPTIONS\n" in (trees[0] / unit).read_text()
+    program = trees[0] / name
+    assert program.read_bytes() == (trees[1] / name).read_bytes()
     shown = subprocess.run([program, "--help"], cwd="/", env={}, capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("Usage: oar-agent [options] URL\n")
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from packager import libraries
 from room import cache
 
 from tests.site.chapter import Reader
+from tests.site.steps import mpi_begun, mpi_ends_well
 
 #: Where the sources are on each machine, the packages of the next release, and the mirror of the package index that a
 #: site without packages has.
@@ -36,6 +38,15 @@ down_revision = "{before}"
 def upgrade():
     op.execute("ALTER TABLE public.jobs ADD COLUMN of_the_next_release integer")
 """
+
+#: What the suite tells at its end.
+TOLD: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how long an installation takes: the goal is ten minutes."""
+    for line in TOLD:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
@@ -74,8 +85,11 @@ def site(packages: Path, next_packages: Path) -> Iterator[Site]:
     """A server with Debian 12, a frontend and two nodes with 13, installed by the chapter."""
     machines = {"server": "bookworm", "node-1": "trixie", "node-2": "trixie", "frontend": "trixie"}
     shared = [f"{packages}:{SOURCES}/packages", f"{next_packages}:{NEXT}"]
+    begin = time.monotonic()
     with Site(machines, lambda top: (top / SOURCES[1:]).mkdir(parents=True), shared) as site:
         Reader(site, SOURCES).install()
+        mpi_ends_well(site, mpi_begun(site))
+        TOLD.append(f"from bare Debian to the end of the first job of MPI: {time.monotonic() - begin:.0f} s")
         # Finaud looks at suspected nodes every five minutes: nobody waits for that here.
         site["server"].run("echo 'FINAUD_FREQUENCY=\"10\"' >> /etc/oar/oar.conf; systemctl reload oar-server.service")
         yield site

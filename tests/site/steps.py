@@ -8,6 +8,7 @@ from tests.documents import SOURCE, named_blocks
 from tests.mpi import MPI_SUM
 
 _GUIDE = SOURCE / "docs" / "administrator-guide.rst"
+_USER_GUIDE = SOURCE / "docs" / "user-guide.rst"
 
 
 def _frontend(site: Site) -> Machine:
@@ -87,6 +88,22 @@ def restore(site: Site) -> None:
 def block(name: str) -> str:
     """What the administrator's guide shows under a name."""
     return named_blocks(_GUIDE)[name]
+
+
+def runs_a_container(site: Site) -> None:
+    """Run a job in an image that has nothing but a shell, as the user's guide tells it."""
+    desk = _frontend(site)
+    places = " ".join(f"image/{name}" for name in ("bin", "dev", "etc", "home", "proc", "sys", "tmp"))
+    desk.run(f"mkdir -p {places} && cp /bin/busybox image/bin", user="alice")
+    desk.run("cd image/bin && ln -s busybox sh && ln -s busybox cat && ln -s busybox ls", user="alice")
+    desk.run("cd image/etc && touch group hosts passwd resolv.conf", user="alice")
+    (line,) = named_blocks(_USER_GUIDE)["a container"].splitlines()
+    job = submit(site, line.removeprefix("$ oarsub "))
+    wait_for(site, job, "Terminated", "Error")
+    told = desk.run("cat box", user="alice").split()
+    assert any(word.endswith(f"/oar/alice_{job}") or f"/alice_{job}/" in word for word in told)
+    assert "bin" in told
+    assert "srv" not in told  # it sees the files of its image
 
 
 def _follow(site: Site, name: str) -> None:

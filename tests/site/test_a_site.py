@@ -5,7 +5,7 @@ from __future__ import annotations
 from machines.site import Site, wait_until
 
 from tests.site.conftest import SOURCES
-from tests.site.steps import all_alive, begun, ends_well, state, submit, wait_for
+from tests.site.steps import all_alive, begun, ends_well, runs_a_container, state, submit, wait_for
 
 
 def test_a_job_runs_on_both_nodes(site: Site) -> None:
@@ -149,3 +149,4 @@ def test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs(site
     server.run("systemctl daemon-reload && oar-database --setup && systemctl start oar-server.service")
     ends_well(site_from_sources, job)
     wait_for(site_from_sources, submit(site_from_sources, "true"), "Terminated")
+    runs_a_container(site_from_sources)

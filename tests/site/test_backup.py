@@ -9,7 +9,7 @@ from tests.site.steps import all_alive, back_up, begun, ends_well, restore, stat
 
 def test_nothing_is_mended_by_hand_after_a_dump_of_yesterday(site: Site) -> None:
     of_yesterday = begun(site)
-    held = submit(site, "-h -l core=1,walltime=0:30 'echo run >>runs; while [ -e go ]; do sleep 0.2; done'")
+    held = submit(site, "--hold -l core=1,walltime=0:30 'echo run >>runs; while [ -e go ]; do sleep 0.2; done'")
     back_up(site)
     site["frontend"].run(f"oarresume {held}", user="alice")
     wait_for(site, held, "Running")

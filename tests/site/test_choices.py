@@ -9,6 +9,7 @@ import pytest
 from machines.roots import MachineError
 from machines.site import Machine, Site, wait_until
 
+from tests.site.conftest import SOURCES
 from tests.site.steps import all_alive, block, submit, wait_for
 
 _SSH = "ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new node-1"
@@ -96,6 +97,52 @@ def test_a_list_lets_in_who_has_a_job(login: Site) -> None:
         wait_for(login, job, "Error")
         assert frontend.attempt(f"{_SSH} id", user="alice").code == 255
     node.run("rm /var/lib/oar/oar_prologue /var/lib/oar/oar_epilogue /etc/security/access_cluster.conf*")
+
+
+def test_the_server_lets_users_in_on_nodes_that_they_have_as_a_whole(login: Site) -> None:
+    server, frontend, nodes = login["server"], login["frontend"], [login["node-1"], login["node-2"]]
+    for node in nodes:
+        node.run("cp -a /etc/pam.d/sshd /root/pam.kept; cat >> /etc/pam.d/sshd", stdin=block("access by a list"))
+        node.write("/etc/security/access_cluster.conf", block("access list"))
+    with kept(server, "/etc/oar/oar.conf"):
+        server.run("cat >> /etc/oar/oar.conf", stdin=block("access by the server"))
+        server.run("systemctl reload oar-server.service")
+        part = submit(login, """-l core=1,walltime=0:30 -p "network_address='node-1'" 'exec sleep 1000'""")
+        wait_for(login, part, "Running")
+        assert frontend.attempt(f"{_SSH} id", user="alice").code == 255
+        frontend.run(f"oardel {part}", user="alice")
+        wait_for(login, part, "Error")
+        whole = submit(login, "-l nodes=2,walltime=0:30 'exec sleep 1000'")
+        wait_for(login, whole, "Running")
+        assert all(f"+ : alice : ALL #{whole}" in node.run("cat /etc/security/access_cluster.conf") for node in nodes)
+        assert "alice" in frontend.run(f"{_SSH} id", user="alice")
+        frontend.run(f"oardel {whole}", user="alice")
+        wait_for(login, whole, "Error")
+        assert frontend.attempt(f"{_SSH} id", user="alice").code == 255
+    server.run("systemctl reload oar-server.service")
+    for node in nodes:
+        assert node.run("cat /etc/security/access_cluster.conf") == block("access list")
+        node.run("mv /root/pam.kept /etc/pam.d/sshd; rm /etc/security/access_cluster.conf*")
+
+
+def test_an_agent_is_a_service_of_its_computer(site: Site) -> None:
+    server = site["server"]
+    server.run(f"DEBIAN_FRONTEND=noninteractive apt-get -y install {SOURCES}/packages/oar-{{api,agent}}_*.deb")
+    server.run("systemctl enable --now oar-api.service")
+    for line in block("a desktop computer").splitlines()[:1]:
+        server.run(line.removeprefix("root# "))
+    server.run("oar-token create --agent desk-1 > desk-1.token")
+    for line in block("a service of an agent").splitlines():
+        server.run(line.removeprefix("desk-1# ").replace("https://oar.example.org/", "-i 1 http://127.0.0.1:6668"))
+    job = submit(site, "-t desktop_computing -l nodes=1,walltime=0:05 'id -un'")
+    wait_for(site, job, "Terminated", "Error")
+    assert site["frontend"].run(f"oarstat --explain {job}", user="alice").count("exit status 0") == 1
+    server.run("systemctl stop oar-agent.service")
+    wait_until(lambda: "Absent" in server.run("oarnodes -s desk-1"))
+    server.run("systemctl disable --now oar-api.service; oarnodesetting -s Dead -h desk-1")
+    wait_until(lambda: "Dead" in server.run("oarnodes -s desk-1"))
+    number = server.run("oarnodes -r --json --sql \"network_address = 'desk-1'\"").split('"')[1]
+    server.run(f"oarremoveresource {number}")
 
 
 def test_the_example_switches_a_node_off(site: Site) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from machines.site import Machine, Site, wait_until
 
 from tests.site.conftest import NEXT, NEXT_VERSION
-from tests.site.steps import all_alive, back_up, mpi_begun, mpi_ends_well, restore, state
+from tests.site.steps import all_alive, back_up, mpi_begun, mpi_ends_well, restore, state, wait_for
 
 _APT = "DEBIAN_FRONTEND=noninteractive apt-get -y"
 
@@ -32,7 +32,6 @@ def test_nothing_of_the_packages_was_changed_by_what_runs(site: Site) -> None:
 
 
 def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(site: Site) -> None:
-    mpi_ends_well(site, mpi_begun(site))
     job = mpi_begun(site)
     back_up(site)
     site["server"].run(f"{_APT} install {NEXT}/oar-{{common,python,server,user}}_*.deb")
@@ -50,7 +49,9 @@ def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(si
     restore(site)
     site["server"].run("oar-database --check --deep")
     mpi_ends_well(site, job)
+    lost = mpi_begun(site)
     site["node-2"].reboot()
+    wait_for(site, lost, "Error", "Terminated")
     wait_until(lambda: all_alive(site["frontend"]))
     mpi_ends_well(site, mpi_begun(site))
     environments = site["server"].run("ls /usr/lib/oar/environments").split()

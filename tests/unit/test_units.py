@@ -67,6 +67,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     names = sorted(path.name for path in UNITS.iterdir() if not path.name.startswith("oar-node"))
     for name in names:
         text = (UNITS / name).read_text().replace("/usr/lib/oar/", "/bin/true #").replace("Documentation=", "#")
+        text = text.replace("ExecStart=oar-agent ", "ExecStart=/bin/true #")
         (tmp_path / name).write_text(text.replace("=+/bin/true #", "=/bin/true #"))
     for name in names:
         done = subprocess.run(
