@@ -325,6 +325,32 @@ SINCE = {
             ALTER assigned_resource_index SET DEFAULT 'CURRENT'""",
 }
 
+#: What else the database of a large site of many years looked like, whose dump is public: no constraints, columns of
+#: releases that never were, a table that is missing, columns in another order, properties by the dozen.
+OF_A_LARGE_SITE = """
+    DO $$ DECLARE c record; BEGIN
+        FOR c IN SELECT conrelid::regclass AS place, conname FROM pg_constraint
+            WHERE connamespace = 'public'::regnamespace LOOP
+            EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.place, c.conname);
+        END LOOP;
+    END $$;
+    DROP TABLE walltime_change;
+    ALTER TABLE jobs ADD cpuset_name varchar(255);
+    UPDATE jobs SET cpuset_name = 'alice_of_job' WHERE job_id = 1;
+    ALTER TABLE accounting ALTER window_start TYPE bigint, ALTER window_stop TYPE bigint;
+    ALTER TABLE admission_rules RENAME rule TO former;
+    ALTER TABLE admission_rules ADD rule text;
+    UPDATE admission_rules SET rule = former;
+    ALTER TABLE admission_rules DROP former;
+    ALTER TABLE resources ADD comment varchar(255), ADD virtual varchar(255), ADD maintenance varchar(255),
+        ADD production varchar(255), ADD ip varchar(255), ADD cluster_priority integer, ADD memnode integer,
+        ADD ib10gmodel varchar(255), ADD slash_16 varchar(255), ADD disk_reservation_count integer,
+        ADD subnet_prefix integer, ADD vlan varchar(255), ALTER switch SET DEFAULT '0';
+    UPDATE resources SET comment = 'it''s old; "quoted"', virtual = 'ivt', maintenance = 'NO', memnode = 2048, ip = '1';
+    UPDATE assigned_resources SET assigned_resource_index = 'CURRENT' WHERE moldable_job_id = 1;
+    UPDATE schema SET version = '2.5.4';
+"""
+
 
 def _up_to(age: str, steps: Mapping[str, str]) -> str:
     """The statements that make a database of an age, of those of all ages on the way."""
@@ -354,6 +380,20 @@ def test_a_database_of_each_age(old: OldSite, adopt: Adopt, new: Any, age: str) 
         assert new("SELECT min_start_shift FROM job_dependencies WHERE job_id = 8") == [("+60",)]
     if age == "3.0.0":
         assert new("SELECT DISTINCT last_karma FROM jobs") == [(0.5,)]
+
+
+def test_a_database_of_a_large_site(old: OldSite, adopt: Adopt, new: Any) -> None:
+    old.live()
+    old.run(OF_A_LARGE_SITE)
+    result = adopt()
+    assert (result.err, result.exit) == ("", 0)
+    columns = "comment, virtual, maintenance, memnode, ip, production, subnet_prefix"
+    values = ('it\'s old; "quoted"', "ivt", "NO", 2048, "1", None, None)
+    assert new(f"SELECT DISTINCT {columns} FROM resources") == [values]
+    assert new("SELECT cpuset_name FROM jobs WHERE job_id IN (1, 2) ORDER BY job_id")[0] == ("alice_of_job",)
+    assert new("SELECT DISTINCT assigned_resource_index FROM assigned_resources") == [("LOG",)]
+    assert new("SELECT count(*) FROM admission_rules WHERE enabled = 'YES'")[0][0] > 10
+    assert new("SELECT count(*) FROM jobs") == [(9,)]
 
 
 def test_a_database_of_2_4(old: OldSite, adopt: Adopt, new: Any) -> None:
