@@ -297,7 +297,7 @@ class Almighty:
             return
         module = Module(end.name)
         hint = None if end.next is None else now + (end.next - time.time())
-        self._automaton.on_exit(module, end.code, now, hint)
+        self._automaton.on_exit(module, end.code, now, hint, end.starts)
         if end.code is None or (module, end.code) not in NEXT_MODULES:
             self._report_failure(module, end.error or f"it ended with code {end.code}")
             self._children.retire(module, "", now)

@@ -102,6 +102,8 @@ LONGEST_WITHOUT_ROUND = 60.0
 LONGEST_WITHOUT_GRETA = 60.0
 #: With adaptive distance, the pause after a round is as long as the round, at most this, in seconds.
 LONGEST_PAUSE = 5.0
+#: Behind a round that has started several jobs it is at least so long, in seconds: they end together, as they began.
+SEVERAL, SHORTEST_PAUSE = 3, 0.05
 #: Shortest time between two passes because of a hint, in seconds: the clocks of two machines differ.
 SHORTEST_HINT = 1.0
 #: A pass of NodeChangeState that ended less than this ago, in seconds, is good enough for a round.
@@ -168,6 +170,7 @@ class Automaton:
     _hint: float | None = None
     _next_start: float | None = None  #: when the next job is to start or to be given up, according to the last round
     _next_energy: float | None = None  #: when Greta has something to do, according to its last pass
+    _starts: int = 0  #: jobs that the last round has started
     _late_hint: float | None = None  #: a deadline that was announced during a pass of Sarko
     _stale: bool = True  #: events or node states may have changed since NodeChangeState began its last pass
     _has_looked: bool = False  #: NodeChangeState has run for the round that waits; once is enough
@@ -211,8 +214,11 @@ class Automaton:
         """Take note that the meta-scheduler begins with a group of queues."""
         self._at = queues
 
-    def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None) -> None:
-        """Treat the end of a pass; ``code`` None: it failed.  ``hint``: date of the next deadline or start."""
+    def on_exit(self, module: Module, code: int | None, now: float, hint: float | None = None, starts: int = 0) -> None:
+        """Treat the end of a pass; ``code`` None: it failed.
+
+        ``hint``: date of the next deadline or start.  ``starts``: jobs that a round has started.
+        """
         lane = LANES[module]
         if self.running[lane] is not module:
             return
@@ -222,6 +228,7 @@ class Automaton:
         record.duration = now - (record.started if record.started is not None else now)
         if module is Module.META_SCHED:
             self.rounds.add(record.duration)
+            self._starts = starts
         if code is None or (module, code) not in NEXT_MODULES:
             self._fail(module, now)
             return
@@ -339,7 +346,8 @@ class Automaton:
             return float("-inf")
         if self.timing.between_rounds > 0:
             return record.started + self.timing.between_rounds
-        return record.ended + min(record.duration, LONGEST_PAUSE)
+        shortest = SHORTEST_PAUSE if self._starts >= SEVERAL else 0.0
+        return record.ended + min(max(record.duration, shortest), LONGEST_PAUSE)
 
     def _may_start(self, module: Module, now: float) -> bool:
         if now < self.records[module].not_before:

@@ -1,19 +1,11 @@
 """The meta-scheduler as a module of the server; the rounds themselves are in ``oar.kao``."""
 
 import sys
-from typing import NamedTuple
 
 from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.runtime import Runtime
 from oar.modules import worker
-
-
-class RoundResult(NamedTuple):
-    """The result of a round."""
-
-    code: int
-    next: int | None  #: when the next job is to start
 
 
 class _Scheduler:
@@ -23,14 +15,14 @@ class _Scheduler:
         self._runtime: Runtime | None = None
         self._warm: MetaScheduler | None = None
 
-    def run(self, runtime: Runtime, order: worker.PassOrder) -> RoundResult:
+    def run(self, runtime: Runtime, order: worker.PassOrder) -> worker.RoundResult:
         """Make a round."""
         if self._warm is None or self._runtime is not runtime:
             if self._warm:
                 self._warm.close()
             self._runtime, self._warm = runtime, MetaScheduler(runtime, goes_on=order.goes_on)
         code = self._warm.round(disable=order.disable, announce=order.announce)
-        return RoundResult(code, self._warm.next_start)
+        return worker.RoundResult(code, self._warm.next_start, self._warm.starts)
 
     def due(self) -> float | None:
         """Return in how many seconds there is work between the rounds; None: there is none."""

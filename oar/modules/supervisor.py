@@ -59,6 +59,7 @@ class PassEnd:
     code: int | None
     next: int | None = None
     error: str = ""
+    starts: int = 0  #: jobs that a round has started
 
 
 @dataclass(slots=True)
@@ -176,7 +177,7 @@ class Supervisor:
             return
         worker.order = None
         self._enter(worker, State.IDLE, now)
-        self._ended.append(PassEnd(worker.program.name, frame.code, frame.next))
+        self._ended.append(PassEnd(worker.program.name, frame.code, frame.next, starts=frame.starts))
         worker.renew_at = float("inf")
         if frame.renewal is Renewal.NOW:
             self._renew(worker, now)

@@ -84,9 +84,12 @@ Scheduler = Callable[[Runtime, PassOrder], int | PassResult]
 TakeOrder = Callable[[Energy], None]
 
 
-class _Result(NamedTuple):
+class RoundResult(NamedTuple):
+    """The result of a pass, of a round of the scheduler above all."""
+
     code: int
-    next: int | None = None
+    next: int | None = None  #: when the next job is to start
+    starts: int = 0  #: jobs that start now
 
 
 def main(name: str, run: Module) -> int:
@@ -197,9 +200,10 @@ class PassWorker:
         self._follow_configuration()
         goes_on = self._sequel is not None
         pass_order = PassOrder(order.disable, lambda queues: self._tell(At(tuple(queues))), goes_on=goes_on)
-        code, following = _guarded(self._run, self._runtime, pass_order)
+        result = _guarded(self._run, self._runtime, pass_order)
         most = memory_of_machine() * self._runtime.config.module_max_memory / 100
-        self._tell(Done(order.id, code, following, self._lifetime.renewal(resident_bytes(), most)))
+        renewal = self._lifetime.renewal(resident_bytes(), most)
+        self._tell(Done(order.id, result.code, result.next, renewal, result.starts))
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if the file has changed; a bad one changes nothing."""
@@ -241,17 +245,19 @@ class Lifetime:
         return Renewal.WHEN_IDLE if is_spent else Renewal.NONE
 
 
-def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> _Result:
+def _guarded(run: Scheduler, opened: Runtime, order: PassOrder) -> RoundResult:
     """Make a pass; an exception is logged and becomes an exit code."""
     try:
         result = run(opened, order)
     except DatabaseUnavailable as error:
         log.error("the pass broke off: %s", error)
-        return _Result(UNAVAILABLE)
+        return RoundResult(UNAVAILABLE)
     except Exception:  # the guard of a module's pass
         log.exception("the pass broke off")
-        return _Result(BROKEN)
-    return _Result(result) if isinstance(result, int) else _Result(result.code, result.next)
+        return RoundResult(BROKEN)
+    if isinstance(result, RoundResult):
+        return result
+    return RoundResult(result) if isinstance(result, int) else RoundResult(result.code, result.next)
 
 
 def memory_of_machine() -> int:

@@ -230,6 +230,15 @@ def test_a_round_is_followed_by_a_pause_as_long_as_it_was_but_not_above_five_sec
     assert modules(machine.due(end + pause)) == {CHANGE}
 
 
+@pytest.mark.parametrize(("starts", "pause"), [(0, 0.01), (2, 0.01), (3, 0.05), (100, 0.05)])
+def test_behind_a_round_that_has_started_several_jobs_is_a_pause(starts: int, pause: float) -> None:
+    machine = in_a_round()
+    machine.on_exit(META, 0, 10.01, None, starts)
+    machine.on_tag(Tag.QSUB)
+    assert modules(machine.due(10.01 + 0.9 * pause)) == set()
+    assert modules(machine.due(10.01 + 1.1 * pause)) == {CHANGE}
+
+
 def test_the_first_round_after_a_quiet_time_starts_at_once() -> None:
     machine = automaton(sarko=1000)
     run_round(machine, 10.0, 13.0)

@@ -28,6 +28,7 @@ EXAMPLES: list[frames.Frame] = [
     frames.Done(3, 1, 1700000000),
     frames.Done(3, 0),
     frames.Done(3, 0, None, frames.Renewal.WHEN_IDLE),
+    frames.Done(3, 0, starts=7),
     frames.At(("default",)),
     frames.Ping(),
     frames.Pong(),

@@ -90,6 +90,7 @@ class MetaScheduler:
         self._clock = SearchClock()  #: of the present round
         self._planned_anew = 0  #: date of the last plan from nothing
         self.next_start: int | None = None  #: when the next job is to start or to be given up, as the last round knows
+        self.starts = 0  #: jobs that the last round has started
         self._predictions = InteractivePredictions()
         scripts = runtime.config.scheduler_token_scripts or {}
         self._ask_tokens = partial(token_scripts.ask, scripts, runtime.config.scheduler_timeout or 10)
@@ -279,11 +280,12 @@ class MetaScheduler:
     def _write(self, situation: Situation, plan: Plan) -> None:
         lines = self._predictions.lines(situation.snapshot.waiting, plan)
 
-        def work(tx: Transaction) -> None:
-            self._writer.write(tx, situation, plan)
+        def work(tx: Transaction) -> int:
+            started = self._writer.write(tx, situation, plan)
             tx.outbox.extend(Ask(JobAction.TELL, line.job_id, (line.text,)) for line in lines)
+            return len(started)
 
-        self._database.run(work)
+        self.starts = self._database.run(work)
         self._writer.remember(situation, plan)
         self._tail.pause(self._writer.changes)
         self._last_date = plan.now

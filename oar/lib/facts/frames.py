@@ -79,6 +79,7 @@ class Done:
     code: int
     next: int | None = None
     renewal: Renewal = Renewal.NONE
+    starts: int = 0  #: jobs that the round has started
 
 
 @dataclass(frozen=True, slots=True)
