@@ -110,11 +110,13 @@ class Visitor:
         return tab
 
     def open_whole(self, path: str, text: str) -> Page:
-        """Open a page, and wait until it shows a text, and a diagram if it has one."""
+        """Open a page, and wait until it shows a text, and diagrams if it has some."""
         page = self.open(path)
         page.get_by_text(text).filter(visible=True).first.wait_for()
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
         if page.locator(".gantt-frame").count():
             page.wait_for_selector(".overview[role=slider]")
+            expect(page.locator(".legend")).to_have_count(2)  # that of the jobs in sight follows
         return page
 
     def watch(self) -> None:

@@ -449,3 +449,5 @@ def test_a_node_tells_small_what_was_is_and_comes_there(
     assert page.get_by_text("elsewhere").count() == 0
     drawing.locator("rect.plan").click()
     page.wait_for_url(f"**/ui/jobs/{future}")
+    page = visitor.open(f"jobs/{past}")
+    expect(page.get_by_role("img", name="node-1").locator("rect.ran.sought")).to_have_count(1)

@@ -8,6 +8,7 @@ import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { JobOutput } from "../job-output.js";
+import { JobPlace } from "../job-place.js";
 import { SmallestChange } from "../smallest-change.js";
 
 const HOUR = 3600;
@@ -29,7 +30,7 @@ function view(job) {
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
       job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null,
       inDiagram(job)),
-    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
+    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), place.view(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
 
@@ -91,6 +92,7 @@ function ended(job) {
     job.resubmitted_as && h("p", {}, t("end.resubmitted"), " ", jobLink({ id: job.resubmitted_as })));
 }
 
+const place = new JobPlace(() => actions.show());
 const output = new JobOutput(id, () => actions.show());
 let looks = false;
 

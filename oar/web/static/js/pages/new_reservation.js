@@ -108,7 +108,7 @@ function trial() {
     h("ul", { class: "plain" }, answer.items.map((item) => h("li", { key: item.start_time },
       time(item.start_time), " → ", time(item.end_time), ` · ${t("job.resources", { n: item.resources.length })} `, nodeLinks(item.granted_slots.map((slot) => slot.host)),
       item.reasons.map((reason, place) => h("p", { key: place, class: "faint" }, h("bdi", {}, reason)))))),
-    around && strip(around.record, around.would),
+    around && strip(around.record, around),
     answer.output && h("p", { class: "faint" }, h("bdi", {}, answer.output)),
   ];
 }

@@ -116,7 +116,7 @@ function view({ queues }) {
 function estimates() {
   if (!site.user) return h("p", { class: "faint" }, t("submit.login"));
   if (!asking.answer) return h("p", { class: "faint" }, asking.isAsking ? t("submit.asking") : asking.trouble ? "–" : t("submit.hint"));
-  return [alternatives(), around && strip(around.record, around.would)];
+  return [alternatives(), around && strip(around.record, around)];
 }
 
 function alternatives() {
