@@ -4,7 +4,7 @@ The machine is that of ``bench/snapshots.py``.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.snapshots import CORES, CPUS, NOW, plain, platform
@@ -14,9 +14,6 @@ from oar.lib.facts.records import Level, PropertyValue, Queue
 from oar.lib.facts.states import JobState, QueueState
 
 PER_NODE = CORES * CPUS
-
-#: Makes the alternative of a job from its number.
-Asked = Callable[[int], Alternative]
 
 
 def _job(number: int, asked: Alternative, types: tuple[str, ...] = (), user: str = "", array: int = 0) -> WaitingJob:
@@ -66,6 +63,24 @@ def competing(jobs: int, cores: int) -> Snapshot:
 
     first = _first(machine)
     return _on(machine, [_job(number, asked(number)) for number in range(first, first + jobs)], pools)
+
+
+def expensive(jobs: int, cores: int) -> Snapshot:
+    """Return jobs for one part of a machine behind one of two groups for the other part.
+
+    Each group fits alone at once, both only when a long job has ended, which has a core of some nodes.  So at all dates
+    before that at which anything begins or ends the first group takes what the second one needs.
+    """
+    machine = plain(jobs, cores)
+    number, nodes = _first(machine), cores * 14 // 100 // PER_NODE
+    part = ((1 << nodes * PER_NODE) - 1) << cores - nodes * PER_NODE
+    held = sum(1 << cores - (node + 1) * PER_NODE for node in range(nodes // 35))
+    long = replace(machine.running[0], id=number, start_time=NOW, walltime=100 * 3600, resources=held)
+    groups = tuple(RequestGroup(1, (Level("node", nodes // 2 - fewer),)) for fewer in (0, 1))
+    dear = _job(number + 1, Alternative(number + 1, 47 * 3600, groups))
+    pools = (Pool(machine.resources.everything & ~part, "other part"), Pool(part, "part"))
+    others = [replace(job, id=job.id + 2) for job in machine.waiting]
+    return replace(_on(machine, [dear, *others], pools), running=(*machine.running, long))
 
 
 def equal_array(jobs: int, cores: int) -> Snapshot:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.planner.placement import placement_search
 from oar.kao.planner.placement.round_memory import RoundMemory
+from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import _Search
-from oar.kao.planner.resources.slots import SlotMatch
+from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
 from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState as S
@@ -307,6 +309,63 @@ def test_what_users_over_their_quotas_cost_does_not_grow_with_the_queue(monkeypa
         return count
 
     assert cost(200) == cost(20)
+
+
+class _Clock:
+    """Says at some point that it is late, and goes on saying so."""
+
+    def __init__(self, dice: random.Random, chance: float) -> None:
+        self.dice, self.chance, self.is_late = dice, chance, False
+
+    def __call__(self) -> bool:
+        self.is_late |= self.dice.random() < self.chance
+        return self.is_late
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**9), st.sampled_from([0.01, 0.05, 0.3, 1.0]))
+def test_a_pass_whose_time_is_over_in_a_search_leaves_the_rest_and_starts_nothing_else(
+    seed: int, chance: float
+) -> None:
+    dice = random.Random(seed)
+    snapshot = dice.choice([busy, crowded, in_parts, reserved])(seed)
+    waiting = tuple(twofold(job) if dice.random() < 0.3 else job for job in snapshot.waiting)
+    snapshot = replace(snapshot, waiting=waiting)
+    is_due = _Clock(dice, dice.choice([0.1, 1.0]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(placement_search, "PATIENT_TRIES", dice.choice([0, 1, 3]))
+        plan = Round(snapshot).urgent(is_due, _Clock(dice, chance))
+    assert not plan.failures
+    check(plan, schedule(snapshot))
+
+
+def twofold(job: WaitingJob) -> WaitingJob:
+    """A job that asks for everything twice, so that its groups compete."""
+    alternatives = (replace(each, groups=each.groups + each.groups[:1]) for each in job.alternatives)
+    return replace(job, alternatives=tuple(alternatives))
+
+
+def test_a_job_that_is_dear_to_search_for_holds_up_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(nodes=20, cores=200, max_jobs=0, timeout=0).run(1 | 1 << 200, walltime=5000)
+    for core in range(200):  # each end is another start to try; two times nine nodes are free when the last is over
+        cluster.run(1 << 200 * 19 + core, walltime=10 + core)
+    cluster.job("/node=9", walltime=4000)
+    dear = twofold(cluster.waiting[-1])
+    snapshot = replace(cluster.snapshot(), waiting=(dear,))
+    tried: list[int] = []
+    real = slot_search.fit_at
+
+    def fit_at_and_tell(slots: SlotSet, query: SlotQuery, start: int) -> int:
+        tried.append(start)
+        return real(slots, query, start)
+
+    monkeypatch.setattr(slot_search, "fit_at", fit_at_and_tell)
+    plan = Round(snapshot).urgent(lambda: True, lambda: True)
+    assert not plan.is_certain
+    assert plan.undecided == (dear.id,)
+    assert 0 < len(tried) <= placement_search.PATIENT_TRIES + 1
+    assert {start.placement for start in plan.started} == {start.placement for start in schedule(snapshot).started}
+    assert len(tried) > 2 * placement_search.PATIENT_TRIES
 
 
 def test_an_early_end_in_one_part_of_the_machine_lets_no_job_be_placed_that_waits_for_another() -> None:

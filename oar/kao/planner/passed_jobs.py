@@ -4,7 +4,7 @@ See docs/design/planner.rst, "Two depths".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
@@ -61,7 +61,12 @@ class Kind:
 
     def has_room(self, duration: int, begin: int, latest: int) -> bool:
         """Whether there is room for so long that begins between two dates."""
-        return earliest(self.space.slots, replace(self.query, duration=duration), begin, latest) is not None
+        return earliest(self.space.slots, self.query._replace(duration=duration), begin, latest) is not None
+
+    def first_start(self, duration: int, begin: int) -> int:
+        """Return the first date from ``begin`` on at which there is room for so long; FOREVER = never."""
+        match = earliest(self.space.slots, self.query._replace(duration=duration), begin)
+        return match.start if match else FOREVER
 
     def add(self, duration: int, turn: Turn) -> None:
         """Add a job."""
@@ -106,14 +111,15 @@ class Kind:
             if is_known:
                 yield turn
                 continue
-            begin = max(now, self.closed_until if is_closed else 0)
-            if self.has_room(duration, max(begin, turn.until), date - 1):
+            begin, until = max(now, self.closed_until if is_closed else 0), turn.until
+            first = self.first_start(duration, max(begin, until))
+            if len(turn.job.alternatives) == 1:  # by another one it may begin sooner
+                turn.until = first
+            if first < date:
                 yield turn
-            elif turn.until <= begin or not self.has_room(duration, begin, date - 1):
-                self.closed_from, self.closed_until = duration, date
+            elif until <= begin or not self.has_room(duration, begin, date - 1):
+                self.closed_from, self.closed_until = duration, first if until <= begin else date
                 return
-            elif len(turn.job.alternatives) == 1:  # by another one it may begin sooner
-                turn.until = date  # others of the kind may begin sooner
         self.quiet_until = quiet_until
 
     def is_closed(self, date: int, longest: int = FOREVER) -> bool:

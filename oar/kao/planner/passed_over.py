@@ -19,6 +19,7 @@ from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.over_quota import OverQuota
 from oar.kao.planner.passed_jobs import EVERYTHING, Kind, Place, Turn, connected
+from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import PlacementOutcome, Placer
@@ -33,10 +34,6 @@ MAX_EXTENSIONS = 4
 
 #: So many places are cleared for the sake of one job, before passed jobs are placed in their order.
 MAX_CLEARED = 64
-
-
-class TimeIsUp(Exception):
-    """The urgent pass has no time to place all jobs that it has passed over."""
 
 
 #: How the jobs of a queue are placed, and what does it.
@@ -536,7 +533,11 @@ class PassedOver:
 
     def _place_passed(self, turn: Turn) -> None:
         del self._turns[turn.job.id]
-        self._place(turn)
+        try:
+            self._place(turn)
+        except TimeIsUp:
+            self._turns[turn.job.id] = turn
+            raise
 
     # -- the passed jobs in the way of a place -----------------------------------------------------------------------
 

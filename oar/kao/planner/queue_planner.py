@@ -11,7 +11,8 @@ from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place
-from oar.kao.planner.passed_over import PassedOver, PlainMode, TimeIsUp
+from oar.kao.planner.passed_over import PassedOver, PlainMode
+from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
@@ -107,6 +108,9 @@ class QueuePlanner:
             if self._blocked:
                 decisions.reasons[job.id] = self._blocked
                 continue
+            if not self.is_certain:
+                self.undecided.add(job.id)
+                continue
             if urgent and not limit and (passed := self._pass_plain(ordered, begin, urgent, planned)):
                 planned += passed
                 end = begin + passed
@@ -134,7 +138,7 @@ class QueuePlanner:
 
     def _pass_plain(self, ordered: Sequence[WaitingJob], at: int, urgent: "UrgentPass", planned: int) -> int:
         """Pass over jobs that are like others that were passed over, until a limit is reached; return how many."""
-        if not self.is_certain or urgent.besteffort_date:
+        if urgent.besteffort_date:
             return 0
         left = self._settings.max_jobs - planned if self._settings.max_jobs else len(ordered)
         return urgent.passed.pass_plain(ordered, at, min(len(ordered), at + max(0, left)), urgent.plain_modes)
@@ -153,14 +157,20 @@ class QueuePlanner:
         job, room = ordered[at], self._settings.max_jobs - planned if self._settings.max_jobs else LARGEST_WAVE
         is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # what becomes of it decides on the next one
         place = partial(self._place, policy, upcoming=Upcoming(ordered, at, 1 if is_alone else room))
-        return self._decisions.guard(job, place) or 1
+        try:
+            return self._decisions.guard(job, place) or 1
+        except TimeIsUp:
+            self._give_up(job)
+            return 1
+
+    def _give_up(self, job: WaitingJob) -> None:
+        """Decide nothing more from a job on: there is no time to say whether it may begin now."""
+        self.is_certain = False
+        self.undecided.add(job.id)
 
     def _pass_over(self, policy: QueuePolicy, job: WaitingJob, urgent: "UrgentPass") -> None:
-        """Pass a job over in an urgent pass, or place it, as long as that is certain."""
-        if self.is_certain:
-            self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
-        else:
-            self.undecided.add(job.id)
+        """Pass a job over in an urgent pass, or place it."""
+        self._decisions.guard(job, partial(self._take_urgent_turn, policy, urgent))
 
     def _take_urgent_turn(self, policy: QueuePolicy, urgent: "UrgentPass", job: WaitingJob) -> None:
         """Place a job or pass it over; when there is no time to say whether it may start, nothing more is decided."""
@@ -173,8 +183,7 @@ class QueuePlanner:
             else:
                 passed.take(job, types, rules, place, is_doubtful=is_doubtful)
         except TimeIsUp:
-            self.is_certain = False
-            self.undecided.add(job.id)
+            self._give_up(job)
         if passed.has_turn(job.id) and self._depth.of(job.queue):
             self._depth.note_passed(job, types, is_sure=not is_doubtful and passed.is_sure_to_wait(job.id))
 

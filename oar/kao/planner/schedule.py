@@ -19,10 +19,10 @@ from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.job_order import JobOrder
 from oar.kao.planner.limits.dependencies import Dependencies
-from oar.kao.planner.passed_over import PassedOver, TimeIsUp
+from oar.kao.planner.passed_over import PassedOver
 from oar.kao.planner.placement.bookings import Bookings
 from oar.kao.planner.placement.containers import Containers
-from oar.kao.planner.placement.decisions import Decisions
+from oar.kao.planner.placement.decisions import Decisions, TimeIsUp
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placer import Placer
@@ -161,6 +161,7 @@ class Round:
                 is_late=is_late,
             )
             self._urgent = UrgentPass(passed, is_due)
+            self._search.is_late = is_late
         return self.plan(announce)
 
     def _may_pass_over(self) -> bool:

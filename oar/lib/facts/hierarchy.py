@@ -524,9 +524,7 @@ class RequestFit:
     ) -> None:
         """``families``: the marks of the families that there are, by what their requests share."""
         #: Returns the resources taken of those that are free; 0 if the request cannot be satisfied.
-        self.fit: Callable[[ResourceSet], ResourceSet] = (
-            fits[0].fit if len(fits) == 1 else partial(self._fit_together, fits)
-        )
+        self.fit: Callable[[ResourceSet], ResourceSet] = fits[0].fit if len(fits) == 1 else partial(_fit_in_turn, fits)
         #: Whether ``fit`` would take anything, which is cheaper to say of one group.
         self.is_satisfied: Callable[[ResourceSet], bool] = (
             fits[0].is_satisfied if len(fits) == 1 else partial(fits_at_all, self.fit)
@@ -570,34 +568,43 @@ class RequestFit:
         """Whether it always takes ``least`` resources."""
         return all(group.is_fixed for group in self.groups)
 
-    @staticmethod
-    def _fit_together(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
-        chosen = 0
-        for group in groups:
-            part = group.fit(free & ~chosen)
-            if not part:
-                return 0
-            chosen |= part
-        return chosen
+
+def _fit_in_turn(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
+    chosen = 0
+    for group in groups:
+        part = group.fit(free & ~chosen)
+        if not part:
+            return 0
+        chosen |= part
+    return chosen
 
 
 class _EachAlone(RequestFit):
-    """What a request whose groups compete needs at least: that each group alone is satisfied."""
+    """What a request whose groups compete needs at least: each group alone is satisfied, and all have enough."""
 
     __slots__ = ()
+
+    def __init__(
+        self, groups: Sequence[PooledGroup], fits: Sequence[GroupFit], families: dict[object, object] | None = None
+    ) -> None:
+        super().__init__(groups, fits, families)
+        self.fit = partial(_fit_each_alone, fits, self.reach, self.least)
+        self.is_satisfied = partial(fits_at_all, self.fit)
 
     def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
         return True
 
-    @staticmethod
-    def _fit_together(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
-        chosen = 0
-        for group in groups:
-            part = group.fit(free)
-            if not part:
-                return 0
-            chosen |= part
+
+def _fit_each_alone(groups: Sequence[GroupFit], reach: ResourceSet, least: int, free: ResourceSet) -> ResourceSet:
+    chosen = 0
+    if (free & reach).bit_count() < least:
         return chosen
+    for group in groups:
+        part = group.fit(free)
+        if not part:
+            return 0
+        chosen |= part
+    return chosen
 
 
 def fits_at_all(fit: Callable[[ResourceSet], ResourceSet], free: ResourceSet) -> bool:

@@ -14,6 +14,10 @@ from oar.lib.facts.states import ReasonCode
 Result = TypeVar("Result")
 
 
+class TimeIsUp(Exception):
+    """An urgent pass has no time to find out whether a job may begin now."""
+
+
 @dataclass(slots=True)
 class Decisions:
     """All decisions so far; those that concern one job by its id."""
@@ -37,9 +41,14 @@ class Decisions:
     failures: list[Failure] = field(default_factory=list)
 
     def guard(self, job: WaitingJob, decide: Callable[[WaitingJob], Result]) -> Result | None:
-        """Decide on one job; an exception concerns this job only, which gets a reason: None is returned."""
+        """Decide on one job; an exception concerns this job only, which gets a reason: None is returned.
+
+        Raises TimeIsUp.
+        """
         try:
             return decide(job)
+        except TimeIsUp:
+            raise
         except MissingPlugin as error:
             self.reasons[job.id] = reasons.no_plugin(str(error))
         except Exception as error:  # noqa: BLE001 - one job must not end the round

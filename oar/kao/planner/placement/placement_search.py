@@ -4,13 +4,14 @@ See docs/design/planner.rst, "Placement".
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
+from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
@@ -20,6 +21,9 @@ from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.resource_set import ResourceSet
+
+#: So many starts, or alternatives, of a job are tried in any case.
+PATIENT_TRIES = 50
 
 
 class PlacementSearch:
@@ -39,6 +43,7 @@ class PlacementSearch:
         #: the space and the request, so that no others get their identities
         self._no_room: dict[tuple[object, ...], tuple[Space, RequestFit, int]] = {}
         self.reasons = PlacementReasons(context)
+        self.is_late: Callable[[], bool] = _never  #: in an urgent pass: whether its time is over
         #: by the types of the jobs inside: when the jobs of an advance reservation have to be over
         self._ends = {str(each.frame_id): each.latest_job_end for each in context.snapshot.reservations}
 
@@ -49,17 +54,23 @@ class PlacementSearch:
             task.found = placed, self._search_best(task)
         return task.found[1]
 
+    def _check(self, tries: int) -> None:
+        """Give up a search that has been tried many times and is late.  Raises TimeIsUp."""
+        if tries > PATIENT_TRIES and self.is_late():
+            raise TimeIsUp
+
     def _search_best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         begin = self._begin(task)
         if task.types.assign and self._plugins:
             return self._plugins.placement(task.job, task.types, task.space, begin), None
         best: Placement | None = None
         refusal: Reason | None = None
-        for alternative in task.job.alternatives:
+        for tries, alternative in enumerate(task.job.alternatives):
+            self._check(tries)
             latest = FOREVER if best is None else best.end - alternative.walltime - 1
             placement = self._of_alternative(task, alternative, begin, latest)
             if isinstance(placement, Placement):
-                best = min(best or placement, placement, key=lambda each: (each.end, each.start))
+                best = min(best, placement, key=lambda each: (each.end, each.start)) if best else placement
             elif refusal is None:
                 refusal = placement
         return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
@@ -119,11 +130,11 @@ class PlacementSearch:
         quota refused the job an earlier start for the resources it would have had there, the next one may have others.
         """
         yield task.job, best
-        query = self.query(task.job, task.job.alternatives[0], task.types, task.rules)
-        if isinstance(query, Reason) or not query.request.is_monotone or task.date_dependent:
-            return
-        placement, free = best, 0
+        placement, free, query = best, 0, None
         for job in task.upcoming.equal(task.types):
+            query = query or self.query(task.job, task.job.alternatives[0], task.types, task.rules)
+            if isinstance(query, Reason) or not query.request.is_monotone or task.date_dependent:
+                return
             (asked,) = job.alternatives
             free = (free or self._free_for_wave(task, query, best)) & ~placement.resources
             placement = Placement(job.id, asked.id, best.start, asked.walltime, query.request.fit(free))
@@ -195,7 +206,7 @@ class PlacementSearch:
         """Return the query of the frame of an advance reservation, which needs no security time behind it."""
         is_distant = job.start_time - self._now >= self._settings.reservation_order_threshold
         query = self.query(job, alternative, types, PlacementRules(is_reservation=True, is_distant=is_distant))
-        return query if isinstance(query, Reason) else replace(query, duration=duration)
+        return query if isinstance(query, Reason) else query._replace(duration=duration)
 
     def _on_promised_nodes(self, task: PlacementTask, best: Placement) -> Placement:
         """Return the best placement on the nodes that were woken for it in the last round, if they can still be used.
@@ -234,11 +245,11 @@ class PlacementSearch:
             match = self._shortened(task, alternative, query, begin)
         if match:
             return _placement(task, alternative, match)
-        least = replace(query, duration=self.least_duration(query, alternative))
+        least = query._replace(duration=self.least_duration(query, alternative))
         if task.types.inner in self._ends:
             task.date_dependent.add(alternative.id)  # the reason tells what is left
             if not alternative.cut_at:  # of a besteffort job the query asks for less
-                least = replace(query, duration=alternative.walltime + self._settings.security_time)
+                least = query._replace(duration=alternative.walltime + self._settings.security_time)
         return self.reasons.never_free(least, task.types)
 
     def least_duration(self, query: SlotQuery, alternative: Alternative) -> int:
@@ -281,17 +292,17 @@ class PlacementSearch:
         """Return the earliest match; the first possible start of a request whose groups compete is noted."""
         space, needed = task.space, query.necessary
         if needed is None:
-            return earliest(space.slots, query, begin, latest)
+            return earliest(space.slots, query, begin, latest, self._check)
         bound = space.bounds.of(needed)
         if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
-            wider = replace(needed, request=needed.request.wider)
+            wider = needed._replace(request=needed.request.wider)
             match = self._learnt(space, wider, begin, latest, space.bounds.of(wider))
             bound = match.start if match else latest + 1
         match = self._learnt(space, needed, begin, latest, bound)
         if match is None or needed is query:
             return match
         task.possible_from = min(task.possible_from, match.start)
-        return earliest(space.slots, query, match.start, latest)
+        return earliest(space.slots, query, match.start, latest, self._check)
 
     def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
         """Return the earliest match of a monotone request, and remember it for others of its family.
@@ -320,7 +331,7 @@ class PlacementSearch:
             if not leaving & match.resources:
                 break
             kind = f"{query.kind} after {self._usable.last_limit_before(end)}"
-            lasting = replace(query, usable=query.usable & ~leaving, kind=kind)
+            lasting = query._replace(usable=query.usable & ~leaving, kind=kind)
             match = earliest(task.space.slots, lasting, match.start, latest)
         return match
 
@@ -328,8 +339,10 @@ class PlacementSearch:
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
     ) -> Placement | Reason:
         """Return the placement at the first start that the quotas allow; the reason if they allow none."""
-        refusal = reasons.no_slot()
+        refusal, tries = reasons.no_slot(), 0
         while match:
+            tries += 1
+            self._check(tries)
             if match.start > self._quotas.latest_start:
                 task.date_dependent.add(alternative.id)
                 return reasons.behind_quotas(self._quotas.latest_start)
@@ -365,3 +378,7 @@ class PlacementSearch:
 
 def _placement(task: PlacementTask, alternative: Alternative, match: SlotMatch) -> Placement:
     return Placement(task.job.id, alternative.id, match.start, alternative.walltime_from(match.start), match.resources)
+
+
+def _never() -> bool:
+    return False

@@ -4,7 +4,7 @@ See docs/design/reservations.rst, "Granting".
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
@@ -172,7 +172,7 @@ class ReservationSearch:
             query = self._search.frame_query(frame, alternative, types, duration)
             if not isinstance(query, Reason):
                 usable, kind = query.usable & ~self._reservable.asleep(), f"{query.kind} frame"
-                yield number, replace(query, usable=usable, kind=kind)
+                yield number, query._replace(usable=usable, kind=kind)
 
     def _space(self, reservation: PlannedReservation) -> Space:
         """Return the common space; without the running jobs if they are to be ignored."""

@@ -15,20 +15,25 @@ See docs/design/planner.rst, "Placement".
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import Page, SlotMatch, SlotQuery, SlotSet
 from oar.lib.facts.resource_set import ResourceSet
 
 
-def earliest(slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER) -> SlotMatch | None:
-    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none."""
+def earliest(
+    slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER, check: Callable[[int], None] | None = None
+) -> SlotMatch | None:
+    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none.
+
+    ``check`` is called with the number of starts that were tried so far where many may be, and ends that by raising.
+    """
     begin = max(begin, slots.begin)
     if begin > latest:
         return None
     if not query.request.is_monotone:
-        return _try_possible(slots, query, begin, latest)
+        return _try_possible(slots, query, begin, latest, check)
     match = _Search(slots, query, begin, latest).run()
     if match and not query.request.is_steady:
         free = slots.free_between(match.start, match.start + query.duration, query.keys) & query.usable
@@ -41,12 +46,16 @@ def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
     return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
 
 
-def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int) -> SlotMatch | None:
+def _try_possible(
+    slots: SlotSet, query: SlotQuery, begin: int, latest: int, check: Callable[[int], None] | None
+) -> SlotMatch | None:
     """Try each start in turn: a request whose groups compete may succeed on less where it fails on more.
 
     Starts at which not even what is necessary is satisfied are passed over.
     """
-    for start in possible_starts(slots, query, begin, latest):
+    for tries, start in enumerate(possible_starts(slots, query, begin, latest)):
+        if check:
+            check(tries)
         if resources := fit_at(slots, query, start):
             return SlotMatch(start, resources)
     return None
@@ -100,7 +109,7 @@ class _Search:
                 return None
             if resources := self.query.request.fit(self._free_all_through()):
                 return SlotMatch(self.start, resources)
-            if self._is_last_start():
+            if self.latest < FOREVER and self._is_last_start():
                 return None
             self.page_index, self.slot_index = self._last_obstacle()
             self.slot_index += 1

@@ -14,9 +14,9 @@ the keys of all occupants of a resource finds it free.  For jobs with the same k
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, le
+from typing import NamedTuple
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
@@ -43,8 +43,7 @@ _ANY_NUMBER = 1 << 62
 MAX_FAILURES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class SlotQuery:
+class SlotQuery(NamedTuple):
     """A search: where ``request`` is satisfied by ``usable`` resources for ``duration`` seconds."""
 
     request: RequestFit
@@ -58,11 +57,10 @@ class SlotQuery:
         """A query of a monotone request that matches wherever this one does; None if there is none."""
         if self.request.is_monotone:
             return self
-        return replace(self, request=self.request.necessary) if self.request.necessary else None
+        return self._replace(request=self.request.necessary) if self.request.necessary else None
 
 
-@dataclass(frozen=True, slots=True)
-class SlotMatch:
+class SlotMatch(NamedTuple):
     """The earliest start of a query, and its resources."""
 
     start: int
@@ -357,14 +355,9 @@ class SlotSet:
 
     def free_between(self, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> ResourceSet:
         """Return the resources that are free for a job with these keys from ``start`` to ``end``."""
-        free = self._everything
-        page_index, slot_index = self.locate(max(start, self.begin))
-        for page in self.pages[page_index:]:
-            for slot in range(slot_index, len(page.free)):
-                if page.starts[slot] >= end:
-                    return free
-                free &= page.available(slot, keys)
-            slot_index = 0
+        start, free = max(start, self.begin), self._everything
+        for page, first, behind in self._between(start, end) if start < end else ():
+            free &= page.free_through(first, behind - 1, keys)
         return free
 
     def starts(self) -> Iterator[int]:
