@@ -17,7 +17,7 @@ from functools import partial
 from bench import cliffs, snapshots
 from bench.changes import carried_out, in_parts
 from bench.figures import Figures, heading
-from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, Weights
+from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, StoredPlacement, Weights
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.meta_sched import LONGEST_URGENT
@@ -52,10 +52,10 @@ def submitted(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, waiting=(*snapshot.waiting, replace(snapshot.waiting[-1], id=10**7)))
 
 
-def awake(snapshot: Snapshot) -> Snapshot:
-    """Let ten nodes that sleep have booted."""
+def awake(snapshot: Snapshot, nodes: int = 10) -> Snapshot:
+    """Let nodes that sleep have booted."""
     asleep = [bit for bit, state in enumerate(snapshot.resources.states) if state is ResourceState.ABSENT]
-    return _with_state(snapshot, sum(1 << bit for bit in asleep[: 10 * PER_NODE]), ResourceState.ALIVE)
+    return _with_state(snapshot, sum(1 << bit for bit in asleep[: nodes * PER_NODE]), ResourceState.ALIVE)
 
 
 def accounted(snapshot: Snapshot) -> Snapshot:
@@ -118,6 +118,26 @@ def sleeping() -> Snapshot:
     settings = replace(snapshot.settings, may_wake=True, idle_time=600, sleep_time=600)
     snapshot = replace(snapshot, resources=resources, settings=settings)
     return _with_state(snapshot, asleep, ResourceState.ABSENT)
+
+
+def booting() -> Snapshot:
+    """Return the same machine while its nodes boot for the jobs that are to start there."""
+    snapshot = sleeping()
+    plan = Round(snapshot).plan()
+    started = {start.placement.job_id for start in plan.started}
+    promised = {
+        place.job_id: StoredPlacement(place.alternative, 0, place.resources)
+        for place in plan.placements
+        if place.start == snapshot.now and place.job_id not in started
+    }
+    snapshot = carried_out(snapshot, plan)
+    return replace(
+        snapshot,
+        waiting=tuple(
+            replace(job, promised=promised[job.id]) if job.id in promised else job for job in snapshot.waiting
+        ),
+        woken=dict.fromkeys(plan.wake, snapshot.now),
+    )
 
 
 def full_of_besteffort() -> Snapshot:
@@ -196,6 +216,9 @@ SITES = {
     "fair share": Site(lambda: shared(JobPriority.FAIRSHARE), {"accounting moves": accounted, **END}, 1.0),
     "several factors": Site(lambda: shared(JobPriority.MULTIFACTOR), {"accounting moves": accounted, **END}, 1.0),
     "nodes sleep": Site(sleeping, {"ten nodes have booted": awake, **END}, 1.0),
+    "nodes boot": Site(
+        booting, {"one of them has come": partial(awake, nodes=1), "the next one": partial(awake, nodes=1), **END}, 1.0
+    ),
     "besteffort jobs run": Site(full_of_besteffort, {"2,000 besteffort jobs come": storm, **END}, 1.0),
     "depth 100": Site(lambda: snapshots.to_depth(snapshots.plain(10000, 10000), 100), ENDS, 1.0),
     "quotas of users and projects": Site(under_quotas, ENDS, 1.0),
