@@ -36,6 +36,15 @@ def record(fields: Mapping[str, Schema], **sometimes: Schema) -> Schema:
     return {"type": "object", "required": [*fields], "properties": {**fields, **sometimes}}
 
 
+#: The keys that an item of a list has unless a client asks for some ``fields`` only.
+WHOLE = "x-whole"
+
+
+def partly(whole: Schema) -> Schema:
+    """Return the schema of a record of which clients may ask for some fields only."""
+    return {**whole, "required": [], WHOLE: whole["required"]}
+
+
 def _known(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -103,7 +112,7 @@ JOB_DETAILS = JOB_ITEM | (
 )
 _MORE_OF_JOBS = {name: schema for name, schema in JOB_DETAILS.items() if name not in JOB_ITEM}
 JOB_PAGE = record(
-    {"items": many(record(JOB_ITEM, outlook=or_null(OUTLOOK), **_MORE_OF_JOBS)), "next": MAYBE_INTEGER},
+    {"items": many(partly(record(JOB_ITEM, outlook=or_null(OUTLOOK), **_MORE_OF_JOBS))), "next": MAYBE_INTEGER},
     total=INTEGER,
     more_than_total=FLAG,
 )
@@ -251,8 +260,8 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "job_output": record({"stdout": OUTPUT_FILE, "stderr": OUTPUT_FILE, "complete": FLAG}),
     "events": _items({"anyOf": [CHANGE, HAPPENED]}, position=TEXT, more=FLAG),
-    "event_log": _items(_known("Event"), next=MAYBE_INTEGER),
-    "nodes_list": _items(record(NODE), total=record(OCCUPANCY)),
+    "event_log": _items(partly(EVENT), next=MAYBE_INTEGER),
+    "nodes_list": _items(partly(record(NODE)), total=record(OCCUPANCY)),
     "node": record(NODE | {"resources": many(_known("Resource")), "events": many(_known("Event"))}),
     "node_history": _items(
         record({"attribute": TEXT, "value": TEXT, "from": INTEGER, "to": MAYBE_INTEGER, "resources": INTEGERS}),
@@ -260,7 +269,7 @@ ANSWERS: Mapping[str, Schema] = {
         to=INTEGER,
         seconds=by_name(INTEGER),
     ),
-    "resources_list": _items(_known("Resource")),
+    "resources_list": _items(partly(RESOURCE)),
     "resources_change": record({"ids": INTEGERS, "jobs": INTEGERS, "updated": by_name(INTEGER), "warnings": TEXTS}),
     "resources_add": record({"ids": INTEGERS, "warnings": TEXTS}),
     "machines_add": record({"items": MACHINES}, new_properties=TEXTS, ids=INTEGERS, warnings=TEXTS),
@@ -323,7 +332,7 @@ ANSWERS: Mapping[str, Schema] = {
             "properties": TEXTS,
         }
     ),
-    "queues_list": _items(QUEUE),
+    "queues_list": _items(partly(QUEUE)),
     "queue": QUEUE,
     "queue_add": _done(TEXT),
     "queue_change": _done(TEXT),

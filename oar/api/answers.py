@@ -9,6 +9,10 @@ from fastapi import Request, Response
 
 Answer = Response
 _JSON = "application/json"
+#: ``Cache-Control`` of answers that are asked for again each time.
+REVALIDATED = "private, no-cache"
+#: Stands in a tag between that of the body and that of the state from which it was made.
+MARK = "~"
 
 
 def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Answer:
@@ -24,21 +28,28 @@ def encoded(record: object) -> bytes:
 def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answer:
     """Return a record, or 304 if the client names its tag and so has it already.
 
-    The tag of a record with a version begins with it: ``If-Match`` looks at nothing else.
+    The tag of a record with a version begins with it: ``If-Match`` looks at nothing else.  Behind the mark it tells the
+    state from which it was made (``state_tags``).
     """
     body = encoded(record)
     version = f"{record['version']}-" if "version" in record else ""
-    tag = f'W/"{version}{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    state = request.scope["state"].get("state_tag")
+    mark = f"{MARK}{state}" if state else ""
+    tag = f'W/"{version}{hashlib.blake2b(body, digest_size=12).hexdigest()}{mark}"'
+    headers = {"ETag": tag, "Cache-Control": REVALIDATED}
     if is_known(request, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(body, HTTPStatus.OK, headers, _JSON)
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether a client names a tag, and so has what it stands for."""
+    """Whether a client names a tag, and so has what it stands for; from which state it was made does not matter."""
     known = request.headers.get("if-none-match", "")
-    return tag in {each.strip() for each in known.split(",")}
+    return _of_body(tag) in {_of_body(each.strip()) for each in known.split(",")}
+
+
+def _of_body(tag: str) -> str:
+    return tag.removesuffix('"').partition(MARK)[0]
 
 
 def _plain(value: object) -> object:

@@ -2,8 +2,7 @@
 
 import re
 import secrets
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -52,6 +51,7 @@ from oar.api import (
     usage,
     usersets,
 )
+from oar.api.callers import SAFE_METHODS
 from oar.api.description import description
 from oar.api.gate import Gate
 from oar.api.legacy import LegacyRoute
@@ -59,6 +59,7 @@ from oar.api.other_origins import OtherOrigins
 from oar.api.request_counts import RequestCounts
 from oar.api.routes import Routes
 from oar.api.service import Service
+from oar.api.timings import SPENT, Spent
 from oar.lib.facts.version import VERSION
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -89,7 +90,7 @@ def application(service: Service) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
-    app.add_middleware(Frame, counts=service.requests)
+    app.add_middleware(Frame, counts=service.requests, changed=service.state_tags.count_change)
     return app
 
 
@@ -150,9 +151,11 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 class Frame:
     """What stands round each request: its id, the headers of its answer, what is counted of it."""
 
-    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts, changed: Callable[[], None]) -> None:
+        """``changed``: called before the answer to a request that may have changed something."""
         self._app = app
         self._counts = counts
+        self._changed = changed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -163,14 +166,18 @@ class Frame:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
 
-        begin = time.perf_counter()
+        spent = Spent()
+        SPENT.set(spent)
 
         async def send_framed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._counts.count(scope, message["status"], time.perf_counter() - begin)
+                self._counts.count(scope, message["status"], spent)
+                if scope["method"] not in SAFE_METHODS:
+                    self._changed()
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers["X-Content-Type-Options"] = "nosniff"
+                headers["Server-Timing"] = spent.header
                 headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding, Origin"
                 headers.setdefault("Cache-Control", "private, no-cache")
                 if allowance := scope["state"].get("allowance"):

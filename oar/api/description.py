@@ -62,11 +62,16 @@ _OTHER_TYPES = {
     "stream": ("text/event-stream",),
     "gantt_chunk": ("application/octet-stream",),
     "job_output_bytes": ("text/plain", "text/event-stream"),
-    "metrics": ("text/plain",),
+    "metrics": ("text/plain", "application/openmetrics-text"),
     "job_stageout": ("application/gzip",),
 }
 #: Lists that are answered as lines, too, to who accepts them.
-_EXPORTS = frozenset({"jobs_list"})
+_EXPORTS = frozenset(
+    (
+        *("jobs_list", "event_log", "nodes_list", "resources_list", "queues_list", "reservations_list"),
+        *("usersets_list", "properties_list"),
+    )
+)
 
 
 def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:

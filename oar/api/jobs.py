@@ -1,16 +1,18 @@
 """Jobs: lists, one job, why it waits."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
+from oar.api.answer_schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.exports import PAGE, Export, wants_lines
 from oar.api.job_parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.lean_routes import LeanRoute
+from oar.api.list_answers import Fields, only
 from oar.api.records import job_details, job_item
 from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
 from oar.api.waiting import wait_while
@@ -67,6 +69,12 @@ class JobListing(BaseModel):
     newest_first: bool = Field(default=False, description="By id, descending.")
     after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the page before.")
     limit: int | None = Field(None, ge=1, le=10000, description="Jobs of a page.")
+    fields: Fields = None
+
+    @property
+    def known(self) -> Collection[str]:
+        """The fields that its items have."""
+        return {*(JOB_DETAILS if self.details else JOB_ITEM), *(("outlook",) if self.outlook else ())}
 
     def query(self, who: Asking) -> JobQuery:
         """Return what is asked for.  Raises BadRequest, Unidentified."""
@@ -149,6 +157,11 @@ def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str,
 
 def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, object]:
     """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
+    record = _whole_page(who, listing, place)
+    return {**record, "items": only(record["items"], listing.fields, listing.known)}
+
+
+def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:
     query, place = listing.query(who), place or listing.place(who.config)
     if not (listing.details or listing.outlook or listing.total):
         return page_of(who, query, place)
@@ -162,14 +175,14 @@ def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) ->
         if listing.outlook:
             records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
             items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
-        record: dict[str, object] = {"items": items, "next": ids[-2] if len(ids) > place.limit else None}
+        record: dict[str, Any] = {"items": items, "next": ids[-2] if len(ids) > place.limit else None}
         if listing.total:
             number = tx.job_pages.count(query)
             record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}
     return record
 
 
-def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, object]:
+def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, Any]:
     """Return a page of what the rows of jobs tell: one statement."""
     jobs = who.database.look(lambda tx: tx.job_pages.listed(query, place))
     shown = jobs[: place.limit]

@@ -16,6 +16,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from oar.api.known_answers import TOPICS, unless_known
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _NOTHING = inspect.Parameter.empty
 
@@ -31,6 +33,8 @@ class LeanRoute(APIRoute):
         if parameters is None:
             return whole
         is_asynchronous = inspect.iscoroutinefunction(call)
+        if topics := TOPICS.get(self.operation_id or ""):
+            call = unless_known(call, parameters.request, topics)
 
         async def answer(request: Request) -> Response:
             try:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 #: First words of addresses under which sites have served the older interfaces.
 PREFIXES = frozenset(
-    ("oarapi", "oarapi-priv", "oarapi-public", "oarapi-secured", "oarapi-cigri", "newoarapi", "newoarapi-priv")
+    (
+        *("oarapi", "oarapi-priv", "oarapi-public", "oarapi-secured", "oarapi-unsecure", "oarapi-cigri"),
+        *("newoarapi", "newoarapi-priv"),
+    )
 )
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000

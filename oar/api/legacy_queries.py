@@ -37,7 +37,7 @@ def query_of(call: LegacyCall) -> JobQuery:
         ids=_ids(call),
         arrays=(number_of(array, "array"),) if array else (),
         users=tuple(
-            call.who.caller.identified().name if each == "me" else each for each in call.words("user", "users")
+            call.who.caller.identified().name if each == "me" else each for each in call.words("user", "users", "owner")
         ),
         queues=call.words("queue"),
         projects=call.words("project"),

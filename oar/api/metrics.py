@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from oar.api.answers import Answer
@@ -26,7 +27,17 @@ router = APIRouter(tags=["health"])
 KEPT_SECONDS = 10.0
 #: Seconds given to the server of OAR to tell of itself.
 PATIENCE = 0.5
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class TextForm(NamedTuple):
+    """A form in which metrics are written."""
+
+    type: str
+    write: Callable[[CollectorRegistry], bytes]
+
+
+PLAIN = TextForm("text/plain; version=0.0.4; charset=utf-8", generate_latest)
+OPEN = TextForm("application/openmetrics-text; version=1.0.0; charset=utf-8", openmetrics.generate_latest)
 
 
 class Measured(Collector):
@@ -76,25 +87,31 @@ class Metrics:
         self._registry.register(Measured(service))
         self._lock = threading.Lock()
         self._made = 0.0
-        self._text = b""
+        self._texts: dict[TextForm, bytes] = {}
 
-    def text(self) -> bytes:
-        """Return the metrics as Prometheus reads them, at most some seconds old."""
+    def text(self, form: TextForm) -> bytes:
+        """Return the metrics in a form, at most some seconds old."""
         with self._lock:
-            if not self._text or time.monotonic() - self._made > KEPT_SECONDS:
-                self._text = generate_latest(self._registry)
+            if time.monotonic() - self._made > KEPT_SECONDS:
+                self._texts.clear()
                 self._made = time.monotonic()
-            return self._text
+            if form not in self._texts:
+                self._texts[form] = form.write(self._registry)
+            return self._texts[form]
 
 
 @router.get("/metrics", operation_id="metrics", summary="Numbers for Prometheus")
 def metrics(request: Request) -> Answer:
-    """Return jobs, resources and the state of the scheduler, for the networks of API_METRICS_NETWORKS."""
+    """Return jobs, resources and the state of the scheduler, for the networks of API_METRICS_NETWORKS.
+
+    Who accepts `application/openmetrics-text` gets that form of them.
+    """
     service, peer = service_of(request), peer_of_request(request)
     if peer.address and not Networks(service.runtime.config.api_metrics_networks).has(peer.address):
         raise NotAllowed("the metrics are for other networks (API_METRICS_NETWORKS)")
     found: Metrics = request.app.state.metrics
-    return Answer(found.text(), 200, {"Cache-Control": "no-store"}, TYPE)
+    form = OPEN if OPEN.type.partition(";")[0] in request.headers.get("accept", "") else PLAIN
+    return Answer(found.text(form), 200, {"Cache-Control": "no-store"}, form.type)
 
 
 def _metric(family: MetricFamily) -> Metric:

@@ -1,14 +1,16 @@
 """Nodes, their resources, and queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.answer_schemas import NODE, QUEUE, RESOURCE
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, Words, words_of
 from oar.api.lean_routes import LeanRoute
+from oar.api.list_answers import Fields, FieldsQuery, list_answer, only
 from oar.api.preconditions import version_of_values
 from oar.api.records import event_item
 from oar.api.service import Asking, asking
@@ -35,6 +37,7 @@ class NodeListing(BaseModel):
 
     node: Words = Field(None, description="Nodes by name.")
     state: Words = Field(None, description="Nodes that have a resource in one of these states.")
+    fields: Fields = None
 
     def views(self, who: Asking) -> list[ResourceView]:
         """Return the resources of the nodes.  Raises BadRequest."""
@@ -48,7 +51,8 @@ class NodeListing(BaseModel):
 @router.get("/nodes", operation_id="nodes_list", summary="Nodes, and how many of their resources are free")
 def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the nodes with the numbers of their resources by condition, and the jobs on them; the sums of all."""
-    return answer_unless_known(request, nodes_record(asking(request), listing))
+    record = nodes_record(asking(request), listing)
+    return list_answer(request, {**record, "items": only(record["items"], listing.fields, NODE)})
 
 
 @router.get("/nodes/{name}", operation_id="node", summary="One node")
@@ -57,7 +61,7 @@ def node_one(request: Request, name: NodeName) -> Answer:
     return answer_unless_known(request, node_record(asking(request), name))
 
 
-def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, object]:
+def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, Any]:
     """Return nodes with their numbers, and the sums.  Raises BadRequest."""
     views = (listing or NodeListing(node=None, state=None)).views(who)
     jobs = _jobs(views)
@@ -89,13 +93,14 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=words_of(listing.node) or None)
     chosen = views if states is None else [view for view in views if view.state in states]
-    return answer_unless_known(request, {"items": resource_items(chosen)})
+    return list_answer(request, {"items": only(resource_items(chosen), listing.fields, RESOURCE["properties"])})
 
 
 @router.get("/queues", operation_id="queues_list", summary="Queues")
-def queues_list(request: Request) -> Answer:
+def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
     """Return the queues, the most urgent first, with the numbers of their jobs by state."""
-    return answer_unless_known(request, queues_record(asking(request)))
+    items = queues_record(asking(request))["items"]
+    return list_answer(request, {"items": only(items, fields, QUEUE["properties"])})
 
 
 @router.get("/queues/{name}", operation_id="queue", summary="One queue")

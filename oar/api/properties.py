@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from oar.api.administrators import STRICT, AdminAct, Force, administering
 from oar.api.answers import Answer, answer, answer_unless_known
+from oar.api.list_answers import list_answer
 from oar.api.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.service import asking
 from oar.lib.facts.messages import Tag, Wake
@@ -61,7 +62,7 @@ def properties_list(request: Request) -> Answer:
         }
         for name in names
     ]
-    return answer_unless_known(request, {"items": items})
+    return list_answer(request, {"items": items})
 
 
 @router.get("/{name}", operation_id="property", summary="One property")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.types import Scope
 
 from oar.api.callers import SAFE_METHODS, Caller, Peer
+from oar.api.timings import Spent
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ class RequestCounts:
         self._times = HistogramFamily(
             "oar_api_request_seconds", "How long it took until an answer began.", _BOUNDS, "route"
         )
+        self._database = HistogramFamily(
+            "oar_database_seconds", "How long a request took in the database.", _BOUNDS, "call"
+        )
         self.limiter: CapacityLimiter | None = None  #: of the threads in which requests are answered
 
-    def count(self, scope: Scope, status: int, seconds: float) -> None:
+    def count(self, scope: Scope, status: int, spent: Spent) -> None:
         """Count a request whose answer begins, and write down one that changes something."""
         route, method = _route_of(scope, status), scope["method"]
         self._numbers[route, method if method in _METHODS else "other", str(status)] += 1
-        self._times.add(seconds, route)
+        self._times.add(spent.all, route)
+        self._database.add(spent.database, route)
         if method not in SAFE_METHODS:
             _write_down(scope, status)
 
@@ -55,8 +60,8 @@ class RequestCounts:
         yield MetricFamily("oar_api_threads_busy", "Threads that answer requests.", (), busy)
 
     def histograms(self) -> tuple[HistogramFamily, ...]:
-        """Return how long requests took."""
-        return (self._times,)
+        """Return how long requests took, and the database for them."""
+        return self._times, self._database
 
 
 def _route_of(scope: Scope, status: int) -> str:

@@ -1,14 +1,16 @@
 """Advance reservations, as everybody sees them: lists, a calendar, one of them with what happened to it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.answer_schemas import RESERVATION
 from oar.api.answers import Answer, answer_unless_known
 from oar.api.jobs import PRINTABLE, Words, page_of, words_of
 from oar.api.lean_routes import LeanRoute
+from oar.api.list_answers import Fields, list_answer, only
 from oar.api.preconditions import version_of
 from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.facts.advance_reservations import is_number
@@ -55,7 +57,7 @@ class ReservationListing(BaseModel):
     ended: bool = Field(default=False, description="Ended ones too.")
     begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="Those that end after this date.")
     to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Those that begin before this date.")
-    fields: Words = Field(None, description="Only these fields of each.")
+    fields: Fields = None
     before_id: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before: newest first.")
     limit: int | None = Field(None, ge=1, le=10000, description="Reservations of a page, newest first.")
 
@@ -72,9 +74,7 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
     With `limit` or `before_id` they come in pages, the newest first; `next` is where the next page begins.
     """
     record = reservation_page(asking(request), listing)
-    if listing.fields:
-        record["items"] = [_only(item, words_of(listing.fields)) for item in record["items"]]
-    return answer_unless_known(request, record)
+    return list_answer(request, {**record, "items": only(record["items"], listing.fields, RESERVATION)})
 
 
 def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
@@ -112,13 +112,6 @@ def _chosen(
         and (listing.begin is None or each.end > listing.begin)
         and (listing.to is None or each.start < listing.to)
     ]
-
-
-def _only(item: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Return some fields of a record.  Raises BadRequest for one that there is not."""
-    if unknown := [name for name in fields if name not in item]:
-        raise BadRequest(f"advance reservations have no field {unknown[0]}")
-    return {name: item[name] for name in fields}
 
 
 # -- one of them ------------------------------------------------------------------------------------------------------

@@ -16,11 +16,15 @@ from oar.api.hub import Hub
 from oar.api.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.passwords import Passwords
 from oar.api.request_counts import RequestCounts
+from oar.api.state_tags import StateTags
 from oar.api.statuses import Unidentified
+from oar.api.timings import SPENT, TimedCursor
 from oar.api.unchanged import UnchangedAnswers
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.db.reservation_feed import ReservationFeed
+from oar.lib.facts.records import User
+from oar.lib.io.allowed_networks import Networks
 from oar.lib.runtime import delivery
 from oar.lib.views.happenings import Happenings
 from oar.lib.views.privacy import Privacy, privacy_for
@@ -60,6 +64,8 @@ def _rates(config: "Config") -> tuple[Rate, ...]:
 
 
 _log = logging.getLogger(__name__)
+#: A user who owns nothing.
+_ANYBODY = User("", -1)
 #: What is collected for the answer to the request that this thread answers.
 _WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
 
@@ -82,6 +88,7 @@ class Service:
         self.requests = RequestCounts()
         self.happenings = Happenings()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
+        self.state_tags = StateTags(self.hub)
         self.reservation_feed = ReservationFeed(runtime.database)
         self.workers = Workers(runtime)
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
@@ -90,6 +97,7 @@ class Service:
         self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
         self.media = UnderWay("moves files", FILES_OF_A_USER)
         runtime.database.deliver = self._deliver
+        runtime.database.use_cursors(TimedCursor)
         self.chunks = Chunks()
         self.curves = Curves()
         self.moments = Moments()
@@ -100,13 +108,19 @@ class Service:
 
     def asking(self, request: Request) -> Asking:
         """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
+        asked: Asking | None = request.scope["state"].pop("asked", None)
+        if asked:  # a moment ago, for the same answer
+            return asked
+        if spent := SPENT.get():
+            spent.begin()
         config, database = self.runtime.config, self.runtime.database
         caller = self.identities.identify(request, config)
         request.state.caller = caller
         self._count(request, caller)
-        if caller.user is None and not config.api_anonymous_read:
+        reader = caller.user or (_ANYBODY if _is_reader(request, config) else None)
+        if reader is None and not config.api_anonymous_read:
             raise Unidentified("only users who are known may read here: give a token (oar-token create)")
-        privacy = privacy_for(config, caller.user)._replace(only=self._named_jobs(request, caller))
+        privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
         return Asking(caller, privacy, config, database)
 
     @contextmanager
@@ -131,6 +145,7 @@ class Service:
         if config is None:
             return False
         self.runtime.config = config
+        self.state_tags.count_change()
         self.set_rates()
         return True
 
@@ -182,6 +197,11 @@ class Service:
         if not asked.isdecimal() or int(asked) > LARGEST_ID:
             return caller.scopes.jobs
         return caller.scopes.jobs | caller.submitted([int(asked)])
+
+
+def _is_reader(request: Request, config: "Config") -> bool:
+    """Whether a request comes from where requests without a user read what any user may."""
+    return bool(config.api_readers) and Networks(config.api_readers).has(peer_of_request(request).address)
 
 
 def _is_unlimited(caller: Caller) -> bool:

@@ -10,6 +10,7 @@ from oar.api.administrators import STRICT, AdminAct, Force, administering
 from oar.api.answers import Answer, answer, answer_unless_known
 from oar.api.job_request import Text
 from oar.api.jobs import PRINTABLE
+from oar.api.list_answers import list_answer
 from oar.api.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.service import asking
 from oar.lib.reservations import userset_changes
@@ -35,7 +36,7 @@ def usersets_list(request: Request) -> Answer:
     who = asking(request)
     with who.database.snapshot() as tx:
         entries = tx.usersets.entries(tx.usersets.names())
-    return answer_unless_known(request, {"items": [_item(name, entries[name]) for name in entries]})
+    return list_answer(request, {"items": [_item(name, entries[name]) for name in entries]})
 
 
 @router.get("/{name}", operation_id="userset", summary="One userset")

@@ -16,6 +16,7 @@ import jsonschema_rs
 import psycopg2.extensions
 import pytest
 
+from oar.api.answer_schemas import WHOLE
 from oar.api.application import application
 from oar.api.server import listening_sockets, server_of
 from oar.api.service import Service
@@ -32,10 +33,13 @@ Validate = Callable[[object], None]
 
 
 @cache
-def _described() -> list[tuple[str, re.Pattern[str], dict[str, Validate]]]:
-    """Return each operation of the document: method, path, what checks its answers by status; fixed paths first."""
+def _described(*, whole: bool) -> list[tuple[str, re.Pattern[str], dict[str, Validate]]]:
+    """Return each operation of the document: method, path, what checks its answers by status; fixed paths first.
+
+    ``whole``: of requests that ask for all fields of each item.
+    """
     document = application(Service(Runtime(Config(), Database(DatabaseSettings())))).openapi()
-    components = _closed(document["components"])
+    components = _closed(document["components"], whole=whole)
     found = []
     for path, operations in sorted(document["paths"].items(), key=lambda each: each[0].count("{")):
         pattern = re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path))
@@ -44,19 +48,21 @@ def _described() -> list[tuple[str, re.Pattern[str], dict[str, Validate]]]:
             for status, answer in operation["responses"].items():
                 schema = answer.get("content", {}).get("application/json", {}).get("schema")
                 if schema is not None:
-                    whole = {**_closed(schema), "components": components}
-                    checks[status] = jsonschema_rs.validator_for(whole).validate
+                    checked = {**_closed(schema, whole=whole), "components": components}
+                    checks[status] = jsonschema_rs.validator_for(checked).validate
             found.append((method.upper(), pattern, checks))
     return found
 
 
-def _closed(schema: Any) -> Any:
-    """Return a schema that takes no key which it does not name."""
+def _closed(schema: Any, *, whole: bool) -> Any:
+    """Return a schema that takes no key which it does not name; ``whole``: and asks for all that may be left out."""
     if isinstance(schema, list):
-        return [_closed(each) for each in schema]
+        return [_closed(each, whole=whole) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
+    closed = {key: _closed(value, whole=whole) for key, value in schema.items()}
+    if whole and WHOLE in closed:
+        closed["required"] = closed[WHOLE]
     is_record = schema.get("type") == "object" and "properties" in schema and "status" not in schema["properties"]
     return {**closed, "additionalProperties": False} if is_record else closed
 
@@ -66,7 +72,7 @@ def check_described(answer: httpx.Response) -> None:
     request, kind = answer.request, answer.headers.get("content-type", "")
     if kind != "application/json" or not request.url.path.startswith("/v1/"):
         return
-    for method, pattern, checks in _described():
+    for method, pattern, checks in _described(whole="fields" not in request.url.params):
         if method == request.method and pattern.fullmatch(request.url.path):
             answer.read()
             assert str(answer.status_code) in checks, f"{method} {request.url.path}: {answer.status_code}"

@@ -1,7 +1,10 @@
 """What programs need to know of a site, consumption, fair share, metrics, advance reservations."""
 
+import re
+
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from oar.lib.config.files import Config
@@ -92,8 +95,10 @@ def test_the_numbers_of_the_present_are_those_of_the_server_s_file(anonymous: ht
     with database.snapshot() as tx:
         made = {family.name: family for family in present(tx)}
     found = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
-    counted = {"oar_job_steps", "oar_jobs_ended", *(f"oar_job_{step}_seconds" for step in ("wait", "launch", "run"))}
-    assert {name for name in found if not name.startswith("oar_api_")} == set(made) | counted
+    counted = {"oar_job_steps", "oar_jobs_submitted", "oar_jobs_ended"}
+    counted |= {f"oar_job_{step}_seconds" for step in ("wait", "launch", "run", "start_error")}
+    of_ours = {name for name in found if name.startswith("oar_api_") or name == "oar_database_seconds"}
+    assert set(found) - of_ours == set(made) | counted
     for name in ("oar_jobs", "oar_resources"):
         labels = made[name].labels
         samples = {tuple(map(sample.labels.get, labels)): sample.value for sample in found[name].samples}
@@ -114,6 +119,30 @@ def test_what_happens_is_counted(api: Api, anonymous: httpx.Client, database: Da
     assert told == {"submitted": 2, "started": 2, "ended": 1, "refused": 0}
     (waits,) = (each for each in families["oar_job_wait_seconds"].samples if each.name.endswith("_count"))
     assert (waits.labels, waits.value) == ({"queue": "default"}, 2)
+    assert [(each.labels, each.value) for each in families["oar_jobs_submitted"].samples] == [({"queue": "default"}, 2)]
+    (ended,) = families["oar_jobs_ended"].samples
+    assert (ended.labels["queue"], set(ended.labels)) == ("default", {"queue", "cause"})
+
+
+def test_who_accepts_openmetrics_gets_it(anonymous: httpx.Client, database: Database) -> None:
+    add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+    anonymous.get("/v1/queues")
+    answer = anonymous.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {family.name: family for family in openmetrics(answer.text)}  # type: ignore[no-untyped-call]
+    (asked,) = (
+        each.value
+        for each in families["oar_database_seconds"].samples
+        if each.name.endswith("_sum") and each.labels["call"] == "/v1/queues"
+    )
+    assert asked > 0
+    assert answer.text.endswith("# EOF\n")
+
+
+def test_an_answer_tells_where_its_time_went(anonymous: httpx.Client, database: Database) -> None:
+    timings = [anonymous.get(path).headers["server-timing"] for path in ("/v1/queues", "/health/live", "/oarapi/jobs")]
+    assert all(re.fullmatch(r"db;dur=[0-9.]+, wait;dur=[0-9.]+", each) for each in timings)
+    assert ["db;dur=0.0," in each for each in timings] == [False, True, False]
 
 
 def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Client) -> None:

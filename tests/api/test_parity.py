@@ -3,6 +3,7 @@
 import os
 import pwd
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -32,9 +33,10 @@ from oar.cli.common.command import Command
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job, User
+from oar.lib.facts.states import JobState
 from oar.lib.submission import job_environment
 from tests.api.conftest import Api
-from tests.builders import add_resources
+from tests.builders import add_job, add_resources
 from tests.frontend import Frontend
 
 NOBODY = User("nobody", pwd.getpwnam("nobody").pw_uid)
@@ -289,3 +291,64 @@ def test_a_job_with_a_key_gets_one(nobody: httpx.Client, database: Database) -> 
     assert keys.private_key is not None
     refused = nobody.post("/v1/jobs", json={"command": "true", "ssh_public_key": "x"})
     assert (refused.status_code, refused.json()["detail"]) == (400, "--ssh_public_key needs --ssh_private_key.")
+
+
+#: Columns of what is kept of jobs that are numbers and dates of their own.
+_NUMBERS = {"job_id", "array_id", "event_id", "job_state_log_id", "job_type_id", "frag_id_job", "assigned_moldable_job"}
+_DATES = {"submission_time", "start_time", "stop_time", "date", "date_start", "date_stop", "frag_date"}
+
+
+def _traces(database: Database, job_id: int) -> dict[str, list[object]]:
+    """Return all that is kept of a job but its numbers and dates; its number in a text is N."""
+    own = {*_NUMBERS, *_DATES, "cpuset_name"}
+    keys = dict.fromkeys(("jobs", "job_state_logs", "event_logs", "job_types", "walltime_change"), "job_id")
+    found: dict[str, list[object]] = {}
+    with database.snapshot() as tx:
+        for table, key in {**keys, "frag_jobs": "frag_id_job"}.items():
+            rows, names = tx.rows_and_names(f"SELECT * FROM {table} WHERE {key} = %s ORDER BY 1", (job_id,))
+            shown = [{name: each for name, each in zip(names, row, strict=True) if name not in own} for row in rows]
+            found[table] = [str(row).replace(f"{job_id}", "N") for row in shown]
+    return found
+
+
+class Act(NamedTuple):
+    """Something that can be done with a job, by command and by request."""
+
+    state: JobState
+    command: Command
+    words: tuple[str, ...]
+    method: str
+    path: str
+    body: dict[str, object] | None = None
+
+
+_WALLTIME: dict[str, object] = {"change": "-0:10:0"}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        Act(JobState.WAITING, oardel.main, (), "DELETE", ""),
+        Act(JobState.RUNNING, oardel.main, (), "DELETE", ""),
+        Act(JobState.RUNNING, oardel.main, ("-c",), "POST", "/checkpoint"),
+        Act(JobState.RUNNING, oardel.main, ("-s", "USR1"), "POST", "/signal", {"signal": "USR1"}),
+        Act(JobState.WAITING, oarhold.main, (), "POST", "/hold"),
+        Act(JobState.HOLD, oarresume.main, (), "POST", "/resume"),
+        Act(JobState.WAITING, oaralter.main, ("-n", "x"), "PATCH", "", {"name": "x"}),
+        Act(JobState.WAITING, oaralter.main, ("--project", "p"), "PATCH", "", {"project": "p"}),
+        Act(JobState.RUNNING, oarwalltime.main, ("-0:10:0",), "POST", "/walltime", _WALLTIME),
+    ],
+    ids=lambda act: f"{act.command.name} {' '.join(act.words)}",
+)
+def test_an_act_leaves_the_same_by_both_ways(api: Api, nobody: httpx.Client, database: Database, act: Act) -> None:
+    config = Config(api_rate_read=0, api_rate_change=0, walltime_change_enabled=True)
+    api.runtime.config = config
+    resources = add_resources(database)
+    held = resources[:1] if act.state is JobState.RUNNING else ()
+    first, second = (add_job(database, act.state, user="nobody", on=held) for _ in range(2))
+    before = _traces(database, first)
+    typed = Frontend(database, config).type(act.command, str(first), *act.words, user=NOBODY)
+    assert typed.exit == 0 or "Cannot contact the OAR server" in typed.err  # none runs here
+    answer = nobody.request(act.method, f"/v1/jobs/{second}{act.path}", json=act.body)
+    assert answer.status_code in (200, 202), answer.text
+    assert before != _traces(database, first) == _traces(database, second)

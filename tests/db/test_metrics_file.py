@@ -42,7 +42,7 @@ from tests.unit.sources import ROOT
 MONITORING = ROOT / "setup" / "monitoring"
 STATUS = {
     "start": 1_900_000_000,
-    "modules": {"meta_sched": {"passes": 7, "failures": 1, "last_duration": 0.25}},
+    "modules": {"meta_sched": {"pid": 9, "passes": 7, "failures": 1, "last_duration": 0.25}},
     "runner": {"waiting": 3, "running": 2},
     "rounds": Histogram(ROUND_BOUNDS).record,
 }
@@ -95,7 +95,26 @@ def test_the_file_tells_the_present_and_what_has_happened(
     assert 'oar_job_steps_total{step="refused"} 1' in lines
     assert 'oar_job_wait_seconds_bucket{queue="default",le="+Inf"} 1' in lines
     assert "oar_job_launch_seconds_count 1" in lines
-    assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{cause="[A-Z_]+"\} 1', line)]
+    assert [line for line in lines if re.fullmatch(r'oar_jobs_ended_total\{queue="default",cause="[A-Z_]+"\} 1', line)]
+    assert 'oar_jobs_submitted_total{queue="default"} 3' in lines
+
+
+def test_how_good_predictions_were_and_how_far_launches_are_is_told(
+    database: Database, chronicle: Chronicle, config: Config
+) -> None:
+    resources = add_resources(database)
+    job = add_job(database, JobState.RUNNING, on=resources[:1])
+    with database.begin() as tx:
+        (start,) = tx.jobs.select([job])
+        sql = "INSERT INTO job_predictions (job_id, queue_name, first_date, first_start) VALUES (%s, 'default', 1, %s)"
+        tx.execute(sql, (job, start.start_time - 100))
+    launched = add_job(database, JobState.LAUNCHING, on=resources[1:2])
+    with database.begin() as tx:
+        tx.execute("INSERT INTO job_runs (job_id, phase) VALUES (%s, 'NODES_OK') ON CONFLICT DO NOTHING", (launched,))
+    chronicle.go_on()
+    lines = written(config)
+    assert 'oar_job_start_error_seconds_sum{queue="default"} 100' in lines
+    assert [line for line in lines if line.startswith("oar_actions_pending{")]
 
 
 def test_sessions_that_wait_for_a_lock_are_told(database: Database, chronicle: Chronicle, config: Config) -> None:
@@ -128,6 +147,7 @@ def test_the_server_tells_its_modules() -> None:
     lines = document(map(family_lines, server_families(STATUS))).splitlines()
     assert 'oar_module_passes_total{module="meta_sched"} 7' in lines
     assert 'oar_module_failures_total{module="meta_sched"} 1' in lines
+    assert 'oar_modules_up{module="meta_sched"} 1' in lines
     assert 'oar_module_last_duration_seconds{module="meta_sched"} 0.25' in lines
     assert 'oar_runner_actions{state="waiting"} 3' in lines
     assert 'oar_server_role{role="active"} 1' in lines
@@ -261,7 +281,7 @@ ILL = {
     'oar_module_failures_total{module="sarko"}': "0+1x60",
     'oar_resources{type="default",state="suspected"}': "20x60",
     'oar_resources{type="default",state="free"}': "80x60",
-    'oar_jobs_ended_total{cause="NODE_LOST"}': "0+1x60",
+    'oar_jobs_ended_total{queue="default",cause="NODE_LOST"}': "0+1x60",
     'oar_jobs_ended_total{cause="SUCCESS"}': "0+1x60",
     'oar_runner_actions{state="waiting"}': "2000x60",
     'oar_database_sessions{state="waiting"}': "9x60",
@@ -272,7 +292,7 @@ WELL = {
     'oar_module_failures_total{module="sarko"}': "1x60",
     'oar_resources{type="default",state="suspected"}': "1x60",
     'oar_resources{type="default",state="free"}': "99x60",
-    'oar_jobs_ended_total{cause="NODE_LOST"}': "0+1x60",
+    'oar_jobs_ended_total{queue="default",cause="NODE_LOST"}': "0+1x60",
     'oar_jobs_ended_total{cause="SUCCESS"}': "0+50x60",
     'oar_runner_actions{state="waiting"}': "2x60",
     'oar_database_sessions{state="waiting"}': "0x60",

@@ -49,7 +49,8 @@ METRICS = {
     *("oar_oldest_wait_seconds", "oar_resources", "oar_job_steps_total", "oar_jobs_ended_total"),
     *("oar_job_launch_seconds", "oar_job_run_seconds", "oar_database_sessions", "oar_server_role"),
     *("oar_job_wait_seconds", "oar_module_passes_total", "oar_module_failures_total", "oar_runner_actions"),
-    *("oar_module_last_duration_seconds", "oar_server_start_seconds"),
+    *("oar_module_last_duration_seconds", "oar_server_start_seconds", "oar_modules_up", "oar_database_seconds"),
+    *("oar_jobs_submitted_total", "oar_job_start_error_seconds", "oar_actions_pending"),
 }
 PACKAGES = {package.name for package in contents.PACKAGES}
 NO_COMMANDS = {

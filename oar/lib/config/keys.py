@@ -490,6 +490,7 @@ class Config(Values):
     htpasswd_file = Key(PATH, "/etc/oar/api-users", "File of htpasswd.")
     api_trust_ident = Key(BOOLEAN, True, "Believe the identity header of trusted proxies.")
     api_trusted_proxies = Key(PROXIES, (), "Proxies whose identity header is believed: networks, unix:LOGIN.")
+    api_readers = Key(NETWORKS, (), "Who reads what any user may without telling a user: the machine of CiGri.")
     api_admin_by_proxy = Key(BOOLEAN, False, "Believe them that somebody is an administrator, too.")
     api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
     api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")

@@ -84,6 +84,7 @@ class ConnectionPool:
         self._used_readers: list[
             PreparingConnection
         ] = []  #: idle too; who used them may have left something in the session
+        self.cursors: type[psycopg2.extensions.cursor] | None = None  #: the kind of cursors; None: plain ones
         #: Called once with the error, when connecting takes longer than a moment.
         self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
 
@@ -197,6 +198,7 @@ class ConnectionPool:
     def _open(self, login: _Login) -> PreparingConnection:
         connection = psycopg2.connect(
             connection_factory=PreparingConnection,
+            cursor_factory=self.cursors,
             host=self._settings.host,
             port=self._settings.port,
             dbname=self._settings.name,

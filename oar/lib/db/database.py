@@ -145,6 +145,10 @@ class Database:
         """Call ``tell`` once with the error, when connecting takes longer than a moment."""
         self._pool.on_wait = tell
 
+    def use_cursors(self, kind: "type[psycopg2.extensions.cursor]") -> None:
+        """Let statements of connections that are still to be opened run by cursors of a kind of their own."""
+        self._pool.cursors = kind
+
     def close(self) -> None:
         """Close the idle connections."""
         self.tell_gathered()

@@ -94,6 +94,15 @@ class Feed(ChannelListener):
         self._logs: tuple[SettledRows, SettledRows] | None = None
         self._read: Position | None = None
         self._told: set[Topic] = set()
+        self._has_listened = False
+
+    def listen(self) -> bool:
+        """Listen from now on, if possible; who listens again has missed what was told: everything may be new."""
+        was_told, is_told = self.is_told, super().listen()
+        if is_told and not was_told and self._has_listened:
+            self._told |= set(Topic)
+        self._has_listened = self._has_listened or is_told
+        return is_told
 
     @property
     def is_told(self) -> bool:

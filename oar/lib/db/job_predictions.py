@@ -3,7 +3,7 @@
 A job that starts in the first round that sees it was told nothing and has no row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oar.lib.db.statements import Prepared, Table
@@ -25,6 +25,7 @@ _NOTE_STARTS = Prepared("""
     FROM unnest(%(ids)s::bigint[], %(starts)s::bigint[]) AS n (id, start) WHERE p.job_id = n.id""")
 _TOLD = """
     SELECT first_date, first_start, near_date, near_start, real_start FROM job_predictions WHERE job_id = %s"""
+_FIRST_STARTS = "SELECT job_id, first_start FROM job_predictions WHERE job_id = ANY(%s)"
 _FORGET = "DELETE FROM job_predictions WHERE real_start BETWEEN 1 AND %s"
 #: How far the starts of jobs were from what had been said of them, in seconds; late = after the date that was said.
 _ERRORS = """
@@ -75,6 +76,10 @@ class JobPredictions(Table):
     def pending(self) -> dict[int, bool]:
         """Return the jobs that were told a start and have not started; True: they were told again when it was near."""
         return dict(self._tx.rows(_PENDING))
+
+    def first_starts(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the first start that each of some jobs was told, if it was told any."""
+        return dict(self._tx.rows(_FIRST_STARTS, (list(ids),)))
 
     def tell_first(self, starts: Sequence[ToldStart]) -> None:
         """Store the first start that jobs are told."""

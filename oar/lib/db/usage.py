@@ -13,6 +13,9 @@ _CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME Z
 
 _NODES = """
     SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""
+_ACTIONS = """
+    SELECT r.phase, count(*) FROM jobs j JOIN job_runs r ON r.job_id = j.job_id
+    WHERE j.state IN ('toLaunch', 'Launching', 'Finishing') GROUP BY 1 ORDER BY 1"""
 _UNSEEN = "SELECT count(*) FROM event_logs WHERE to_check = 'YES'"
 
 
@@ -95,6 +98,10 @@ class Usage(Table):
     def nodes(self) -> list[tuple[str, int]]:
         """Return how many nodes have a resource in each state."""
         return [(state, number) for state, number in self._tx.rows(_NODES)]
+
+    def actions(self) -> list[tuple[str, int]]:
+        """Return how many jobs are in each phase of their launch or their end."""
+        return [(phase, number) for phase, number in self._tx.rows(_ACTIONS)]
 
     def events_to_check(self) -> int:
         """Return how many events wait to be dealt with."""

@@ -17,9 +17,10 @@ class MetricFamily(NamedTuple):
     kind: str = "gauge"
 
 
-#: Upper bounds of the classes of waiting jobs, of those that run, of launches, and of rounds, in seconds.
+#: Upper bounds of the classes of waiting jobs, of those that run, of errors, of launches, and of rounds, in seconds.
 WAIT_BOUNDS = (10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800)
 RUN_BOUNDS = WAIT_BOUNDS
+ERROR_BOUNDS = (1, 10, 60, 300, 900, 3600, 14400, 43200, 86400)
 LAUNCH_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 300, 900)
 ROUND_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.states import FINAL, EventType, JobState
 from oar.lib.rules.metric_texts import (
+    ERROR_BOUNDS,
     LAUNCH_BOUNDS,
     RUN_BOUNDS,
     WAIT_BOUNDS,
@@ -26,7 +27,8 @@ class Happenings:
 
     def __init__(self) -> None:
         self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0)
-        self._causes: Counter[str] = Counter()
+        self._submitted: Counter[tuple[str, ...]] = Counter()
+        self._ended: Counter[tuple[str, ...]] = Counter()
         self._launched: dict[int, int] = {}  # jobs that are on their way to their nodes, and since when
         self._waits = HistogramFamily(
             "oar_job_wait_seconds", "How long jobs waited that were started.", WAIT_BOUNDS, "queue"
@@ -35,30 +37,41 @@ class Happenings:
             "oar_job_launch_seconds", "How long it took from the decision to start a job to its start.", LAUNCH_BOUNDS
         )
         self._runs = HistogramFamily("oar_job_run_seconds", "How long jobs ran that have ended.", RUN_BOUNDS, "queue")
+        self._errors = HistogramFamily(
+            "oar_job_start_error_seconds",
+            "How far jobs started from the first start that they were told.",
+            ERROR_BOUNDS,
+            "queue",
+        )
 
     def count(self, tx: "Transaction", news: "News") -> None:
         """Count what has happened."""
         ended = {change.job_id for change in news.changes if change.state in FINAL}
         started = {change.job_id for change in news.changes if _is_start(change)}
+        submitted = {change.job_id for change in news.changes if change.former is None}
         causes = tx.job_ends.causes(ended) if ended else {}
-        concerned = ended | started
+        concerned = ended | started | submitted
         jobs = {job.id: job for job in tx.jobs.select(concerned)} if concerned else {}
-        self._steps["submitted"] += sum(1 for change in news.changes if change.former is None)
+        self._steps["submitted"] += len(submitted)
         self._steps["started"] += len(started)
         self._steps["ended"] += len(ended)
         self._steps["refused"] += sum(1 for event in news.events if event.type == EventType.SUBMISSION_REFUSED)
-        self._causes.update(str(cause.code) for cause in causes.values())
+        self._submitted.update((jobs[job_id].queue,) for job_id in submitted if job_id in jobs)
+        self._ended.update((jobs[job_id].queue, str(cause.code)) for job_id, cause in causes.items() if job_id in jobs)
         self._count_launches(news.changes)
         self._count_times(jobs, started, ended)
+        for job_id, first in (tx.job_predictions.first_starts(started) if started else {}).items():
+            self._errors.add(abs(jobs[job_id].start_time - first), jobs[job_id].queue)
 
     def families(self) -> Iterator[MetricFamily]:
         """Give the numbers that only grow."""
         yield counter("oar_job_steps_total", "What happened to jobs and submissions.", "step", self._steps)
-        yield counter("oar_jobs_ended_total", "Ended jobs by cause.", "cause", self._causes)
+        yield _counted("oar_jobs_submitted_total", "Submitted jobs.", ("queue",), self._submitted)
+        yield _counted("oar_jobs_ended_total", "Ended jobs by cause.", ("queue", "cause"), self._ended)
 
     def histograms(self) -> tuple[HistogramFamily, ...]:
         """Return how long things took."""
-        return self._waits, self._launches, self._runs
+        return self._waits, self._launches, self._runs, self._errors
 
     def _count_launches(self, changes: Sequence[JobStateChange]) -> None:
         for change in changes:
@@ -75,6 +88,11 @@ class Happenings:
                 self._waits.add(max(0, job.start_time - job.submission_time), job.queue)
             if job_id in ended and job.started:
                 self._runs.add(max(0, job.stop_time - job.started), job.queue)
+
+
+def _counted(name: str, help_: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]) -> MetricFamily:
+    rows = [(values, float(number)) for values, number in sorted(counts.items())]
+    return MetricFamily(name, help_, labels, rows, "counter")
 
 
 def _is_start(change: JobStateChange) -> bool:

@@ -28,6 +28,8 @@ def families(tx: "Transaction") -> Iterator[MetricFamily]:
     yield MetricFamily("oar_resources", "Resources by type and condition.", ("type", "state"), list(numbers.items()))
     nodes = [((state,), float(number)) for state, number in tx.usage.nodes()]
     yield MetricFamily("oar_nodes", "Nodes that have a resource in a state.", ("state",), nodes)
+    actions = [((phase,), float(number)) for phase, number in tx.usage.actions()]
+    yield MetricFamily("oar_actions_pending", "Jobs on their way to nodes or from them, by phase.", ("phase",), actions)
     unseen = [((), float(tx.usage.events_to_check()))]
     yield MetricFamily("oar_events_to_check", "Events that the server has not dealt with yet.", (), unseen)
     reservations = tx.advance_reservations.counts()
@@ -68,6 +70,8 @@ def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
         "module",
         {name: each["failures"] for name, each in modules.items()},
     )
+    are_up = [((name,), float(each.get("pid") is not None)) for name, each in modules.items()]
+    yield MetricFamily("oar_modules_up", "Whether the process of a module lives.", ("module",), are_up)
     durations = [((name,), float(each["last_duration"])) for name, each in modules.items()]
     yield MetricFamily(
         "oar_module_last_duration_seconds", "How long the last pass of a module took.", ("module",), durations
