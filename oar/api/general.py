@@ -4,7 +4,7 @@ import time
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers import Answer, answer
+from oar.api.answers import Answer, answer, answer_unless_known
 from oar.api.lean_routes import LeanRoute
 from oar.api.service import asking, service_of
 from oar.lib.db.lock_keys import SERVER_LOCK
@@ -24,7 +24,8 @@ LONGEST_LOOK = 30.0
 def version(request: Request) -> Answer:
     """Return the versions of OAR and of the interface."""
     asking(request)
-    return answer({"oar": VERSION, "api": API_VERSION, "time_zone": time.tzname[0], "now": int(time.time())})
+    record = {"oar": VERSION, "api": API_VERSION, "time_zone": time.tzname[0], "now": int(time.time())}
+    return answer_unless_known(request, record)
 
 
 @router.get("/whoami", operation_id="whoami", summary="Who is asking")
@@ -38,7 +39,7 @@ def whoami(request: Request) -> Answer:
         "scope": str(caller.scopes) if user else None,
         "is_administrator": bool(user and user.is_admin),
     }
-    return answer(record)
+    return answer_unless_known(request, record)
 
 
 @health.get("/live", operation_id="health_live", summary="Whether the process answers")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers import Answer, answer, answer_unless_known
+from oar.api.answers import Answer, answer_unless_known
 from oar.api.estimation import FindSmallestChange
 from oar.api.lean_routes import LeanRoute
 from oar.api.problems import answer_of
@@ -55,12 +55,12 @@ def job_explanation(
         job = tx.jobs.get(job_id)
         record = _explanation(tx, job, who.config)
     if record["code"] is None:
-        return answer(record)
+        return answer_unless_known(request, record)
     with service.estimating(request, who.caller):
         outcome = service.workers.run_long(FindSmallestChange(job_id), 2 * who.config.estimate_timeout)
     if outcome.status != HTTPStatus.OK:
         return answer_of(request, outcome)
-    return answer({**record, **outcome.record})
+    return answer_unless_known(request, {**record, **outcome.record})
 
 
 @router.get("/{job_id}/states", operation_id="job_states", summary="The states that a job was in")

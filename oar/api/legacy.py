@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from oar.api import legacy_administration, legacy_jobs, legacy_resources, media, signed_tokens
-from oar.api.callers import BROWSERS_OWN, Way, check_meant
+from oar.api.callers import BROWSERS_OWN, Caller, Way, check_meant
 from oar.api.legacy_calls import (
     PREFIXES,
     BadType,
@@ -34,6 +34,7 @@ from oar.api.legacy_calls import (
     body_of,
     file_in,
     format_of,
+    is_on,
     link,
     number_of,
     parameters_of,
@@ -52,6 +53,8 @@ STATUSES[BadType] = HTTPStatus.NOT_ACCEPTABLE
 API_VERSION = "1.0.3"
 #: Seconds that the script of the site has, and for which its answer is given again.
 STRESS_SECONDS = 10.0
+#: Who may have problems as answers that browsers show, as with OAR 2.5.
+DEBUGGER = "oar"
 #: Bytes of a body that are read of somebody who is unknown.
 MOST_OF_NOBODY = 1 << 16
 _COLLECTIONS = (
@@ -374,6 +377,11 @@ async def answer_to(request: Request) -> Response:
         reply = Reply(told, error.status_code)
     if reply.status >= HTTPStatus.BAD_REQUEST:
         reply = reply._replace(record=_old_words(request, reply))
+        if _is_debugged(request):
+            reply = reply._replace(
+                record={**reply.record, "title": f"ERROR {int(reply.status)} - {reply.record['title']}"},
+                status=HTTPStatus.OK,
+            )
     return written(reply, form)
 
 
@@ -409,6 +417,12 @@ def _problem(request: Request, error: OarError) -> Reply:
     if isinstance(error, NotAllowed) and request.method != "GET":
         record["title"] = "Permission denied"
     return Reply(record, status, headers)
+
+
+def _is_debugged(request: Request) -> bool:
+    """Whether oar asks for problems as answers that browsers show."""
+    user = getattr(request.state, "caller", Caller()).user
+    return user is not None and user.name == DEBUGGER and is_on(request.query_params.get("debug"))
 
 
 def _old_words(request: Request, reply: Reply) -> dict[str, Any]:

@@ -282,7 +282,7 @@ class PageOf(NamedTuple):
         config = call.who.config
         offset, limit = call.number("offset", 0), call.number("limit", config.api_default_max_items_number)
         if offset > MOST_SKIPPED:
-            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}; /v1/jobs gives pages without an end")
+            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}\nuse before_id or after_id, as of /v1/jobs")
         return cls(offset, min(limit or config.api_max_limit, config.api_max_limit))
 
     def collection(self, call: LegacyCall, items: Sequence[Any], total: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from oar.api.legacy_calls import is_on, number_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
 
-#: Returns what is in a file of the user.  Raises OSError, NoAnswer, TooMany.
+#: Returns what is in a file of the user.  Raises OSError, SilentProgram, TooMany.
 ReadFile = Callable[[str], bytes]
 
 #: Another name of a field -> its name here, with ``_`` for ``-``.
@@ -56,7 +56,7 @@ def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> L
     """Return the submission that the fields of a body describe.
 
     ``read``: reads a file with the rights of the user; ``unescapes``: undo what clients of 2.5 write for its shells.
-    Raises BadRequest, NoAnswer, TooMany.
+    Raises BadRequest, SilentProgram, TooMany.
     """
     is_old = not _OLD_NAMES.isdisjoint(fields)
     named = _named(fields)

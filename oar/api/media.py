@@ -247,7 +247,7 @@ class FileKeeper:
         return cls(await UserProgram.start(command), place)
 
     async def told(self) -> Mapping[str, Any]:
-        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone, NoAnswer."""
+        """Return what it has found or done.  Raises NoSuchFile, NotAllowed, BadRequest, CannotBeDone, SilentProgram."""
         line = await self._program.line(LONGEST_LINE, self._seconds)
         if not line:
             raise NotAllowed("nothing can be done with the rights of this user here")
@@ -257,7 +257,7 @@ class FileKeeper:
         return record
 
     async def give(self, piece: bytes) -> None:
-        """Give it a piece of what it writes; one that has refused takes no more.  Raises NoAnswer."""
+        """Give it a piece of what it writes; one that has refused takes no more.  Raises SilentProgram."""
         await self._program.write(len(piece).to_bytes(4, "big") + piece, self._seconds)
 
     async def done(self) -> None:
@@ -266,7 +266,7 @@ class FileKeeper:
         await self.told()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Give what it reads.  Raises NoAnswer."""
+        """Give what it reads.  Raises SilentProgram."""
         while piece := await self._program.some(self._seconds):
             yield piece
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from oar.api.answers import Answer, answer
+from oar.api.answers import Answer, answer_unless_known
 from oar.api.event_streams import EVENTS, EventStream
 from oar.api.hub import Subscriber
 from oar.api.job_parts import Id
@@ -108,7 +108,7 @@ def job_output(request: Request, job_id: Id) -> Answer:
     found = _output(asking(request), job_id)
     with service_of(request).reading(found.view.job.user):
         record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
-    return answer({**record, "complete": found.is_complete})
+    return answer_unless_known(request, {**record, "complete": found.is_complete})
 
 
 @router.get("/{stream}", operation_id="job_output_bytes", summary="What a job has written")

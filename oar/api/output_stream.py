@@ -46,7 +46,7 @@ class Follower(UserProgram):
     async def next(self, seconds: float | None = None) -> Found | None:
         """Return what it finds next, None when it has ended; ``seconds``: for how long it may be silent.
 
-        Raises NoAnswer.
+        Raises SilentProgram.
         """
         line = await self.line(_LONGEST_LINE, seconds)
         try:

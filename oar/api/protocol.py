@@ -13,6 +13,8 @@ _CREDENTIALS = struct.Struct("3i")
 #: Bytes of the head of a request, and seconds in which it must have come.
 LONGEST_HEAD = 32 << 10
 HEAD_SECONDS = 20.0
+#: Seconds in which a client must take some of what waits for it; what is kept for one that does not is let go.
+UNREAD_SECONDS = 60.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -21,6 +23,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     _head = 0  # bytes that came since the last head was whole
     _patience: asyncio.TimerHandle | None = None
+    _until_read: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask the kernel who has connected."""
@@ -31,7 +34,19 @@ class PeerProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._wait_no_more()
+        self._stop_until_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More waits for the client than is kept for long."""
+        super().pause_writing()
+        if self._until_read is None:
+            self._until_read = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has taken it."""
+        self._stop_until_read()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, unless it is more than a head may have."""
@@ -61,6 +76,11 @@ class PeerProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _stop_until_read(self) -> None:
+        if self._until_read is not None:
+            self._until_read.cancel()
+            self._until_read = None
 
     def _give_up(self) -> None:
         self.transport.close()

@@ -92,7 +92,7 @@ class TryRules(NamedTuple):
 @router.get("", operation_id="rules_list", summary="Admission rules")
 def rules_list(request: Request) -> Answer:
     """Return the rules in the order in which they run (administrators)."""
-    return answer(rules_record(asking(request)))
+    return answer_unless_known(request, rules_record(asking(request)))
 
 
 def rules_record(who: Asking) -> dict[str, list[dict[str, object]]]:

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 #: Prefix of the address of a local socket.
 LOCAL = "unix:"
+#: Seconds for which a request tries to reach the database.
+PATIENCE_SECONDS = 2.0
 #: Seconds that requests under way are given when the service ends.
 GRACE_SECONDS = 5
 
@@ -80,9 +82,12 @@ class ApiServer(uvicorn.Server):
 def limited(runtime: Runtime) -> Database:
     """Return the database of a runtime as requests use it: no statement takes longer than API_STATEMENT_TIMEOUT.
 
-    The end of a client does not end a statement.
+    The end of a client does not end a statement.  A database that is away is not waited for as long as by a command:
+    the thread could answer others.
     """
-    settings = runtime.database.settings._replace(statement_timeout=runtime.config.api_statement_timeout)
+    settings = runtime.database.settings._replace(
+        statement_timeout=runtime.config.api_statement_timeout, patience=PATIENCE_SECONDS
+    )
     return Database(settings, application=runtime.database.application, deliver=runtime.database.deliver)
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from oar.api.administrators import STRICT, administering, note
-from oar.api.answers import Answer, answer
+from oar.api.answers import Answer, answer, answer_unless_known
 from oar.api.service import asking
 from oar.lib.facts import frames
 from oar.lib.facts.errors import BadRequest
@@ -30,7 +30,7 @@ def server_status(request: Request) -> Answer:
     """Return what `oarnotify --status` shows (administrators)."""
     who = asking(request)
     who.caller.administering()
-    return answer(control.status(who.config))
+    return answer_unless_known(request, control.status(who.config))
 
 
 @router.post("/notices", operation_id="server_notify", summary="Ring the server", status_code=HTTPStatus.ACCEPTED)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.administrators import note
-from oar.api.answers import Answer, answer
+from oar.api.answers import Answer, answer, answer_unless_known
 from oar.api.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
 from oar.api.service import LARGEST_ID, asking, service_of
 from oar.api.statuses import Unidentified
@@ -92,7 +92,7 @@ def tokens_list(
     who = asking(request)
     with who.database.snapshot() as tx:
         listed = tokens.listed(tx, who.caller.identified(), everybody=everybody)
-    return answer({"items": [_token_item(token) for token in listed]})
+    return answer_unless_known(request, {"items": [_token_item(token) for token in listed]})
 
 
 @router.post("/tokens", operation_id="token_create", summary="Make a token", status_code=HTTPStatus.CREATED)

@@ -27,7 +27,7 @@ from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 from oar.lib.submission.proposal import ImportedKey, Proposal
 from oar.lib.submission.staging import StageWish, Staging, staged_file
 from oar.lib.submission.submit import Submitted
-from oar.lib.user_files import NoAnswer, UserFiles
+from oar.lib.user_files import SilentProgram, UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -89,7 +89,7 @@ class SubmitBatch(NamedTuple):
         desk.warnings.clear()
         try:
             outcome = task.submit(desk, files)
-        except (UserError, NoAnswer) as error:
+        except (UserError, SilentProgram) as error:
             refused = problem_of(error)
             return {"status": int(refused.status), "problem": refused.record}
         return {"status": int(outcome.status), **outcome.record}
@@ -134,7 +134,7 @@ def files_of(desk: Desk, user: User) -> UserFiles:
 
 
 def scanned(desk: Desk, user: User, files: UserFiles, asked: AskedJobs) -> AskedJobs:
-    """Return a request with the options of its script, if it asks for them.  Raises BadRequest, NoAnswer."""
+    """Return a request with the options of its script, if it asks for them.  Raises BadRequest, SilentProgram."""
     if not asked.scans:
         return asked
     home = _home(user)
@@ -169,7 +169,7 @@ def _export_keys(desk: Desk, files: UserFiles, path: str, keys: Mapping[int, Key
         place = path.replace("%jobid%", str(job_id))
         try:
             files.write_secret(place, key.private)
-        except (OSError, NoAnswer):
+        except (OSError, SilentProgram):
             desk.warnings.append(f"cannot write the key of job {job_id} to {place}.")
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from starlette.concurrency import run_in_threadpool
 
-from oar.lib.user_files import NoAnswer, UserFiles
+from oar.lib.user_files import SilentProgram, UserFiles
 
 #: Bytes that are read and written at a time.
 BLOCK = 1 << 18
@@ -50,7 +50,7 @@ class UserProgram:
             return cls(command, process, stack.pop_all())
 
     async def line(self, longest: int, seconds: float | None) -> bytes:
-        """Return the next line without its end, b'' if there is none.  Raises NoAnswer."""
+        """Return the next line without its end, b'' if there is none.  Raises SilentProgram."""
         seen = 0
         while (end := self._held.find(b"\n", seen)) < 0:
             seen = len(self._held)
@@ -63,7 +63,7 @@ class UserProgram:
         return found
 
     async def exactly(self, length: int, seconds: float | None) -> bytes:
-        """Return the next bytes, fewer if no more come.  Raises NoAnswer."""
+        """Return the next bytes, fewer if no more come.  Raises SilentProgram."""
         while len(self._held) < length and (piece := await self._read(seconds)):
             self._held += piece
         found = bytes(self._held[:length])
@@ -71,13 +71,13 @@ class UserProgram:
         return found
 
     async def some(self, seconds: float | None) -> bytes:
-        """Return what comes next, b'' at the end.  Raises NoAnswer."""
+        """Return what comes next, b'' at the end.  Raises SilentProgram."""
         held = bytes(self._held)
         self._held.clear()
         return held or await self._read(seconds)
 
     async def write(self, data: bytes, seconds: float) -> None:
-        """Give it something to read; one that has ended takes no more.  Raises NoAnswer."""
+        """Give it something to read; one that has ended takes no more.  Raises SilentProgram."""
         left = memoryview(data)
         loop = asyncio.get_running_loop()
         with suppress(BrokenPipeError):
@@ -98,14 +98,14 @@ class UserProgram:
     async def _ready(
         self, pipe: int, begin: Callable[..., object], end: Callable[[int], object], seconds: float | None
     ) -> None:
-        """Wait until a pipe can be used.  Raises NoAnswer."""
+        """Wait until a pipe can be used.  Raises SilentProgram."""
         is_ready = asyncio.Event()
         begin(pipe, is_ready.set)
         try:
             async with asyncio.timeout(seconds):
                 await is_ready.wait()
         except TimeoutError:
-            raise NoAnswer(self._command.user) from None
+            raise SilentProgram(self._command.user) from None
         finally:
             end(pipe)
 

@@ -39,7 +39,7 @@ Wait = Callable[[], int]
 Start = Callable[[Sequence[str], int, int], Wait]
 
 
-class NoAnswer(Unavailable):
+class SilentProgram(Unavailable):
     """A program that runs as a user says nothing."""
 
     def __init__(self, user: str) -> None:
@@ -70,7 +70,7 @@ class UserFiles:
         """``start``: how a program is started that runs as the user; by default with ``privilege``.
 
         ``seconds``: how long a service waits for all its programs together, and no longer than ANSWER_SECONDS for one
-        that says nothing; None for who waits for his own.  What takes longer raises NoAnswer.
+        that says nothing; None for who waits for his own.  What takes longer raises SilentProgram.
         """
         self._user = user
         self._privilege = privilege
@@ -93,7 +93,7 @@ class UserFiles:
     def read_part(self, path: str, offset: int, most: int, *, lines: int = 0) -> FilePart:
         """Return a piece of a plain file; ``lines``: so many from its end, whatever ``offset``.
 
-        Raises OSError with its number; IsADirectoryError for what is no plain file; NoAnswer.
+        Raises OSError with its number; IsADirectoryError for what is no plain file; SilentProgram.
         """
         import json
 
@@ -209,12 +209,12 @@ class UserFiles:
 
     @contextmanager
     def _limited(self, command: Sequence[str], data: bytes, seconds: float) -> Iterator[tuple[Read, Wait]]:
-        """The same, of a service: nothing is waited for longer than it may be.  Raises NoAnswer."""
+        """The same, of a service: nothing is waited for longer than it may be.  Raises SilentProgram."""
         import subprocess
         import time
 
         if seconds <= 0:
-            raise NoAnswer(self._user.name)
+            raise SilentProgram(self._user.name)
         words, identity = self._as_user(command)
         until, pipe = time.monotonic() + seconds, subprocess.PIPE
         process = subprocess.Popen(
@@ -229,7 +229,7 @@ class UserFiles:
                 return process.wait(_patience(until))
             except subprocess.TimeoutExpired:
                 self.kill(process)
-                raise NoAnswer(self._user.name) from None
+                raise SilentProgram(self._user.name) from None
 
         try:
             with process.stdin as sink, suppress(BrokenPipeError):
@@ -238,7 +238,7 @@ class UserFiles:
                 yield lambda most: _read_until(source, most, until), wait
         except TimeoutError:
             self.kill(process)
-            raise NoAnswer(self._user.name) from None
+            raise SilentProgram(self._user.name) from None
         except BaseException:
             self.kill(process)
             raise

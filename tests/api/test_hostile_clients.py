@@ -4,6 +4,7 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import httpx
 import pytest
@@ -13,12 +14,15 @@ from oar.api.forms import MOST_PARTS, fields_of
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
+from tests.process.this_machine import wait_until
 
 CORPUS = (
     *("' OR 1=1 --", "1; DROP TABLE jobs", "1' UNION SELECT token_hash FROM api_tokens --", "';SELECT pg_sleep(9)--"),
     *("$(id)", "`id`", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%00", "\u202e", "<script>alert(1)</script>"),
     *("{{7*7}}", "%s%n", "9" * 400, "-1", "1e9", "NaN", "\ud7ff\U0010ffff", "a" * 5000, "%", "\\"),
 )
+#: The state of a connection that the other side has reset, in the first byte of what the kernel knows of it.
+_CLOSED = b"\x07"
 _LOGIN = b"POST /v1/session HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
 #: The body never comes.
 _BODY = b"content-length: 9\r\n\r\n"
@@ -126,6 +130,38 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(api: Api) 
         while not (answer := _raw(api, request)).startswith(b"HTTP/1.1 503 "):
             assert answer
         assert b'"too-many"' in answer
+
+
+def _is_closed(client: socket.socket) -> bool:
+    return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == _CLOSED
+
+
+def test_who_reads_nothing_holds_nothing_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 1.0)
+    api.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the kernel keeps little
+    with ExitStack() as deaf:
+        clients = [deaf.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)) for _ in range(8)]
+        for client in clients:
+            client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+        for client in clients:  # what was kept for it is thrown away with the connection
+            wait_until(partial(_is_closed, client))
+
+
+def test_a_hundred_million_bytes_are_not_taken(api: Api) -> None:
+    head = _LOGIN + b"transfer-encoding: chunked\r\n\r\n"
+    piece = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+    sent = 0
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head)
+        try:
+            while sent < 100 and not select.select([connection], [], [], 0)[0]:
+                connection.sendall(piece)
+                sent += 1
+            answer = connection.recv(65536)
+        except ConnectionError:
+            answer = b""
+    assert answer.startswith(b"HTTP/1.1 413 ") or not answer
+    assert sent < 50
 
 
 def _dripped(api: Api, head: bytes) -> bytes:

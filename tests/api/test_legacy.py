@@ -247,6 +247,14 @@ def test_a_job_is_submitted_again_once_on_its_old_address(nobody: httpx.Client, 
     assert [each.headers.get("Idempotency-Replayed") for each in answers] == [None, "true"]
 
 
+def test_oar_may_have_problems_as_answers(nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nobody.get("/jobs/999?debug=1").status_code == 404
+    monkeypatch.setattr(legacy, "DEBUGGER", "nobody")
+    shown = nobody.get("/jobs/999?debug=1")
+    assert (shown.status_code, shown.json()["title"], shown.json()["code"]) == (200, "ERROR 404 - Job not found", 404)
+    assert nobody.get("/jobs/999?debug=0").status_code == 404
+
+
 def test_large_bodies_of_nobody_are_not_read(anonymous: httpx.Client) -> None:
     for kind in ("application/json", "text/yaml", "multipart/form-data; boundary=b"):
         assert anonymous.post("/oarapi/jobs", content=b"{" * 70_000, headers={"Content-Type": kind}).status_code == 401

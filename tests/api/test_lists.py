@@ -16,6 +16,8 @@ from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
 from tests.process.this_machine import wait_until
 
+#: What tells what comes next, and what other programs read.
+COMING = ("/v1/stream", "/v1/events", "/v1/reservations/events", "/metrics")
 LISTS = ("jobs", "nodes", "resources", "queues", "reservations", "event-log", "usersets", "properties")
 
 
@@ -147,6 +149,18 @@ def test_a_tag_is_that_of_one_caller_one_address_and_one_configuration(
     assert nobody.get("/v1/jobs?user=me").headers["etag"].rpartition("~")[2] != tag
     api.runtime.config = Config(api_rate_read=0, api_anonymous_read=False)
     assert anonymous.get("/v1/jobs", headers={"If-None-Match": f'W/"x~{tag}'}).status_code == 401
+
+
+def test_every_answer_that_is_read_has_a_tag(known: Callable[[str, str], httpx.Client], database: Database) -> None:
+    add_resources(database)
+    root = known("root", "admin")
+    answers = [
+        root.get(path)
+        for path, operations in root.get("/openapi.json").json()["paths"].items()
+        if "get" in operations and "{" not in path and path not in COMING
+    ]
+    untagged = [each.url.path for each in answers if each.status_code == 200 and "etag" not in each.headers]
+    assert [path for path in untagged if not path.startswith("/health/")] == []
 
 
 def test_a_request_with_a_tag_counts_once(api: Api, anonymous: httpx.Client) -> None:

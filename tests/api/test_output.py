@@ -305,8 +305,8 @@ def test_programs_that_their_user_has_stopped_leave_threads_for_others(
         asked = [pool.submit(nobody.get, f"/v1/jobs/{job}/output/stdout") for _ in range(32)]
         assert anonymous.get("/v1/queues").status_code == 200
         told = Counter((each.result().status_code, each.result().json()["type"]) for each in asked)
-    assert set(told) == {(503, "no-answer"), (503, "too-many")}, told
-    assert all("kill -CONT" in each.result().json()["hint"] for each in asked if "no-a" in each.result().text)
+    assert set(told) == {(503, "silent-program"), (503, "too-many")}, told
+    assert all("kill -CONT" in each.result().json()["hint"] for each in asked if "silent" in each.result().text)
     wait_until(lambda: _are_gone(stopped))
 
 
@@ -315,7 +315,7 @@ def test_a_stream_whose_program_is_stopped_is_refused_and_ends(
     nobody: httpx.Client, database: Database, home: Path, stopped: Path
 ) -> None:
     answer = nobody.get(f"/v1/jobs/{_job(database, home)}/output/stdout?follow=true")
-    assert (answer.status_code, answer.json()["type"]) == (503, "no-answer")
+    assert (answer.status_code, answer.json()["type"]) == (503, "silent-program")
     wait_until(lambda: _are_gone(stopped))
 
 

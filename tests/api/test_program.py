@@ -12,8 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api.server import listening_sockets, spare_what_stays
+from oar.api.server import limited, listening_sockets, spare_what_stays
+from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.database import Database
+from oar.lib.runtime import Runtime
 
 Start = Callable[..., "Program"]
 WAY = """
@@ -25,6 +28,12 @@ DB_BASE_PASSWD="{settings.password}"
 LOG_FILE="{directory}/oar.log"
 API_LISTEN="{listen}"
 """
+
+
+def test_requests_do_not_wait_for_a_database_as_commands_do() -> None:
+    settings = DatabaseSettings(patience=30)
+    runtime = Runtime(Config(api_statement_timeout=7), Database(settings))
+    assert limited(runtime).settings == settings._replace(patience=2.0, statement_timeout=7)
 
 
 class Program:

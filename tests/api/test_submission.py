@@ -340,7 +340,7 @@ def test_a_file_that_takes_too_long_is_given_up_and_nothing_is_left(
         wanted = {"command": "./run", "types": ["desktop_computing"], "stagein": file.name}
         for path, body in (("/v1/jobs", wanted), ("/jobs", {**wanted, "type": "desktop_computing"})):
             answer = nobody.post(path, json=body)
-            assert (answer.status_code, answer.json()["type"]) == (503, "no-answer"), answer.text
+            assert (answer.status_code, answer.json()["type"]) == (503, "silent-program"), answer.text
             assert "kill -CONT" in answer.json()["hint"]
         several = nobody.post("/v1/job-batches", json={"jobs": [{"command": "true"}, wanted]}).json()["items"]
         assert [each["status"] for each in several] == [201, 503]

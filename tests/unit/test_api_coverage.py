@@ -29,6 +29,10 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_preconditions::test_of_another_version_nothing_is_changed",
         "api/test_other_origins::test_a_page_of_a_configured_origin_reads_and_changes",
         "api/test_legacy::test_answers_are_json_yaml_or_html",
+        "api/test_lists::test_a_list_is_given_as_lines_to_who_accepts_these_alone",
+        "api/test_lists::test_some_fields_of_each_item_are_given",
+        "api/test_lists::test_what_nothing_has_changed_is_not_read_again",
+        "api/test_overview::test_an_answer_tells_where_its_time_went",
     ),
     "2 who is asking": (
         "api/test_callers::test_a_header_of_a_stranger_says_nothing",
@@ -85,6 +89,8 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_output::test_nobody_else_reads_it",
         "api/test_output::test_what_its_owner_may_not_read_or_is_no_plain_file_is_not_read",
         "api/test_output::test_a_file_that_comes_later_or_begins_anew_is_followed",
+        "api/test_output::test_a_stream_ends_though_its_program_was_stopped_on_the_way",
+        "api/test_submission::test_a_file_that_takes_too_long_is_given_up_and_nothing_is_left",
     ),
     "9 differences of the dialects": (
         "api/test_legacy::test_submissions_are_read_in_all_their_forms",
@@ -109,6 +115,9 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_hostile_clients::test_a_body_that_is_too_large_is_refused_before_it_is_read",
         "api/test_hostile_clients::test_more_requests_than_threads_can_answer_are_told_to_come_again",
         "api/test_hostile_clients::test_nobody_is_waited_for_for_ever",
+        "api/test_hostile_clients::test_a_body_that_only_drips_is_given_up",
+        "api/test_hostile_clients::test_who_reads_nothing_holds_nothing_for_long",
+        "api/test_desktop::test_a_token_of_all_computers_is_not_as_many_as_it_names",
         "api/test_job_parts::test_so_many_estimates_are_answered",
         "api/test_sessions::test_who_guesses_is_stopped_even_when_he_guesses_right",
         "unit/test_limits",
@@ -117,6 +126,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_overview::test_prometheus_reads_the_metrics",
         "api/test_overview::test_metrics_are_for_the_networks_of_the_site",
         "api/test_overview::test_what_happens_is_counted",
+        "api/test_overview::test_who_accepts_openmetrics_gets_it",
         "api/test_reading::test_the_service_is_ready_and_says_of_what",
         "api/test_program::test_it_reads_its_configuration_again",
     ),
@@ -130,6 +140,9 @@ API: Mapping[str, Sequence[str]] = {
     "16 acceptance": (
         "acceptance/test_replayed_programs",
         "acceptance/test_both_ways",
+        "api/test_old_clients::test_the_library_that_cigri_uses_gets_what_it_reads",
+        "api/test_old_clients::test_skylight_gets_what_it_reads",
+        "api/test_parity::test_an_act_leaves_the_same_by_both_ways",
         "api/test_hostile_clients::test_no_parameter_is_more_than_a_value",
     ),
 }
