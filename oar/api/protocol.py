@@ -43,6 +43,11 @@ class PeerProtocol(HttpToolsProtocol):
         if self._until_read is None:
             self._until_read = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing more is asked: close it, when the client has taken what waits for it, or will not."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
     def resume_writing(self) -> None:
         """The client has taken it."""
         self._stop_until_read()

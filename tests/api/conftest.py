@@ -6,7 +6,7 @@ Every answer that a client of these fixtures gets is what the OpenAPI document s
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,11 @@ class Api:
         self.service = Service(runtime)
         self._server = server_of(self.service, ServiceManager({}))
         self._thread = threading.Thread(target=self._serve)
+
+    @property
+    def connections(self) -> Collection[object]:
+        """The connections that are open."""
+        return self._server.server_state.connections
 
     def start(self) -> None:
         """Serve, until ``stop``."""
