@@ -50,10 +50,11 @@ class Documents:
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
         # Named in the document, they come at once; before the others what the page begins to fetch its records with.
-        scripts = [f"js/{name}/first.js", f"js/pages/{name}.js"]
-        modules = list(dict.fromkeys(each for script in scripts for each in self.assets.imported(script)))
+        first_modules = self.assets.imported(f"js/{name}/first.js")
+        modules = [each for each in self.assets.imported(f"js/pages/{name}.js") if each not in first_modules]
+        scripts = {"first_modules": first_modules, "modules": modules}
         menu = (*MENU[:-1], ADMINISTRATION, MENU[-1]) if visit.administers else MENU
-        return template.render(record, t=words, visit=visit, page=name, menu=menu, static=static, modules=modules)
+        return template.render(record, t=words, visit=visit, page=name, menu=menu, static=static, **scripts)
 
     @cached_property
     def _templates(self) -> Environment:
