@@ -44,7 +44,7 @@ PICTURES = {
     "nodes": ("nodes", ".grid canvas"),
     "node": ("nodes/node-3", ".lanes"),
     "jobs": ("jobs?project=ml,phys", "tbody tr"),
-    "job": ("jobs/{job}", "html[data-ready]"),
+    "job": ("jobs/{job}", ".lanes"),
     "array": ("arrays/{array}", ".array-grid"),
     "gantt": ("gantt?job={job}", ".gantt-card .why + .faint"),
     "submit": ("submit?nodes=4&walltime=2:00&command=./run.sh&name=sim", "#when:not(.aged) .lanes"),
