@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.facts import resource_set
-from oar.lib.facts.hierarchy import BitRuns, Hierarchy, Layout, PooledGroup, TakingOrder, numbering
+from oar.lib.facts.bit_runs import BitRuns
+from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, TakingOrder, numbering
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
 from oar.lib.facts.resource_set import (
