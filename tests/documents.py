@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 
 SOURCE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -97,8 +96,8 @@ def named_blocks(path: Path) -> dict[str, str]:
     lines = path.read_text().split("\n")
     for number, line in enumerate(lines):
         if match := _TESTED.fullmatch(line.strip()):
-            block = _indented(lines[number + 1 :])
-            found[match[1]] = dedent("\n".join(next(block)[2])).strip("\n") + "\n"
+            block, inside = _indented(lines[number + 1 :]), line[: -len(line.lstrip())]  # of an item of a list
+            found[match[1]] = "\n".join(text.removeprefix(inside) for text in next(block)[2]).strip("\n") + "\n"
     return found
 
 
