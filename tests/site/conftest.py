@@ -66,7 +66,7 @@ def next_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (sources / name).write_text(re.sub(rf'(?m)^(version|VERSION) = "{before}"', rf'\1 = "{NEXT_VERSION}"', text))
     migration = sources / "setup" / "database" / "versions" / f"{NEXT_VERSION}.py"
     migration.write_text(_MIGRATION.format(before=before))
-    names = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node")
+    names = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node", "oar-api", "oar-agent")
     return build(sources, tmp_path_factory.mktemp("next-packages"), *names)
 
 

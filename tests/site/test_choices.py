@@ -9,7 +9,7 @@ import pytest
 from machines.roots import MachineError
 from machines.site import Machine, Site, wait_until
 
-from tests.site.conftest import SOURCES
+from tests.site.conftest import NEXT, NEXT_VERSION, SOURCES
 from tests.site.steps import all_alive, block, submit, wait_for
 
 _SSH = "ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new node-1"
@@ -31,12 +31,17 @@ def kept(machine: Machine, *paths: str) -> Iterator[None]:
 
 @pytest.fixture
 def login(site: Site) -> Iterator[Site]:
-    """Alice has a key with which she may log in to the nodes."""
-    frontend = site["frontend"]
+    """Alice has a key with which she may log in to the nodes, which may refuse her as often as they want."""
+    frontend, nodes = site["frontend"], [site["node-1"], site["node-2"]]
+    for node in nodes:
+        node.write("/etc/ssh/sshd_config.d/oar-frontends.conf", block("refused users"))
+        node.run("systemctl reload ssh.service")
     make = f"mkdir -m 700 .ssh && ssh-keygen -q -t ed25519 -N '' -f {_KEY} && cp {_KEY}.pub .ssh/authorized_keys"
     frontend.run(make, user="alice")
     yield site
     frontend.run("rm -rf .ssh", user="alice")
+    for node in nodes:
+        node.run("rm /etc/ssh/sshd_config.d/oar-frontends.conf; systemctl reload ssh.service")
 
 
 def test_a_node_that_finds_a_fault_is_suspected_until_somebody_removes_what_it_found(site: Site) -> None:
@@ -127,7 +132,9 @@ def test_the_server_lets_users_in_on_nodes_that_they_have_as_a_whole(login: Site
 
 def test_an_agent_is_a_service_of_its_computer(site: Site) -> None:
     server = site["server"]
-    server.run(f"DEBIAN_FRONTEND=noninteractive apt-get -y install {SOURCES}/packages/oar-{{api,agent}}_*.deb")
+    is_next = server.run("dpkg-query -W -f '${Version}' oar-common").startswith(NEXT_VERSION)
+    packages = NEXT if is_next else f"{SOURCES}/packages"
+    server.run(f"DEBIAN_FRONTEND=noninteractive apt-get -y install {packages}/oar-{{api,agent}}_*.deb")
     server.run("systemctl enable --now oar-api.service")
     for line in block("a desktop computer").splitlines()[:1]:
         server.run(line.removeprefix("root# "))
