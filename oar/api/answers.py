@@ -35,11 +35,21 @@ def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answe
     version = f"{record['version']}-" if "version" in record else ""
     state = request.scope["state"].get("state_tag")
     mark = f"{MARK}{state}" if state else ""
-    tag = f'W/"{version}{hashlib.blake2b(body, digest_size=12).hexdigest()}{mark}"'
-    headers = {"ETag": tag, "Cache-Control": REVALIDATED}
+    tag = tag_of(body, version, mark)
+    headers = validators(tag)
     if is_known(request, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(body, HTTPStatus.OK, headers, _JSON)
+
+
+def tag_of(body: bytes, before: str = "", behind: str = "") -> str:
+    """Return the tag of a body, with what stands before and behind its digest."""
+    return f'W/"{before}{hashlib.blake2b(body, digest_size=12).hexdigest()}{behind}"'
+
+
+def validators(tag: str) -> dict[str, str]:
+    """Return the headers of an answer that is asked for again each time, and then sent only if its tag is another."""
+    return {"ETag": tag, "Cache-Control": REVALIDATED}
 
 
 def is_known(request: Request, tag: str) -> bool:

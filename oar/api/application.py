@@ -51,6 +51,7 @@ from oar.api import (
     usage,
     usersets,
 )
+from oar.api.answers import REVALIDATED
 from oar.api.callers import SAFE_METHODS
 from oar.api.description import description
 from oar.api.gate import Gate
@@ -179,7 +180,7 @@ class Frame:
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Server-Timing"] = spent.header
                 headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding, Origin"
-                headers.setdefault("Cache-Control", "private, no-cache")
+                headers.setdefault("Cache-Control", REVALIDATED)
                 if allowance := scope["state"].get("allowance"):
                     headers.update(allowance.headers)
             await send(message)

@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from oar.api.last_asked import LastAsked
 
 #: Seconds for which a curve is told again.
 FRESH = 30.0
@@ -27,16 +28,11 @@ class Curves:
     """The curves that were asked for last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, ...], _Curve] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = LastAsked[tuple[int, ...], _Curve](_Curve, MOST_CURVES)
 
     def curve(self, key: tuple[int, ...], make: Callable[[], Record]) -> Record:
         """Return a curve, made anew if it is older than it may be."""
-        with self._lock:
-            curve = self._kept.setdefault(key, _Curve())
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_CURVES:
-                self._kept.popitem(last=False)
+        curve = self._kept.of(key)
         with curve.lock:
             if curve.record is None or time.monotonic() - curve.made > FRESH:
                 curve.record, curve.made = make(), time.monotonic()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers import Answer, answer_unless_known
+from oar.api.answers import REVALIDATED, Answer, answer_unless_known
 from oar.api.chunk_cache import packed
 from oar.api.gantt_live import live_record
 from oar.api.jobs import PRINTABLE, words_of
@@ -88,7 +88,7 @@ def gantt_chunk(
         version = _version(found[0]) if found else "0"
         tag = f'W/"{version}"'
         is_over = (number + 1) * DAY <= tx.now
-        headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else "private, no-cache"}
+        headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else REVALIDATED}
         if tag in request.headers.get("if-none-match", ""):
             return Answer(status_code=304, headers=headers)
         body = chunks.packed(tx, number, version)

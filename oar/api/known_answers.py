@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from oar.api.answers import MARK
+from oar.api.answers import MARK, validators
 from oar.api.exports import wants_lines
 from oar.api.service import asking, service_of
 from oar.lib.facts.topics import Topic
@@ -43,9 +43,7 @@ def unless_known(call: Callable[..., Response], request_name: str, topics: froze
         known = request.headers.get("if-none-match", "")
         same = [each for each in map(str.strip, known.split(",")) if tag and each.endswith(f'{MARK}{tag}"')]
         if same:
-            return Response(
-                status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": same[0], "Cache-Control": "private, no-cache"}
-            )
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(same[0]))
         return call(**values)
 
     return answer

@@ -1,9 +1,7 @@
 """Answers that are told again while nothing in the database has changed: many pages ask for the same ones at once."""
 
 import gzip
-import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import Request, Response
 
-from oar.api.answers import Answer, encoded, is_known
+from oar.api.answers import Answer, encoded, is_known, tag_of, validators
+from oar.api.last_asked import LastAsked
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -44,13 +43,12 @@ class UnchangedAnswers:
     """The answers that were asked for last, none of which depends on who asks, or on the time."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = LastAsked[str, _Kept](_Kept, MOST_ANSWERS)
 
     def answer(self, request: Request, database: "Database", key: str, make: Make) -> Answer:
         """Return an answer, made anew if anything has been written since; 304 to a client that names its tag."""
         told = self._told(database, key, make)
-        headers = {"ETag": told.tag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+        headers = {**validators(told.tag), "Vary": "Accept-Encoding"}
         if is_known(request, told.tag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         if "gzip" not in request.headers.get("accept-encoding", ""):
@@ -58,11 +56,7 @@ class UnchangedAnswers:
         return Response(told.packed, HTTPStatus.OK, {**headers, "Content-Encoding": "gzip"}, "application/json")
 
     def _told(self, database: "Database", key: str, make: Make) -> Told:
-        with self._lock:
-            kept = self._kept.setdefault(key, _Kept())
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_ANSWERS:
-                self._kept.popitem(last=False)
+        kept = self._kept.of(key)
         with kept.lock, database.snapshot() as tx:
             instant = tx.history.instant()
             if kept.told is None or kept.instant != instant:
@@ -72,4 +66,4 @@ class UnchangedAnswers:
 
 def _told(record: Mapping[str, Any]) -> Told:
     body = encoded(record)
-    return Told(body, gzip.compress(body, 1, mtime=0), f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
+    return Told(body, gzip.compress(body, 1, mtime=0), tag_of(body))

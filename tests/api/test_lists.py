@@ -109,21 +109,23 @@ def test_what_nothing_has_changed_is_not_read_again(
     wait_until(lambda: again(route) == (304, False))
 
 
+def change(api: Api, database: Database, job: int, message: str) -> None:
+    """Give a job a message, and wait until the service has been told."""
+    counted = api.service.hub.counters[Topic.JOBS]
+    with database.begin() as tx:
+        tx.jobs.set_message([job], message)
+    wait_until(lambda: api.service.hub.counters[Topic.JOBS] > counted)
+
+
 def test_what_has_changed_is_read_again_and_what_is_the_same_is_not_sent_again(
     api: Api, again: Callable[..., tuple[int, bool]], database: Database
 ) -> None:
     job = add_job(database, on=add_resources(database)[:1])
     wait_until(lambda: again("/v1/jobs") == (304, False))
-    counted = api.service.hub.counters[Topic.JOBS]
-    with database.begin() as tx:
-        tx.jobs.set_message([job], "hello")
-    wait_until(lambda: api.service.hub.counters[Topic.JOBS] > counted)
+    change(api, database, job, "hello")
     assert again("/v1/jobs") == (200, True)
     wait_until(lambda: again("/v1/queues") == (304, False))
-    counted = api.service.hub.counters[Topic.JOBS]
-    with database.begin() as tx:
-        tx.jobs.set_message([job], "again")
-    wait_until(lambda: api.service.hub.counters[Topic.JOBS] > counted)
+    change(api, database, job, "again")
     assert again("/v1/queues") == (304, True)
 
 

@@ -1,6 +1,7 @@
 """Rounds that start what can start now, and full plans that follow in slices: what is written, and as of which date."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -105,15 +106,14 @@ def test_a_round_starts_what_can_start_and_the_plan_follows(
     assert scheduler.next_start == NOW + 61
 
 
-def test_old_predictions_stay_and_tell_their_age_until_they_are_renewed(
-    clocked: Database,  # noqa: F811
-    scheduler: MetaScheduler,
-) -> None:
-    add_resources(clocked, nodes=1, cores=1)
-    first, second, third, fourth = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(4))
-    scheduler.round()
-    let_the_plan_follow(scheduler)
-    scheduler.round()
+def four_in_turn(database: Database) -> tuple[int, ...]:
+    """Submit four jobs of a minute that all need the only resource."""
+    return tuple(submit(database, "/resource_id=1,walltime=0:1:0") for _ in range(4))
+
+
+def end_the_first(clocked: Database, scheduler: MetaScheduler, jobs: Sequence[int]) -> None:  # noqa: F811
+    """End the first of four jobs early: the second starts, the predictions of the others are of before."""
+    first, second, third, fourth = jobs
     assert (starts(clocked), age(clocked)) == ({second: 61, third: 122, fourth: 183}, 0)
     end(clocked, first)
     at(clocked, NOW + 10)
@@ -121,6 +121,18 @@ def test_old_predictions_stay_and_tell_their_age_until_they_are_renewed(
     assert job(clocked, second, "state") == "toLaunch"
     assert (starts(clocked), age(clocked)) == ({third: 122, fourth: 183}, NOW)
     assert told_ages(clocked, third) == {NOW}
+
+
+def test_old_predictions_stay_and_tell_their_age_until_they_are_renewed(
+    clocked: Database,  # noqa: F811
+    scheduler: MetaScheduler,
+) -> None:
+    add_resources(clocked, nodes=1, cores=1)
+    jobs = _, _, third, fourth = four_in_turn(clocked)
+    scheduler.round()
+    let_the_plan_follow(scheduler)
+    scheduler.round()
+    end_the_first(clocked, scheduler, jobs)
     let_the_plan_follow(scheduler)
     scheduler.round()
     assert (starts(clocked), age(clocked)) == ({third: 71, fourth: 132}, 0)
@@ -136,16 +148,10 @@ def test_a_burst_of_ends_does_not_renew_many_predictions_each_time(
     for name, value in (("MANY", 3), ("REST_OF_EACH", 1e6), ("LONGEST_PAUSE", 1e6)):
         monkeypatch.setattr(f"oar.kao.rounds.plan_tail.{name}", value)
     add_resources(clocked, nodes=1, cores=1)
-    first, second, third, fourth = (submit(clocked, "/resource_id=1,walltime=0:1:0") for _ in range(4))
+    jobs = _, _, third, fourth = four_in_turn(clocked)
     scheduler = MetaScheduler(with_urgent_time(clocked, 1e9), goes_on=True)
     scheduler.round()
-    assert (starts(clocked), age(clocked)) == ({second: 61, third: 122, fourth: 183}, 0)
-    end(clocked, first)
-    at(clocked, NOW + 10)
-    scheduler.round()
-    assert job(clocked, second, "state") == "toLaunch"
-    assert (starts(clocked), age(clocked)) == ({third: 122, fourth: 183}, NOW)
-    assert told_ages(clocked, third) == {NOW}
+    end_the_first(clocked, scheduler, jobs)
     assert (scheduler.due() or 0) > 0
     sent.clear()
     let_the_plan_follow(scheduler)
