@@ -1,4 +1,4 @@
-"""Runs the parts of the test suite and ends with a verdict.
+"""Runs the parts of the test suite and ends with a verdict, and what tells most of each failure.
 
 Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), browser (the pages, by Chromium),
 cluster (on four test clusters at once), site (Debian machines with systemd, on which OAR is installed by its chapter).
@@ -82,10 +82,11 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Journal:
-    """What tests/journal.py wrote down: the tests that have begun and not ended, and why tests were skipped."""
+    """What tests/journal.py wrote down: tests that have begun and not ended, why some were skipped or failed."""
 
     running: Sequence[str] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Outcome:
     last_line: str
     skipped: Mapping[str, str] = field(default_factory=dict)
     cpu: float = 0.0  #: seconds of all its processes, those that other programs left behind included
+    failed: Mapping[str, str] = field(default_factory=dict)  #: tests and what they found, or the end of the output
 
     @property
     def load(self) -> float:
@@ -151,7 +153,8 @@ def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Ou
     last = _stood_still(silence, story.running) if end.stood_still else end.last_line
     is_good = end.code == 0 and not end.stood_still
     seconds, used = time.monotonic() - started, _cpu_of_children() - cpu
-    return Outcome(part.name, is_good, seconds, last, story.skipped, used)
+    failed = {} if is_good else story.failed or {"end of the output": end.tail.rstrip()}
+    return Outcome(part.name, is_good, seconds, last, story.skipped, used, failed)
 
 
 def _cpu_of_children() -> float:
@@ -188,7 +191,7 @@ def _environment_of_tests(journal: Path) -> dict[str, str]:
 def read_journal(path: Path) -> Journal:
     """Read what tests/journal.py wrote; a part without tests has written nothing."""
     running: dict[str, None] = {}
-    skipped: dict[str, str] = {}
+    told: dict[str, dict[str, str]] = {"skipped": {}, "failed": {}}
     for line in path.read_text().splitlines() if path.exists() else []:
         event, test, text = json.loads(line)
         if event == "begun":
@@ -196,8 +199,8 @@ def read_journal(path: Path) -> Journal:
         elif event == "ended":
             running.pop(test, None)
         else:
-            skipped[test] = text
-    return Journal(tuple(running), skipped)
+            told[event][test] = text
+    return Journal(tuple(running), **told)
 
 
 def _stood_still(silence: float, running: Sequence[str]) -> str:
@@ -223,6 +226,15 @@ def verdict(outcomes: Sequence[Outcome], seconds: float) -> str:
     return "\n".join(lines)
 
 
+def failures(outcomes: Sequence[Outcome]) -> str:
+    """The lines behind the verdict: what failed in each part, since of a long output often the end alone is shown."""
+    lines = []
+    for outcome in outcomes:
+        for what, text in outcome.failed.items():
+            lines += ["", f"---- FAILED in {outcome.part}: {what}", text]
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The second half of setup/test."""
     names = [part.name for part in PARTS]
@@ -243,6 +255,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     print(verdict(outcomes, time.monotonic() - started))
+    if told := failures(outcomes):
+        print(told)
     return 0 if all(outcome.is_good for outcome in outcomes) else 1
 
 

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PIECE = 65536
-#: So much of the end of the output is kept to find its last line.
+#: So much of the end of the output is kept.
 _TAIL = 4096
 #: So many seconds has a program to end when it is asked to.
 _GRACE = 10.0
@@ -28,6 +28,7 @@ class End:
     code: int
     last_line: str
     stood_still: bool = False
+    tail: str = field(default="", compare=False)  #: the end of its output
 
 
 def run(program: Sequence[str], directory: Path, environment: Mapping[str, str], silence: float) -> End:
@@ -55,7 +56,8 @@ def run(program: Sequence[str], directory: Path, environment: Mapping[str, str],
                 raise
             if stood_still:
                 _end_group(process.pid, ended)
-            return End(process.wait(), _last_line(tail), stood_still)
+            text = tail.decode(errors="replace")
+            return End(process.wait(), _last_line(text), stood_still, text)
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -106,9 +108,9 @@ def _show(piece: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _last_line(tail: bytes) -> str:
+def _last_line(tail: str) -> str:
     """The last line that says something, without the frame that pytest draws round it."""
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
     return re.sub(r"^=+ | =+$", "", lines[-1]) if lines else ""
 
 

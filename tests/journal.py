@@ -1,12 +1,13 @@
-"""A plugin of pytest that writes down which tests begin, end and are skipped.
+"""A plugin of pytest that writes down which tests begin, end, fail and are skipped.
 
-setup/suite.py reads it: its verdict names the tests that hang and those that were skipped.
+setup/suite.py reads it: its verdict names the tests that hang and those that were skipped, and ends with the failures.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
@@ -15,6 +16,11 @@ import pytest
 
 #: Names the file; without it nothing is written.
 VARIABLE = "OAR_TEST_JOURNAL"
+
+#: What tells most of a failure: the line of the test that failed, what it found, and the places on the way there.
+_TELLING = re.compile(r"(E  |>  |[\w./-]+:\d+: ).*")
+_MOST_LINES = 40
+_MOST_WIDTH = 400
 
 
 class Journal:
@@ -37,8 +43,22 @@ class Journal:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One of its phases has ended."""
+        if report.failed:
+            self._write("failed", f"{report.nodeid} ({report.when})", gist(report.longreprtext))
         if report.skipped and isinstance(report.longrepr, tuple):
             self._write("skipped", report.nodeid, report.longrepr[2].removeprefix("Skipped: "))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file was read, in which no test may have been found."""
+        if report.failed:
+            self._write("failed", f"{report.nodeid} (reading)", gist(report.longreprtext))
+
+
+def gist(report: str) -> str:
+    """What tells most of the report of a failure: its end, if that is long."""
+    lines = report.splitlines()
+    telling = [line for line in lines if _TELLING.match(line)] or lines
+    return "\n".join(line[:_MOST_WIDTH] for line in telling[-_MOST_LINES:])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 
@@ -27,6 +28,6 @@ def has_room(path: Path) -> bool:
 
 
 @pytest.hookimpl(optionalhook=True)  # there need be no workers
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScopeScheduling:
-    """Distribute the tests over workers."""
-    return FilesWithRooms(config)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Distribute the tests over workers, without a word: without its log the scheduler prints a line for each test."""
+    return FilesWithRooms(config, log)

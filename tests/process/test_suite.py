@@ -15,7 +15,7 @@ from aside import Work
 from tests.process.this_machine import wait_until
 
 VENV = Path(sys.prefix)
-#: Long enough for a program to start on a busy machine.
+#: Long enough for pytest to start on a busy machine.
 BRIEF = 15.0
 
 
@@ -25,12 +25,12 @@ def run(script: str, silence: float) -> watched.End:
 
 
 def test_a_program_that_prints_a_dot_now_and_then_takes_the_time_it_needs() -> None:
-    slow = "for i in 1 2 3 4 5 6; do printf .; sleep 0.5; done; echo; echo '=== 6 passed ==='; exit 3"
-    assert run(slow, silence=2.5) == watched.End(3, "6 passed")
+    slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do printf .; sleep 0.5; done; echo; echo '=== 6 passed ==='; exit 3"
+    assert run(slow, silence=6) == watched.End(3, "6 passed")
 
 
 def test_a_program_that_prints_nothing_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    end = run(f"sleep 1000 & echo $! > {tmp_path}/child; echo begun; wait", silence=1)
+    end = run(f"sleep 1000 & echo $! > {tmp_path}/child; echo begun; wait", silence=6)
     assert (end.stood_still, end.last_line) == (True, "begun")
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: not Path(f"/proc/{child}").exists())
@@ -50,7 +50,29 @@ def outcome_of(tests: str, directory: Path, silence: float = 900) -> suite.Outco
     return suite.run_part(part, directory, VENV, silence)
 
 
+#: Prints until the test that hangs has begun, however long the workers take to start.
+PRINTING = """
+import threading
+
+begun = threading.Event()
+
+def pytest_configure(config):
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter and not hasattr(config, "workerinput"):
+        threading.Thread(target=print_on, args=(reporter,), daemon=True).start()
+
+def print_on(reporter):
+    while not begun.wait(0.5):
+        reporter.write(".", flush=True)
+
+def pytest_runtest_logstart(nodeid):
+    if nodeid.endswith("test_hangs"):
+        begun.set()
+"""
+
+
 def test_the_verdict_names_the_tests_that_hang(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(PRINTING)
     outcome = outcome_of("def test_good(): pass\ndef test_hangs(): time.sleep(1000)\n", tmp_path, BRIEF)
     assert not outcome.is_good
     assert outcome.last_line == (
@@ -74,6 +96,31 @@ def test_a_part_is_as_good_as_its_tests(tmp_path: Path, body: str, *, is_good: b
     outcome = outcome_of(f"def test_one(): {body}\n", tmp_path)
     assert outcome.is_good is is_good
     assert outcome.load > 0  # pytest and its workers have worked
+
+
+def test_what_failed_is_told_behind_the_verdict(tmp_path: Path) -> None:
+    """Of a long output often the end alone is shown."""
+    lines = "\n    ".join(f"print({number})" for number in range(100))
+    outcome = outcome_of(f"def test_one():\n    {lines}\n    assert {{1: 2}} == {{1: 3}}\n", tmp_path)
+    assert suite.failures([outcome]).splitlines()[:4] == [
+        "",
+        "---- FAILED in tests: test_it.py::test_one (call)",
+        ">       assert {1: 2} == {1: 3}",
+        "E       assert {1: 2} == {1: 3}",
+    ]
+    assert "99" not in suite.failures([outcome])
+
+
+def test_a_file_that_cannot_be_read_is_told_behind_the_verdict(tmp_path: Path) -> None:
+    outcome = outcome_of("import no_such_module\n", tmp_path)
+    assert "E   ModuleNotFoundError: No module named 'no_such_module'" in suite.failures([outcome]).splitlines()
+
+
+def test_of_a_part_without_tests_the_end_is_told_behind_the_verdict(tmp_path: Path) -> None:
+    outcome = suite.run_part(
+        part_of("checker", "print('much is wrong')\nraise SystemExit(1)\n", tmp_path), tmp_path, VENV
+    )
+    assert suite.failures([outcome]) == "\n---- FAILED in checker: end of the output\nmuch is wrong"
 
 
 # -- parts beside each other ------------------------------------------------------------------------------------------
