@@ -284,7 +284,7 @@ def interface() -> str:
     import json
 
     from oar.api.application import application
-    from oar.api.service import Service
+    from oar.api.serving.service import Service
     from oar.lib.config.files import Config
     from oar.lib.db.connections import DatabaseSettings
     from oar.lib.db.database import Database

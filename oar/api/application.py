@@ -14,53 +14,36 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import (
-    accounting,
-    administration,
-    arrays,
-    bulk,
-    changes,
-    dashboard,
-    desktop,
-    event_log,
-    gantt,
-    gantt_curve,
-    gantt_strip,
-    general,
-    grid,
-    history,
-    job_parts,
-    jobs,
-    metrics,
-    node_changes,
-    node_history,
-    nodes,
-    output,
-    pages,
-    problems,
-    properties,
-    queue_changes,
-    reference,
-    reservation_changes,
-    reservation_events,
-    reservations,
-    rules,
-    server_control,
-    sessions,
-    site,
-    usage,
-    usersets,
-)
-from oar.api.answers import REVALIDATED
-from oar.api.callers import SAFE_METHODS
+from oar.api import dashboard, desktop, general, metrics, pages, reference, sessions, site
+from oar.api.administration import accounting, queue_changes, rules, server_control, usage
+from oar.api.administration import overview as administration
+from oar.api.answers.bodies import REVALIDATED
 from oar.api.description import description
-from oar.api.gate import Gate
-from oar.api.legacy import LegacyRoute
-from oar.api.other_origins import OtherOrigins
-from oar.api.request_counts import RequestCounts
-from oar.api.routes import Routes
-from oar.api.service import Service
-from oar.api.timings import SPENT, Spent
+from oar.api.gantt import curve as gantt_curve
+from oar.api.gantt import days as gantt
+from oar.api.gantt import strip as gantt_strip
+from oar.api.history import event_log
+from oar.api.history import stream as history
+from oar.api.identity.callers import SAFE_METHODS
+from oar.api.jobs import arrays, bulk, changes, output
+from oar.api.jobs import parts as job_parts
+from oar.api.jobs import reading as jobs
+from oar.api.legacy.gate import Gate
+from oar.api.legacy.routes import LegacyRoute
+from oar.api.nodes import changes as node_changes
+from oar.api.nodes import grid, properties
+from oar.api.nodes import history as node_history
+from oar.api.nodes import reading as nodes
+from oar.api.reservations import changes as reservation_changes
+from oar.api.reservations import events as reservation_events
+from oar.api.reservations import reading as reservations
+from oar.api.reservations import usersets
+from oar.api.routing import problems
+from oar.api.routing.other_origins import OtherOrigins
+from oar.api.routing.routes import Routes
+from oar.api.serving.request_counts import RequestCounts
+from oar.api.serving.service import Service
+from oar.api.serving.timings import SPENT, Spent
 from oar.lib.facts.version import VERSION
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -2,13 +2,13 @@
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers import Answer, answer_unless_known
-from oar.api.event_log import EventListing, event_page
-from oar.api.grid import totals
-from oar.api.jobs import JobListing, job_page
-from oar.api.lean_routes import LeanRoute
-from oar.api.nodes import queues_record
-from oar.api.service import Asking, asking
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.history.event_log import EventListing, event_page
+from oar.api.jobs.reading import JobListing, job_page
+from oar.api.nodes.grid import totals
+from oar.api.nodes.reading import queues_record
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import Asking, asking
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
-from oar.api.answer_schemas import ANSWERS, COMPONENTS
-from oar.api.exports import LINES
+from oar.api.answers.exports import LINES
+from oar.api.answers.schemas import ANSWERS, COMPONENTS
 
 Schema = dict[str, Any]
 

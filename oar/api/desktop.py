@@ -15,22 +15,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from oar.api.administrators import STRICT
-from oar.api.answers import Answer, answer
-from oar.api.callers import AgentToken, is_local, is_trusted, peer_of_request
-from oar.api.forms import MULTIPART
-from oar.api.job_parts import Id
-from oar.api.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
-from oar.api.output import OutputNotHere
-from oar.api.service import LARGEST_ID, asking, service_of
-from oar.api.statuses import STATUSES
+from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.forms import MULTIPART
+from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
+from oar.api.answers.statuses import STATUSES
+from oar.api.identity.callers import AgentToken, is_local, is_trusted, peer_of_request
+from oar.api.jobs.output import OutputNotHere
+from oar.api.jobs.parts import Id
+from oar.api.routing.administrators import STRICT
+from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts
 from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentRequest
 from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
 
 if TYPE_CHECKING:
-    from oar.api.service import Service
+    from oar.api.serving.service import Service
 
 router = APIRouter(tags=["jobs"])
 

@@ -4,9 +4,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers import Answer, answer, answer_unless_known
-from oar.api.lean_routes import LeanRoute
-from oar.api.service import asking, service_of
+from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import asking, service_of
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION

@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from oar.api.answers import Answer
-from oar.api.callers import peer_of_request
-from oar.api.service import Service, service_of
+from oar.api.answers.bodies import Answer
+from oar.api.identity.callers import peer_of_request
+from oar.api.serving.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.allowed_networks import Networks

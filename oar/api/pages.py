@@ -8,23 +8,23 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from oar.api.administration import administration_record
-from oar.api.answers import Answer
-from oar.api.arrays import array_record
-from oar.api.callers import Caller
+from oar.api.administration.overview import administration_record
+from oar.api.administration.rules import rules_record
+from oar.api.administration.usage import usage_record
+from oar.api.answers.bodies import Answer
+from oar.api.answers.statuses import status_of
 from oar.api.dashboard import dashboard_record
-from oar.api.event_log import EventListing, event_page
-from oar.api.gantt_table import first_paths, gantt_table, period_of
-from oar.api.grid import totals
-from oar.api.job_parts import EVERYTHING
-from oar.api.jobs import JobListing, job_page, job_record
-from oar.api.nodes import NodeListing, node_record, nodes_record, queues_record
-from oar.api.old_links import drawgantt_place, monika_place
-from oar.api.reservations import ReservationListing, reservation_page, reservation_with_log
-from oar.api.rules import rules_record
-from oar.api.service import Asking, asking, service_of
-from oar.api.statuses import status_of
-from oar.api.usage import usage_record
+from oar.api.gantt.table import first_paths, gantt_table, period_of
+from oar.api.history.event_log import EventListing, event_page
+from oar.api.identity.callers import Caller
+from oar.api.jobs.arrays import array_record
+from oar.api.jobs.parts import EVERYTHING
+from oar.api.jobs.reading import JobListing, job_page, job_record
+from oar.api.legacy.old_links import drawgantt_place, monika_place
+from oar.api.nodes.grid import totals
+from oar.api.nodes.reading import NodeListing, node_record, nodes_record, queues_record
+from oar.api.reservations.reading import ReservationListing, reservation_page, reservation_with_log
+from oar.api.serving.service import Asking, asking, service_of
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone
 from oar.lib.views.gantt_chunks import DAY

@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from oar.api.answers import Answer, answer
-from oar.api.legacy import ADDRESSES
+from oar.api.answers.bodies import Answer, answer
+from oar.api.legacy.routes import ADDRESSES
 from oar.lib.facts.version import VERSION
 
 router = APIRouter(include_in_schema=False)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.administrators import note
-from oar.api.answers import Answer, answer, answer_unless_known
-from oar.api.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
-from oar.api.service import LARGEST_ID, asking, service_of
-from oar.api.statuses import Unidentified
+from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.statuses import Unidentified
+from oar.api.identity.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
+from oar.api.routing.administrators import note
+from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
-    from oar.api.service import Service
+    from oar.api.serving.service import Service
     from oar.lib.db.api_tokens import ApiToken
 
 router = APIRouter(prefix="/v1", tags=["access"])

@@ -16,10 +16,10 @@ import jsonschema_rs
 import psycopg2.extensions
 import pytest
 
-from oar.api.answer_schemas import WHOLE
+from oar.api.answers.schemas import WHOLE
 from oar.api.application import application
 from oar.api.server import listening_sockets, server_of
-from oar.api.service import Service
+from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings

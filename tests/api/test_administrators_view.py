@@ -7,8 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from oar.api import administration
-from oar.api.administration import HIDDEN
+from oar.api.administration import overview as administration
+from oar.api.administration.overview import HIDDEN
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.frames import Frame, Status

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.asked_jobs import AskedJobs
-from oar.api.estimation import EstimateJobs
-from oar.api.job_request import JobRequest
-from oar.api.tasks import Desk
+from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.jobs.estimation import EstimateJobs
+from oar.api.jobs.request import JobRequest
+from oar.api.workers.tasks import Desk
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import waiting
+from oar.api.jobs import waiting
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

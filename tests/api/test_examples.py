@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import output_stream
+from oar.api.jobs import output_stream
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.curve_cache import Curves
-from oar.api.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
+from oar.api.serving.curve_cache import Curves
+from oar.api.serving.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

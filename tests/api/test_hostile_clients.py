@@ -8,8 +8,9 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from oar.api import forms, protocol
-from oar.api.forms import MOST_PARTS, fields_of
+from oar.api.answers import forms
+from oar.api.answers.forms import MOST_PARTS, fields_of
+from oar.api.routing import protocol
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api

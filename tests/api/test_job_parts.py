@@ -1,8 +1,10 @@
 """What is told of a job beside its record: usage, predictions, dependencies, alone or with the record."""
 
+from typing import Any
+
 import httpx
 
-from oar.api.limits import Rate
+from oar.api.identity.limits import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.db.job_predictions import ToldStart
@@ -12,6 +14,7 @@ from oar.lib.views import job_dependencies
 from oar.lib.views.job_usage import job_usages
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
+from tests.process.this_machine import wait_until
 
 
 def _require(database: Database, *pairs: tuple[int, int]) -> None:
@@ -102,10 +105,17 @@ def test_a_circle_and_a_crowd_come_to_an_end(database: Database) -> None:
 def test_one_request_tells_all_of_a_job(anonymous: httpx.Client, database: Database) -> None:
     job = add_job(database)
     parts = ("explanation", "states", "usage", "predictions", "jobs_around")
-    record = anonymous.get(f"/v1/jobs/{job}", params={"include": ",".join(parts)}).json()
-    for part, route in zip(parts, (*parts[:4], "dependencies"), strict=True):
-        alone = anonymous.get(f"/v1/jobs/{job}/{route}").json()
-        assert record[part] == alone.get("items", alone)
+
+    def together() -> dict[str, Any]:
+        record = anonymous.get(f"/v1/jobs/{job}", params={"include": ",".join(parts)}).json()
+        return {part: record[part] for part in parts}
+
+    def one_by_one() -> dict[str, Any]:
+        routes = dict(zip(parts, (*parts[:4], "dependencies"), strict=True))
+        alone = {part: anonymous.get(f"/v1/jobs/{job}/{route}").json() for part, route in routes.items()}
+        return {part: record.get("items", record) for part, record in alone.items()}
+
+    wait_until(lambda: together() == one_by_one())  # a second may begin between them: how long it waits is told
     refused = anonymous.get(f"/v1/jobs/{job}", params={"include": "states,secrets"})
     assert refused.status_code == 400
     assert "'secrets'" in refused.json()["detail"]

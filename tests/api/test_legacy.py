@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import legacy
-from oar.api.legacy import FIRST_WORDS, handler_of
-from oar.api.legacy_calls import PREFIXES, place_of
+from oar.api.legacy import routes as legacy
+from oar.api.legacy.calls import PREFIXES, place_of
+from oar.api.legacy.routes import FIRST_WORDS, handler_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.formats import read_yaml

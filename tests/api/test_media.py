@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api import user_program
-from oar.api.user_program import UserProgram
+from oar.api.workers import user_program
+from oar.api.workers.user_program import UserProgram
 from oar.lib.config.files import Config
 from oar.lib.user_files import UserFiles
 from tests.api.conftest import Api

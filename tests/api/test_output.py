@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api import output_stream, user_program
-from oar.api.limits import UnderWay
+from oar.api.identity.limits import UnderWay
+from oar.api.jobs import output_stream
+from oar.api.workers import user_program
 from oar.lib import user_files
 from oar.lib.access import tokens
 from oar.lib.config.files import Config

@@ -6,7 +6,7 @@ from datetime import datetime
 import httpx
 import pytest
 
-from oar.api.old_links import drawgantt_place
+from oar.api.legacy.old_links import drawgantt_place
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.resources import nodes

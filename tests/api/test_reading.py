@@ -7,8 +7,8 @@ import pwd
 import httpx
 import pytest
 
-from oar.api import jobs
-from oar.api.limits import UnderWay
+from oar.api.identity.limits import UnderWay
+from oar.api.jobs import reading as jobs
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

@@ -13,7 +13,7 @@ import httpx
 import jwt
 import pytest
 
-from oar.api import htpasswd
+from oar.api.identity import htpasswd
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api

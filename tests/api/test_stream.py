@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 import httpx
 from starlette.types import Message
 
-from oar.api.event_streams import EventStream
+from oar.api.serving.event_streams import EventStream
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

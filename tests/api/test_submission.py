@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.job_request import JobRequest
-from oar.api.submission import SubmitJobs
-from oar.api.tasks import Desk, outcome_of
+from oar.api.jobs.request import JobRequest
+from oar.api.jobs.submission import SubmitJobs
+from oar.api.workers.tasks import Desk, outcome_of
 from oar.lib import user_files
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

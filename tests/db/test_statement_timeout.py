@@ -2,8 +2,8 @@
 
 import pytest
 
+from oar.api.answers.statuses import status_of
 from oar.api.server import limited
-from oar.api.statuses import status_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import StatementTooLong

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from oar.api.limits import MOST_CLIENTS, Buckets, Failures, InTurn, Rate, Turnstile
-from oar.api.statuses import TooMany, TooOften
+from oar.api.answers.statuses import TooMany, TooOften
+from oar.api.identity.limits import MOST_CLIENTS, Buckets, Failures, InTurn, Rate, Turnstile
 
 
 class Clock:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from oar.api.grid import LETTERS
+from oar.api.nodes.grid import LETTERS
 from oar.lib.facts.states import STATE_LETTERS
 from oar.web.assets import DIRECTORY, Assets
 from oar.web.documents import MENU, POLICY

@@ -1,0 +1,1 @@
+"""What administrators ask and change over HTTP, and who used what."""

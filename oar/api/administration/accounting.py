@@ -1,0 +1,83 @@
+"""The accounting of jobs that have ended: what oaraccounting does, a piece at a time."""
+
+import time
+from http import HTTPStatus
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from oar.api.answers.bodies import Answer, answer
+from oar.api.routing.administrators import STRICT, administering, note
+from oar.api.routing.problems import answer_of
+from oar.api.serving.service import LARGEST_ID, asking, service_of
+from oar.api.workers.tasks import Desk, Outcome
+from oar.lib.facts.errors import BadRequest
+from oar.lib.jobs import accounting
+
+router = APIRouter(prefix="/v1/accounting", tags=["administration"])
+
+#: Seconds of one request: what is left then is counted by the next one.
+SECONDS = 10.0
+
+
+class CountWish(BaseModel):
+    """Which jobs are counted."""
+
+    model_config = STRICT
+
+    since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Only those that have ended since.")
+    anew: bool = Field(default=False, description="Forget what was counted, and count all that have ended.")
+
+
+class CountJobs(NamedTuple):
+    """The task to count jobs that have ended."""
+
+    since: int
+    anew: bool
+    seconds: float = SECONDS
+
+    def run(self, desk: Desk) -> Outcome:
+        """Count until all are counted, or the time is over.  Raises AccountingIsRunning, OtherWindowWidth."""
+        rules, deadline = accounting.accounting_rules(desk.config), time.monotonic() + self.seconds
+        batches = (
+            accounting.recount(desk.database, rules)
+            if self.anew
+            else accounting.count(desk.database, rules, self.since)
+        )
+        number, windows, is_whole = 0, 0, True
+        for batch in batches:
+            number, windows = number + len(batch.ids), windows + len(batch.changes)
+            if not self.anew and time.monotonic() > deadline:
+                batches.close()
+                is_whole = False
+                break
+        return Outcome(HTTPStatus.OK, {"jobs": number, "windows": windows, "complete": is_whole})
+
+
+@router.post("", operation_id="accounting_count", summary="Count the jobs that have ended")
+def accounting_count(request: Request, wish: CountWish | None = None) -> Answer:
+    """Count what ended jobs have used, as `oaraccounting` does (administrators).
+
+    `complete` false: the time was over before all were counted; the next request goes on.
+    """
+    wish = wish or CountWish(since=None)
+    if wish.anew and wish.since is not None:
+        raise BadRequest("since and anew are exclusive")
+    who = asking(request)
+    user = who.caller.administering()
+    workers, seconds = service_of(request).workers, who.config.api_timeout
+    outcome = workers.run_long(CountJobs(wish.since or 0, wish.anew), seconds)
+    note(request, user)
+    return answer_of(request, outcome)
+
+
+@router.delete("", operation_id="accounting_purge", summary="Forget old consumption")
+def accounting_purge(
+    request: Request,
+    older_than: Annotated[int, Query(ge=0, le=2**40, description="Seconds since the end of a window.")],
+) -> Answer:
+    """Remove the windows that are older, as `oaraccounting --delete-before` does (administrators)."""
+    with administering(request) as act:
+        removed = act.tx.accounting.delete_before(act.tx.now - older_than)
+    return answer({"windows": removed})

@@ -1,0 +1,121 @@
+"""Changes of queues, as oarqueue makes them."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.serving.service import service_of
+from oar.kao.rounds.site.scheduler_programs import unknown_policy
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.jobs import queues
+
+router = APIRouter(prefix="/v1/queues", tags=["administration"])
+
+QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
+Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]
+Policy = Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z0-9_./-]+$", description="How it is scheduled.")]
+PathName = Annotated[str, Path(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="Name of a queue.")]
+
+
+class NewQueue(BaseModel):
+    """A queue that does not exist yet."""
+
+    model_config = STRICT
+
+    name: QueueName
+    priority: Priority = None
+    policy: Policy = None
+
+
+class QueueChange(BaseModel):
+    """New values of a queue; what is not given stays."""
+
+    model_config = STRICT
+
+    priority: Priority = None
+    policy: Policy = None
+    enabled: bool | None = Field(None, description="Whether its jobs are scheduled.")
+
+
+class QueueSwitch(BaseModel):
+    """Whether the jobs of all queues are scheduled."""
+
+    model_config = STRICT
+
+    enabled: bool
+
+
+@router.post("", operation_id="queue_add", summary="Add a queue", status_code=HTTPStatus.CREATED)
+def queue_add(request: Request, wish: NewQueue) -> Answer:
+    """Add a queue, as `oarqueue --add` does (administrators)."""
+    with administering(request) as act:
+        queues.add(act.tx, act.user, _text(wish.name, wish.priority, wish.policy))
+        _wake(act)
+    record = {
+        "name": wish.name,
+        "done": "added",
+        "warnings": [*act.warnings, *_doubts(request, wish.name, wish.policy)],
+    }
+    return answer(record, status=HTTPStatus.CREATED)
+
+
+@router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")
+def queues_switch(request: Request, wish: QueueSwitch) -> Answer:
+    """Let the jobs of all queues be scheduled, or let them wait, as `oarqueue -E` and `-D` do (administrators)."""
+    with administering(request) as act:
+        queues.switch(act.tx, act.user, enable_all=wish.enabled, disable_all=not wish.enabled)
+        _wake(act)
+    return answer({"done": "enabled" if wish.enabled else "disabled", "warnings": act.warnings})
+
+
+@router.patch("/{name}", operation_id="queue_change", summary="Change a queue")
+def queue_change(request: Request, name: PathName, wish: QueueChange, match: IfMatch = None) -> Answer:
+    """Change a queue, as `oarqueue --change`, `-e` and `-d` do (administrators)."""
+    if not wish.model_fields_set:
+        raise BadRequest("name what is to be changed: priority, policy, enabled")
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        queues.change(act.tx, act.user, _text(name, wish.priority, wish.policy))
+        if wish.enabled is not None:
+            queues.switch(act.tx, act.user, *(([name],) if wish.enabled else ((), [name])))
+        _wake(act)
+    return answer({"name": name, "done": "changed", "warnings": [*act.warnings, *_doubts(request, name, wish.policy)]})
+
+
+@router.delete("/{name}", operation_id="queue_remove", summary="Remove a queue")
+def queue_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
+    """Remove a queue, as `oarqueue --remove` does (administrators).
+
+    One with live advance reservations goes with the last of them.
+    """
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        left = queues.remove(act.tx, act.user, name, force=force)
+        _wake(act)
+    done = "orphaned" if left else "removed"
+    return answer({"name": name, "done": done, "advance_reservations": left, "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"queue {name}", lambda: version_of_values(*queues.held(act.tx, name)))
+
+
+def _text(name: str, priority: int | None, policy: str | None) -> str:
+    """Return a queue in the words of oarqueue."""
+    return f"{name},{'' if priority is None else priority},{policy or ''}"
+
+
+def _wake(act: AdminAct) -> None:
+    act.tx.outbox.append(Wake(Tag.TERM))
+
+
+def _doubts(request: Request, name: str, policy: str | None) -> list[str]:
+    """Return a warning if no job of a queue will start."""
+    trouble = unknown_policy(service_of(request).runtime, policy) if policy else None
+    return [f"No job of queue {name} will start: {trouble}."] if trouble else []

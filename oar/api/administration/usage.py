@@ -1,0 +1,113 @@
+"""Who used what, and what comes of it: consumption over time, fair share, how good predictions were."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.jobs.reading import PRINTABLE
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import LARGEST_ID, Asking, asking
+from oar.kao.facts.snapshot import ConsumptionSums
+from oar.kao.planner.fair_share import share_of
+from oar.kao.rounds.reading.consumption_reader import summed
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.lib.db.usage import UsedByGroup
+from oar.lib.facts.errors import BadRequest, NotAllowed
+
+router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
+
+#: What is shown of all others, where their consumption is private.
+OTHERS = "others"
+_WEEK = 7 * 86400
+Date = Annotated[int, Query(ge=0, le=2**40)]
+
+
+@router.get("/usage", operation_id="usage", summary="Consumption over time")
+def usage(
+    request: Request,
+    begin: Annotated[Date, Query(alias="from")],
+    to: Date,
+    group: Literal["user", "project", "queue"] = "user",
+    bucket: Literal["day", "week", "month"] = "day",
+) -> Answer:
+    """Return what was used and asked for, in resource seconds, by buckets of time and by groups."""
+    if begin >= to:
+        raise BadRequest("a period goes from a date to a later one")
+    return answer_unless_known(request, usage_record(asking(request), begin, to, group, bucket))
+
+
+def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: str = "day") -> dict[str, object]:
+    """Return the consumption of a period as far as the caller may see it."""
+    with who.database.snapshot() as tx:
+        rows = tx.usage.series(begin, to, group=group, bucket=bucket)
+        lost = tx.usage.unavailable(begin, to)
+        capacity = tx.resources.count_by_type().get("default", 0) * (to - begin)
+    items = [
+        {"from": row.begin, group: row.group, "used": row.used, "asked": row.asked}
+        for row in _shown(rows, who, by_user=group == "user")
+    ]
+    return {"items": items, "capacity": capacity, "unavailable": lost}
+
+
+@router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")
+def fairshare(
+    request: Request,
+    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE)],
+    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE)] = "default",
+) -> Answer:
+    """Return the karma of a user in a project term by term: what was used, what should be, and what that weighs."""
+    who = asking(request)
+    _check_private(who, user)
+    settings = settings_of(who.config)
+    keys = settings.fairshare
+    window = who.config.scheduler_fairsharing_window_size
+    with who.database.snapshot() as tx:
+        queues = [queue.name for queue in tx.queues.all()]
+        sums: ConsumptionSums = summed(tx.rounds.consumption(queues, tx.now - window, tx.now))
+    share = share_of(user, project, sums, keys)
+    record = {
+        "user": user,
+        "project": project,
+        "karma": share.karma(keys),
+        "window": window,
+        "terms": [
+            _term("project", share.project_used, share.project_target, keys.coefficient_project),
+            _term("user", share.user_used, share.user_target, keys.coefficient_user),
+            _term("asked", share.user_asked, share.asked_target, keys.coefficient_asked),
+        ],
+    }
+    return answer_unless_known(request, record)
+
+
+@router.get("/predictions", operation_id="prediction_errors", summary="How good predicted starts were")
+def prediction_errors(request: Request, since: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None) -> Answer:
+    """Return how far jobs started from the first start that they were told, by queue; of the last week by default."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        errors = tx.job_predictions.errors(tx.now - _WEEK if since is None else since)
+    return answer_unless_known(request, {"items": [error._asdict() for error in errors]})
+
+
+def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedByGroup]:
+    """Return what the caller may see: those of others as one, where consumption is private."""
+    user = who.caller.user
+    if not who.config.api_accounting_private or (user and user.is_admin):
+        return rows
+    own = user.name if user and by_user else None
+    sums: dict[tuple[int, str], UsedByGroup] = {}
+    for row in rows:
+        group = row.group if row.group == own else OTHERS
+        former = sums.get((row.begin, group), UsedByGroup(row.begin, group, 0, 0))
+        sums[row.begin, group] = former._replace(used=former.used + row.used, asked=former.asked + row.asked)
+    return list(sums.values())
+
+
+def _check_private(who: Asking, user: str) -> None:
+    caller = who.caller.user
+    if who.config.api_accounting_private and not (caller and (caller.is_admin or caller.name == user)):
+        raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
+
+
+def _term(name: str, used: float, target: float, weight: float) -> dict[str, object]:
+    return {"name": name, "used": used, "target": target, "weight": weight, "karma": weight * (used - target)}

@@ -1,0 +1,1 @@
+"""What is sent back: records, lists, exports, problems as bytes; and the bodies of forms that come in."""

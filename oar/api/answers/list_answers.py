@@ -1,0 +1,38 @@
+"""Lists that are all there: a page, or a JSON text in each line, with all fields of each item or some."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+from pydantic import Field
+
+from oar.api.answers.bodies import Answer, answer_unless_known, encoded
+from oar.api.answers.exports import LINES, wants_lines
+from oar.lib.facts.did_you_mean import nearest
+from oar.lib.facts.errors import BadRequest
+
+_DESCRIPTION = "Only these fields of each item, with commas between them."
+#: The fields of items that a client wants; None: all.
+Fields = Annotated[str | None, Field(max_length=2000, pattern=r"^[a-z_,]*$", description=_DESCRIPTION)]
+#: The same as a single parameter of a route.
+FieldsQuery = Annotated[str | None, Query(max_length=2000, pattern=r"^[a-z_,]*$", description=_DESCRIPTION)]
+
+
+def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
+    """Return a list that is all there; as lines to who accepts these alone."""
+    if wants_lines(request):
+        body = b"".join(encoded(item) + b"\n" for item in record["items"])
+        return Response(body, media_type=LINES, headers={"Cache-Control": "no-store"})
+    return answer_unless_known(request, record)
+
+
+def only(items: Sequence[Mapping[str, Any]], fields: str | None, known: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return some fields of each item, all for None; ``known``: those that there are.  Raises BadRequest."""
+    if fields is None:
+        return list(items)
+    names = [name for name in dict.fromkeys(fields.split(",")) if name]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise BadRequest(f"fields: there is no field {name!r}" + (f"\ndid you mean {near!r}?" if near else ""))
+    return [{name: item[name] for name in names if name in item} for item in items]

@@ -1,0 +1,42 @@
+"""How busy the cluster was, is, and will be: a curve, for a first look."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.gantt.days import LAST_DAY, MOST_DAYS
+from oar.api.serving.curve_cache import Record
+from oar.api.serving.service import asking, service_of
+from oar.lib.facts.errors import BadRequest
+from oar.lib.views.gantt_chunks import DAY
+from oar.lib.views.occupancy_curve import occupancy_curve
+
+router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
+
+#: Parts of a period at most.
+MOST_PARTS = 1500
+Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
+
+
+@router.get("/occupancy", operation_id="gantt_occupancy", summary="How busy the cluster was, is, and will be")
+def gantt_occupancy(
+    request: Request,
+    begin: Annotated[Seconds, Query(alias="from")],
+    to: Seconds,
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each part.")] = 3600,
+) -> Answer:
+    """Return the mean numbers of resources in use, planned to be, and unusable, in each part of a period.
+
+    Of jobs that run the time up to now is used, the rest of their walltime planned.
+    """
+    who = asking(request)
+    number = -(-(to - begin) // bucket)
+    if not begin < to < begin + MOST_DAYS * DAY or number > MOST_PARTS:
+        raise BadRequest(f"a period has {MOST_PARTS} parts at most, and {MOST_DAYS} days")
+
+    def make() -> Record:
+        with who.database.snapshot() as tx:
+            return occupancy_curve(tx, begin, bucket, number)
+
+    return answer_unless_known(request, service_of(request).curves.curve((begin, bucket, number), make))

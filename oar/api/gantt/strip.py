@@ -1,0 +1,82 @@
+"""Jobs over time on a few nodes: what pages draw small, beside what they tell of a node or of a job to come."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.gantt.days import LAST_DAY
+from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import Asking, asking
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import DAY, ranges
+
+if TYPE_CHECKING:
+    from oar.lib.db.gantt_days import DrawnJob
+
+router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
+
+#: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
+MOST_NODES, MOST_DAYS, MOST_JOBS = 16, 31, 500
+Names = Annotated[
+    str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MOST_NODES} at most.")
+]
+Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
+
+
+@router.get("/nodes", operation_id="gantt_nodes", summary="Jobs over time on a few nodes")
+def gantt_nodes(request: Request, node: Names, begin: Annotated[Seconds, Query(alias="from")], to: Seconds) -> Answer:
+    """Return the jobs that had, have or are to have resources of some nodes, and when these could not be used.
+
+    Of a job only the resources on these nodes are told; `end` is null for one that runs without a walltime.
+    """
+    names = words_of(node)
+    if not begin < to <= begin + MOST_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+    if len(names) > MOST_NODES:
+        raise BadRequest(f"{len(names)} nodes: {MOST_NODES} at most")
+    return answer_unless_known(request, strip_record(asking(request), names, begin, to))
+
+
+def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> dict[str, Any]:
+    """Return what some nodes do in a period.  Raises BadRequest."""
+    with who.database.snapshot() as tx:
+        by_node = tx.resources.ids_of_nodes(names)
+        unknown = [name for name in names if name not in by_node]
+        if unknown:
+            raise BadRequest(f"there is no node {unknown[0]!r}")
+        here = {number for name in names for number in by_node[name]}
+        jobs = tx.gantt_days.on(sorted(here), begin, end, MOST_JOBS)
+        states = tx.gantt_days.states_on(sorted(here), begin, end)
+    return {
+        "from": begin,
+        "to": end,
+        "nodes": [{"name": name, "resources": list(ranges(sorted(by_node[name])))} for name in names],
+        "jobs": [_item(job, here) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
+        "states": [
+            {
+                "state": each.state,
+                "from": each.start,
+                "to": each.stop or None,
+                "resources": list(ranges(each.resources)),
+            }
+            for each in states
+        ],
+    }
+
+
+def _item(job: "DrawnJob", here: set[int]) -> dict[str, object]:
+    end = job.stop or (job.start + job.walltime if job.walltime else None)
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "state": job.state,
+        "start": job.start,
+        "end": end,
+        "is_over": bool(job.stop),
+        "is_planned": job.state in NOT_STARTED,
+        "resources": list(ranges(sorted(here.intersection(job.resources)))),
+    }

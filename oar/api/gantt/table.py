@@ -1,0 +1,101 @@
+"""Jobs on nodes in a period as a list: what the Gantt page shows without scripts."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from oar.api.gantt.days import LAST_DAY
+from oar.api.serving.service import Asking
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import DAY
+
+if TYPE_CHECKING:
+    from oar.lib.db.gantt_days import DrawnJob
+
+HOUR = 3600
+#: What ``encodeURIComponent`` leaves as it is.
+_NOT_QUOTED = "!'()*"
+#: Jobs that are listed; nodes that are named of each.
+MOST_JOBS = 100
+MOST_NODES = 6
+#: Seconds before and after now that are shown if nobody asks for others: those of the diagram.
+BEFORE, AFTER = DAY * 6 // 10, DAY * 4 // 10
+#: Rows of the diagram by what it is shown as.
+_USUAL_ROWS = "network_address"
+_ROWS_AS = {"drawgantt": "network_address,resource_id"}
+
+
+class Period(NamedTuple):
+    """From a date to a later one."""
+
+    begin: int
+    end: int
+
+
+def period_of(asked: Mapping[str, str]) -> Period:
+    """Return the period that an address asks for.  Raises BadRequest."""
+    now = int(time.time())
+    if not asked.get("from"):
+        return Period(now - BEFORE, now + AFTER)
+    begin, end = _date(asked["from"]), _date(asked.get("to") or str(int(time.time())))
+    if not begin < end:
+        raise BadRequest("a period goes from a date to a later one")
+    return Period(begin, end)
+
+
+def first_paths(asked: Mapping[str, str], period: Period, now: int) -> list[str]:
+    """Return what the diagram asks for at first, below ``v1/gantt/``, as ``gantt/paths.js`` writes it.
+
+    The browser fetches it while it still reads the page; what a script asks for otherwise it fetches itself.
+    """
+    begin, end = period.begin // DAY * DAY, -(-(now + DAY) // HOUR) * HOUR
+    rows = asked.get("rows") or _ROWS_AS.get(asked.get("view", ""), _USUAL_ROWS)
+    return ["live", f"index?from={begin}&to={end}", f"rows?rows={quote(rows, safe=_NOT_QUOTED)}"]
+
+
+def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
+    """Return jobs of a period by their start, those that are planned among them; of many those that end first."""
+    with who.database.snapshot() as tx:
+        found = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
+        found += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(found))
+        shown = sorted(found[:MOST_JOBS], key=lambda job: (job.start, job.id))
+        rows = tx.resources.select({number for job in shown for number in job.resources})
+    names = {row.id: row.network_address for row in rows}
+    return {
+        "begin": period.begin,
+        "end": period.end,
+        "jobs": [_record(job, names) for job in shown],
+        "is_cut": len(found) > MOST_JOBS,
+    }
+
+
+def _date(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= LAST_DAY * DAY):
+        raise BadRequest(f"{text!r} is no date in epoch seconds")
+    return int(text)
+
+
+def _end(job: "DrawnJob") -> int:
+    return job.stop or (job.start + job.walltime if job.walltime else 0)
+
+
+def _record(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:
+    nodes = _distinct(names.get(number, "") for number in job.resources)
+    return {
+        "id": job.id,
+        "name": job.name,
+        "user": job.user,
+        "queue": job.queue,
+        "state": job.state,
+        "start": job.start,
+        "end": _end(job),
+        "is_planned": job.state in NOT_STARTED,
+        "nodes": nodes[:MOST_NODES],
+        "more": max(0, len(nodes) - MOST_NODES),
+    }
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name]

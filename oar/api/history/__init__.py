@@ -1,0 +1,1 @@
+"""What has happened, the newest first, and what happens, as a stream."""

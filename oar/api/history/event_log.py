@@ -1,0 +1,58 @@
+"""What has happened to jobs and nodes, the newest first."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.list_answers import Fields, only
+from oar.api.answers.records import event_item
+from oar.api.answers.schemas import EVENT
+from oar.api.jobs.reading import PRINTABLE
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
+
+router = APIRouter(prefix="/v1", tags=["history"], route_class=LeanRoute)
+
+
+class EventListing(BaseModel):
+    """Which events a page holds: all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of a job.")
+    node: str | None = Field(None, max_length=255, pattern=PRINTABLE, description="Network address of a node.")
+    type: str | None = Field(None, max_length=100, pattern=PRINTABLE, description="A type of events.")
+    before: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Events of a page.")
+    fields: Fields = None
+
+
+@router.get("/event-log", operation_id="event_log", summary="Events, the newest first, by pages")
+def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> Answer:
+    """Return events; `next` is where the next page begins, null at the end.
+
+    Who accepts `application/x-ndjson` alone gets all of them, one JSON text a line.
+    """
+    who = asking(request)
+    if wants_lines(request):
+        exports = service_of(request).exports
+
+        def pages(before: int | None) -> dict[str, object]:
+            return event_page(who, listing.model_copy(update={"limit": PAGE, "before": before or listing.before}))
+
+        return Export(pages, exports.one_more(client_of(request, who.caller), MOST_EXPORTS))
+    return answer_unless_known(request, event_page(who, listing))
+
+
+def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
+    """Return a page of events; their texts only to who is known."""
+    with who.database.snapshot() as tx:
+        found = tx.events.latest(
+            listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
+        )
+    shown = who.privacy.events(found[: listing.limit])
+    items = only([event_item(event) for event in shown], listing.fields, EVENT["properties"])
+    return {"items": items, "next": shown[-1].id if len(found) > len(shown) else None}

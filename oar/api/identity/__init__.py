@@ -1,0 +1,1 @@
+"""Who is asking, and how often he may: passwords, signed tokens, files of ``htpasswd``."""

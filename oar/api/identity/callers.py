@@ -1,0 +1,340 @@
+"""Who is asking: decided once for each request.  See docs/api.rst, "Who is asking".
+
+What decides is the socket: its peer, as the kernel knows it.  A header counts only from a proxy that oar.conf names.
+"""
+
+import base64
+import pwd
+import re
+import time
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastapi import Request
+
+from oar.api.answers.statuses import Unidentified
+from oar.api.identity import signed_tokens
+from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
+from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
+from oar.lib.access.tokens import digest_of
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.records import User
+from oar.lib.io.allowed_networks import Networks
+
+if TYPE_CHECKING:
+    from oar.api.identity.passwords import Passwords
+    from oar.lib.config.files import Config
+    from oar.lib.db.api_tokens import ApiToken
+    from oar.lib.db.database import Database
+
+__all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
+
+#: Headers in which a trusted proxy tells who was identified, in this order.
+IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
+#: What proxies write for nobody.
+NOBODY = frozenset({"", "unknown", "(null)"})
+#: The cookie of the login page.
+COOKIE = "oar_session"
+#: Prefix of a trusted proxy that is a local account.
+LOCAL_PROXY = "unix:"
+#: Methods that change nothing.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Seconds for which a session is one of an administrator after he has given his password again.
+ELEVATED_SECONDS = 15 * 60
+#: Seconds for which a token of one job is valid after its end.
+VALID_AFTER_END = 3600
+#: Seconds between two notes of when a token was used last.
+WRITTEN_EVERY = 60
+#: Types of bodies that any page can let a browser send.
+_OF_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+_LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
+
+
+class Peer(NamedTuple):
+    """The other end of a connection, as the kernel knows it."""
+
+    address: str = ""  #: '' on the local socket
+    uid: int | None = None  #: of a process on this machine, on the local socket
+
+
+class Way(StrEnum):
+    """How somebody was identified."""
+
+    NOT = "not"
+    SOCKET = "socket"
+    TOKEN = "token"
+    PASSWORD = "password"
+    SESSION = "session"
+    PROXY = "proxy"
+
+
+#: Ways that browsers take by themselves, whoever wrote the page that lets them.
+BROWSERS_OWN = frozenset({Way.PASSWORD, Way.SESSION, Way.PROXY})
+
+
+class Caller(NamedTuple):
+    """Who is asking, and what he has shown."""
+
+    user: User | None = None  #: None: nobody known
+    way: Way = Way.NOT
+    scopes: Scopes = EVERYTHING
+    token: int | None = None  #: number of the token that was shown
+    find_submitted: Callable[[Collection[int]], frozenset[int]] | None = None  #: those of some jobs that are its own
+
+    def identified(self) -> User:
+        """Return the user.  Raises Unidentified."""
+        if self.user is None:
+            raise Unidentified("tell who you are: a token (oar-token create), or the local socket")
+        return self.user
+
+    def submitting(self) -> User:
+        """Return the user who submits jobs.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.submits, "to submit")
+        return user
+
+    def changing(self) -> User:
+        """Return the user who changes what is no job.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.changes_all, "to change anything")
+        return user
+
+    def administering(self) -> User:
+        """Return the administrator.  Raises Unidentified, NotAllowed."""
+        user = self.changing()
+        if not user.is_admin:
+            raise NotAllowed("this is for administrators, by the local socket or with a token of scope admin")
+        return user
+
+    def acting(self, act: JobAct, jobs: Collection[int]) -> User:
+        """Return the user who does something with jobs; whose they are is not looked at.
+
+        Raises Unidentified, NotAllowed for a job with which the token allows nothing of the kind.
+        """
+        user = self.identified()
+        submitted = self.submitted(jobs)
+        for job in jobs:
+            is_allowed = self.scopes.allows(act, job, was_submitted=job in submitted)
+            self._check(is_allowed, f"to {act} job {job}")
+        return user
+
+    def submitted(self, jobs: Collection[int]) -> frozenset[int]:
+        """Return those of some jobs that were submitted by this very token, if it allows nothing else."""
+        if self.find_submitted is None or "submit" not in self.scopes.words:
+            return frozenset()
+        return self.find_submitted(jobs)
+
+    @property
+    def remembering(self) -> int | None:
+        """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
+        return None if self.scopes.changes_all else self.token
+
+    def _check(self, is_allowed: bool, what: str) -> None:
+        if not is_allowed:
+            raise NotAllowed(f"the scope of this token ({self.scopes}) does not allow {what}")
+
+
+class AgentToken(NamedTuple):
+    """The token of an agent of desktop computers."""
+
+    id: int
+    scopes: Scopes
+
+
+class Identities:
+    """Decides who is asking, for a process."""
+
+    def __init__(self, database: "Database", passwords: "Passwords") -> None:
+        self._database = database
+        self.passwords = passwords
+
+    def identify(self, request: Request, config: "Config") -> Caller:
+        """Return who is asking.
+
+        Raises Unidentified for a token or a password that is not valid, NotAllowed for an unknown user and for a
+        request that a page of another site has sent.
+        """
+        caller = self._identify(request, config)
+        if caller.way in BROWSERS_OWN and request.method not in SAFE_METHODS:
+            check_meant(request)
+        return caller
+
+    def _identify(self, request: Request, config: "Config") -> Caller:
+        peer = peer_of_request(request)
+        authorization = request.headers.get("authorization", "")
+        if authorization:
+            return self._by_authorization(authorization, peer, config)
+        if is_trusted(peer, config):
+            caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
+            return caller if caller.user else self._by_cookie(request, config)
+        if COOKIE in request.cookies:
+            return self._by_cookie(request, config)
+        return Caller() if peer.uid is None else Caller(user_of(peer.uid, config), Way.SOCKET)
+
+    def _by_authorization(self, authorization: str, peer: Peer, config: "Config") -> Caller:
+        kind, _, shown = authorization.partition(" ")
+        if kind.lower() == "basic":
+            return self._by_password(shown.strip(), peer, config)
+        if kind.lower() != "bearer":
+            raise Unidentified("the Authorization header holds neither a token (Bearer oar_...) nor a password (Basic)")
+        return self.by_token(shown.strip(), config)
+
+    def by_token(self, token: str, config: "Config") -> Caller:
+        """Return whose token this is.  Raises Unidentified, NotAllowed."""
+        if "." in token and (name := signed_tokens.user_of(token, config)):
+            return Caller(_named(name, config), Way.TOKEN)
+        found = self._find(token)
+        if found is None or SESSION in Scopes.parse(found.scope).words:
+            raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
+        scopes = self._of_live_jobs(Scopes.parse(found.scope))
+        if scopes.agents:
+            raise NotAllowed("a token of an agent is for /oar-cgi")
+        self._write_use(found, found.expires)
+        user = user_named(found.user, config, administers=scopes.administers)
+        return Caller(user, Way.TOKEN, scopes, found.id, self._find_submitted(found.id))
+
+    def identify_agent(self, request: Request, config: "Config") -> AgentToken:
+        """Return what the token of an agent allows that a request shows; it is valid while its maker administers.
+
+        Raises Unidentified, NotAllowed.
+        """
+        kind, _, shown = request.headers.get("authorization", "").partition(" ")
+        found = self._find(shown.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            raise Unidentified("an agent shows its token: oar-token create --agent NAME")
+        scopes = Scopes.parse(found.scope)
+        if not scopes.agents:
+            raise NotAllowed(f"the scope of this token ({scopes}) is not that of an agent")
+        if not user_named(found.user, config, administers=True).is_admin:
+            raise NotAllowed(
+                f"{found.user}, who made this token, is no administrator any more: oar-token create --agent"
+            )
+        self._write_use(found, found.expires)
+        return AgentToken(found.id, scopes)
+
+    def _by_password(self, shown: str, peer: Peer, config: "Config") -> Caller:
+        try:
+            name, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
+        except ValueError:
+            raise Unidentified("the Authorization header holds no name and password") from None
+        return Caller(self.check_password(name, password, peer, config), Way.PASSWORD)
+
+    def check_password(self, name: str, password: str, peer: Peer, config: "Config") -> User:
+        """Return the user whose password this is, no administrator yet.
+
+        Raises Unidentified, NotAllowed, TooOften, Unavailable.
+        """
+        if not (is_local(peer) or is_trusted(peer, config)):
+            raise NotAllowed("a password is taken over TLS only: use the address of the site's web server")
+        self.passwords.check(name, password, peer.address, config)
+        return _named(name, config)
+
+    def _by_cookie(self, request: Request, config: "Config") -> Caller:
+        """Return whose session this is; who has none any more is nobody, and may log in."""
+        found = self._find(request.cookies.get(COOKIE, ""))
+        if found is None:
+            return Caller()
+        scopes = Scopes.parse(found.scope)
+        if SESSION not in scopes.words:
+            return Caller()  # a token is no cookie
+        with_password = found.proved > int(time.time()) - ELEVATED_SECONDS
+        whole = config.api_session_hours * 3600
+        is_half_over = found.parent == 0 and found.expires - time.time() < whole / 2
+        self._write_use(found, int(time.time()) + whole if is_half_over else found.expires)
+        user = user_named(found.user, config, administers=scopes.administers or with_password)
+        allowed = scopes._replace(words=scopes.words - {SESSION})
+        return Caller(user, Way.SESSION, self._of_live_jobs(allowed), found.id, self._find_submitted(found.id))
+
+    def _find(self, token: str) -> "ApiToken | None":
+        digest = digest_of(token)
+        if digest is None:
+            return None
+        return self._database.look(lambda tx: tx.api_tokens.find(digest))
+
+    def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
+        def submitted(jobs: Collection[int]) -> frozenset[int]:
+            return self._database.look(lambda tx: tx.api_tokens.submitted(token_id, jobs))
+
+        return submitted
+
+    def _of_live_jobs(self, scopes: Scopes) -> Scopes:
+        """Return the scopes without jobs that ended long ago.  Raises Unidentified if nothing is left."""
+        if not scopes.jobs:
+            return scopes
+        with self._database.snapshot() as tx:
+            live = tx.api_tokens.live(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
+        if not live and not scopes.words:
+            raise Unidentified("the token has expired: its job has ended")
+        return scopes._replace(jobs=live)
+
+    def _write_use(self, token: "ApiToken", expires: int) -> None:
+        """Write now and then that a token is used."""
+        if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
+            return
+        with self._database.begin() as tx:
+            tx.api_tokens.use(token.id, expires=expires)
+
+
+def peer_of_request(request: Request) -> Peer:
+    """Return the other end of the connection by which a request came."""
+    peer: Peer = getattr(request.state, "peer", Peer())
+    return peer
+
+
+def _by_proxy(request: Request, config: "Config") -> Caller:
+    name = next((request.headers[header] for header in IDENTITY_HEADERS if header in request.headers), "")
+    if name in NOBODY or name in PRIVILEGED or not _is_name(name, config):
+        return Caller()
+    return Caller(user_named(name, config, administers=config.api_admin_by_proxy), Way.PROXY)
+
+
+def _named(name: str, config: "Config") -> User:
+    """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
+    if name in PRIVILEGED or not _is_name(name, config):
+        raise NotAllowed(f"{name!r} cannot be named so: by the local socket or with a token of scope admin only")
+    return user_named(name, config, administers=False)
+
+
+def _is_name(name: str, config: "Config") -> bool:
+    return any(re.search(each, name) for each in config.api_user_regex)
+
+
+def is_local(peer: Peer) -> bool:
+    """Whether the other end of a connection is on this machine."""
+    return peer.uid is not None or (bool(peer.address) and _LOOPBACK.has(peer.address))
+
+
+def is_trusted(peer: Peer, config: "Config") -> bool:
+    """Whether oar.conf names the other end of a connection as a proxy."""
+    if not config.api_trusted_proxies:
+        return False
+    accounts = {text.removeprefix(LOCAL_PROXY) for text in config.api_trusted_proxies if text.startswith(LOCAL_PROXY)}
+    if peer.uid is not None:
+        return any(peer.uid == _uid(account) for account in accounts)
+    networks = [text for text in config.api_trusted_proxies if not text.startswith(LOCAL_PROXY)]
+    return bool(peer.address) and Networks(networks).has(peer.address)
+
+
+def _uid(account: str) -> int | None:
+    try:
+        return pwd.getpwnam(account).pw_uid
+    except KeyError:
+        return None
+
+
+def check_meant(request: Request) -> None:
+    """Check that the page that asks is ours, or that no page can have asked.  Raises NotAllowed.
+
+    Pages of other sites cannot send such headers, nor bodies of other types, nor other methods, unless this site lets
+    them (API_CORS_ORIGINS).
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        is_meant = site in ("same-origin", "none")
+    else:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_free = kind not in _OF_FORMS if kind else request.method != "POST"
+        is_meant = is_free or "x-oar-request" in request.headers
+    if not is_meant:
+        raise NotAllowed("the request comes from a page of another site: send the header X-OAR-Request: 1")

@@ -1,0 +1,159 @@
+"""How much one client may ask for: buckets of requests that fill up with time, and failures to identify.
+
+They are in memory, for each process.  See docs/api.rst, "Limits".
+"""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from oar.api.answers.statuses import Allowance, TooMany, TooOften
+
+#: Clients that are remembered; beyond that, those whose buckets are full are forgotten.
+MOST_CLIENTS = 10_000
+
+
+class Rate(NamedTuple):
+    """So many requests a second for long, and so many at once."""
+
+    each_second: float
+    burst: int
+
+
+class Buckets:
+    """A bucket of requests for each client; a rate of 0 is no limit."""
+
+    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate  #: may change while there are clients
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left: dict[Hashable, tuple[float, float]] = {}  # what was left, and when
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def take(self, client: Hashable, what: str) -> Allowance | None:
+        """Count a request; return what is left, None if there is no limit.  Raises TooOften."""
+        if not self.rate.each_second:
+            return None
+        with self._lock:
+            now = self._clock()
+            left = self._now_left(client, now)
+            if left < 1:
+                wait = (1 - left) / self.rate.each_second
+                raise TooOften(f"too many {what}: ask again later", wait, self._allowance(left))
+            self._left[client] = (left - 1, now)
+            if len(self._left) > MOST_CLIENTS:
+                self._forget(now)
+            return self._allowance(left - 1)
+
+    def is_empty(self, client: Hashable) -> bool:
+        """Whether nothing is left for a client."""
+        with self._lock:
+            return self._now_left(client, self._clock()) < 1
+
+    def _allowance(self, left: float) -> Allowance:
+        rate = self.rate
+        return Allowance(round(rate.burst), int(left), math.ceil((rate.burst - left) / rate.each_second))
+
+    def _now_left(self, client: Hashable, now: float) -> float:
+        left, since = self._left.get(client, (self.rate.burst, now))
+        return min(self.rate.burst, left + (now - since) * self.rate.each_second)
+
+    def _forget(self, now: float) -> None:
+        """Forget those who might as well be new; if all are busy, everybody."""
+        self._left = {
+            client: kept for client, kept in self._left.items() if self._now_left(client, now) < self.rate.burst - 1
+        }
+        if len(self._left) > MOST_CLIENTS:
+            self._left.clear()
+
+
+class Failures:
+    """Failures to give the right password: 5 a minute for a user from an address, 50 for an address."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._of_user = Buckets(Rate(5 / 60, 5), clock)
+        self._of_address = Buckets(Rate(50 / 60, 50), clock)
+
+    def check(self, name: str, address: str) -> None:
+        """Refuse to look at another password.  Raises TooOften."""
+        if self._of_user.is_empty((name, address)) or self._of_address.is_empty(address):
+            raise TooOften("too many wrong passwords: wait a minute", 12)
+
+    def count(self, name: str, address: str) -> None:
+        """Count a wrong password."""
+        for buckets, client in ((self._of_user, (name, address)), (self._of_address, address)):
+            if not buckets.is_empty(client):
+                buckets.take(client, "wrong passwords")
+
+
+class UnderWay:
+    """Answers that last: how many there are, in all and for each client."""
+
+    def __init__(self, what: str, most_of_a_client: int) -> None:
+        self._what = what
+        self._most_of_a_client = most_of_a_client
+        self._by_client: Counter[str] = Counter()
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def one_more(self, client: str, most: int) -> Iterator[None]:
+        """Count one while the block lasts.  Raises TooMany."""
+        with self._mutex:
+            if self._by_client[client] >= self._most_of_a_client:
+                raise TooMany(f"{client} {self._what} {self._most_of_a_client} times already: end one of them first")
+            if self._by_client.total() >= most:
+                raise TooMany(f"others {self._what} {most} times, no more can: try again later")
+            self._by_client[client] += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._by_client[client] -= 1
+                if not self._by_client[client]:
+                    del self._by_client[client]
+
+
+class InTurn:
+    """Work that is done for each client one after the other, however often it asks at once."""
+
+    def __init__(self, what: str, patience: float) -> None:
+        """``patience``: seconds that a request waits for the one before it."""
+        self._what = what
+        self._patience = patience
+        self._busy: set[str] = set()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def turn(self, client: str) -> Iterator[None]:
+        """Let the block be the only one of a client.  Raises TooOften."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: client not in self._busy, self._patience):
+                raise TooOften(f"another {self._what} of yours is being answered: ask again later", 1)
+            self._busy.add(client)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.discard(client)
+                self._changed.notify_all()
+
+
+class Turnstile:
+    """Work of which only so much is done at a time."""
+
+    def __init__(self, number: int, what: str) -> None:
+        self._free = threading.BoundedSemaphore(number)
+        self._what = what
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise TooMany(f"too many {self._what} at the same time: ask again")
+
+    def __exit__(self, *_: object) -> None:
+        self._free.release()

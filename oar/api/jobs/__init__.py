@@ -1,0 +1,1 @@
+"""Jobs over HTTP: lists, one job, submissions, changes, estimates, output."""

@@ -1,0 +1,213 @@
+"""Jobs: lists, one job, why it waits."""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.list_answers import Fields, only
+from oar.api.answers.records import job_details, job_item
+from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
+from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
+from oar.api.jobs.waiting import wait_while
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
+from oar.lib.db.job_pages import MOST_COUNTED
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.facts.states import JobState
+from oar.lib.views.jobs import job_view, job_views
+from oar.lib.views.wait_explanations import outlooks
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+
+#: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
+Include = Annotated[
+    str | None,
+    Query(max_length=200, pattern=PRINTABLE, description=f"With these parts, in the same answer: {', '.join(PARTS)}."),
+]
+Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for another state, 30 at most.")]
+Stays = Annotated[
+    str | None,
+    Query(
+        alias="while",
+        max_length=200,
+        pattern=PRINTABLE,
+        description="States in which it waits, `live` for all before the end; by default the one that the job has.",
+    ),
+]
+Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
+
+
+class JobListing(BaseModel):
+    """Which jobs a list holds: all conditions hold together; words with commas between them are alternatives."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Words = Field(None, description="States; `live` (default), `all`.")
+    user: Words = Field(None, description="Users; `me` is who asks.")
+    queue: Words = None
+    project: Words = None
+    name: Words = None
+    type: Words = None
+    node: Words = Field(None, description="Nodes that a job has or had.")
+    array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of an array.")
+    q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
+    ended_since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Jobs that ended since, too.")
+    details: bool = Field(default=False, description="All of each job.")
+    outlook: bool = Field(default=False, description="Why each job waits that has not started, and its planned start.")
+    total: bool = Field(default=False, description="Count the jobs, too.")
+    newest_first: bool = Field(default=False, description="By id, descending.")
+    after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the page before.")
+    limit: int | None = Field(None, ge=1, le=10000, description="Jobs of a page.")
+    fields: Fields = None
+
+    @property
+    def known(self) -> Collection[str]:
+        """The fields that its items have."""
+        return {*(JOB_DETAILS if self.details else JOB_ITEM), *(("outlook",) if self.outlook else ())}
+
+    def query(self, who: Asking) -> JobQuery:
+        """Return what is asked for.  Raises BadRequest, Unidentified."""
+        return JobQuery(
+            states=_states(self.state, ended=self.ended_since is not None),
+            arrays=() if self.array is None else (self.array,),
+            users=tuple(_me(who) if each == "me" else each for each in words_of(self.user)),
+            queues=words_of(self.queue),
+            projects=words_of(self.project),
+            names=words_of(self.name),
+            types=words_of(self.type),
+            nodes=words_of(self.node),
+            text=self.q,
+            ended_since=self.ended_since,
+        )
+
+    def place(self, config: "Config") -> JobPlace:
+        """Return where the page begins, and its length."""
+        size = min(self.limit or config.api_default_max_items_number, config.api_max_limit)
+        return JobPlace(size, self.after, self.newest_first)
+
+
+@router.get("", operation_id="jobs_list", summary="Jobs, by pages")
+def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
+    """Return the jobs that satisfy all that is given, by id; `next` is where the next page begins, null at the end.
+
+    Who accepts `application/x-ndjson` alone gets all of them, one JSON text a line.
+    """
+    who = asking(request)
+    if wants_lines(request):
+        return _export(request, who, listing)
+    return answer_unless_known(request, job_page(who, listing))
+
+
+def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
+    """Return all jobs of a list as lines.  Raises BadRequest, Unidentified, TooMany."""
+    if listing.limit is not None or listing.total:
+        raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
+
+    def pages(after: int | None) -> dict[str, object]:
+        place = JobPlace(PAGE, listing.after if after is None else after, listing.newest_first)
+        return job_page(who, listing, place)
+
+    exports = service_of(request).exports
+    return Export(pages, exports.one_more(client_of(request, who.caller), MOST_EXPORTS))
+
+
+@router.get("/{job_id}", operation_id="job", summary="One job")
+async def job_one(
+    request: Request,
+    job_id: Id,
+    *,
+    everything: Everything = False,
+    include: Include = None,
+    wait: Wait = 0,
+    stays: Stays = None,
+) -> Answer:
+    """Return everything of a job that the caller may see; with `wait` as soon as its state is another."""
+    parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parts_named(include))))
+    if stays is not None and not wait:
+        raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
+    if wait:
+        awaited = None if stays is None else _states(stays, ended=False) or frozenset(JobState)
+        await wait_while(request, job_id, awaited, wait)
+
+    def found() -> Answer:
+        return answer_unless_known(request, job_record(asking(request), job_id, parts))
+
+    return await run_in_threadpool(found)
+
+
+def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str, object]:
+    """Return a job with some of the ``PARTS``.  Raises NoSuchJob."""
+    if not parts:
+        return job_details(who.database.look(lambda tx: job_view(tx, job_id, who.privacy)))
+    with who.database.snapshot() as tx:
+        view = job_view(tx, job_id, who.privacy)
+        return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
+
+
+def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, object]:
+    """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
+    record = _whole_page(who, listing, place)
+    return {**record, "items": only(record["items"], listing.fields, listing.known)}
+
+
+def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:
+    query, place = listing.query(who), place or listing.place(who.config)
+    if not (listing.details or listing.outlook or listing.total):
+        return page_of(who, query, place)
+    with who.database.snapshot() as tx:
+        ids = tx.job_pages.page(query, place)
+        jobs = sorted(tx.jobs.select(ids[: place.limit]), key=lambda job: job.id, reverse=place.newest_first)
+        if listing.details:
+            items = [job_details(view) for view in job_views(tx, jobs, who.privacy)]
+        else:
+            items = [job_item(job) for job in jobs]
+        if listing.outlook:
+            records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
+            items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
+        record: dict[str, Any] = {"items": items, "next": ids[-2] if len(ids) > place.limit else None}
+        if listing.total:
+            number = tx.job_pages.count(query)
+            record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}
+    return record
+
+
+def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, Any]:
+    """Return a page of what the rows of jobs tell: one statement."""
+    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, place))
+    shown = jobs[: place.limit]
+    return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > place.limit else None}
+
+
+def words_of(text: str | None) -> tuple[str, ...]:
+    """Return the words of a list with commas, each once."""
+    return tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
+
+
+def _me(who: Asking) -> str:
+    return who.caller.identified().name
+
+
+def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
+    """Return the states that a list of names means, None for all.  Raises BadRequest."""
+    if text is None:
+        return None if ended else LIVE_STATES
+    states: frozenset[JobState] = frozenset()
+    for word in words_of(text):
+        if word == "all":
+            return None
+        named = frozenset(state for state in JobState if state.lower() == word.lower())
+        if not named and word != "live":
+            raise BadRequest(f"{word!r} is no state: live, all, {', '.join(JobState)}")
+        states |= named or LIVE_STATES
+    return states

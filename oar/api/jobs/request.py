@@ -1,0 +1,160 @@
+"""The request for jobs as clients write it: ``POST /v1/jobs``.  Its fields are options of oarsub."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from oar.api.jobs.asked_jobs import AskedJobs
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.times import format_duration
+from oar.lib.submission.alteration import NOWHERE, JobChanges
+from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
+from oar.lib.submission.proposal import KeyWish
+from oar.lib.submission.staging import StageWish
+
+#: The largest integer that the database can hold.
+LARGEST = 2**63 - 1
+#: Texts of a list: options that a command line could not hold either.
+MOST_TEXTS = 1000
+LONGEST = 1 << 20
+_WALLTIME = re.compile(r"\bwalltime\s*=")
+
+
+def storable(text: str) -> str:
+    """Return a text.  Raises ValueError if the database cannot hold it."""
+    if "\0" in text:
+        raise ValueError("a text must not hold the character NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text must not hold half a character (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, Field(max_length=LONGEST), AfterValidator(storable)]
+Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS)]
+VariableName = Annotated[str, Field(max_length=1000, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+
+
+class JobRequest(BaseModel):
+    """A job, or an array of jobs.  What is not given has the value that oarsub gives it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, title="JobRequest")
+
+    command: Text | None = Field(None, description="What the job runs, one line for a shell.")
+    script: Text | None = Field(None, description="A script, stored with the job and run in place of the command.")
+    scanscript: bool = Field(
+        default=False, description="Read the options in the `#OAR` lines of the script; what the request says wins."
+    )
+    resources: Text | Texts = Field([], description="Each as `-l`: alternatives, of which the best is taken.")
+    walltime: Count | Text | None = Field(None, description="Seconds, or `h:m:s`, where `resources` name none.")
+    properties: Text | None = Field(None, description="Condition on the resources, as `-p`.")
+    nodelist: Texts = Field([], description="Only these nodes.")
+    exclude: Texts = Field([], description="None of these nodes.")
+    types: Texts = Field([], description="Types of the job, as `-t`.")
+    queue: Text | None = None
+    project: Text | None = None
+    name: Text | None = None
+    directory: Text | None = Field(None, description="Where the command runs; else the home.")
+    array: Count | None = Field(None, description="So many jobs.")
+    array_limit: Count | None = Field(None, description="So many of them run at a time.")
+    parameters: list[Text] | None = Field(None, max_length=100_000, description="One job for each, behind the command.")
+    dependencies: list[Count | Text] = Field([], max_length=MOST_TEXTS, description="Jobs, each as `-a`.")
+    reservation: Text | None = Field(None, description="Date at which the job starts, as `-r`.")
+    advance_reservation: Text | Count | None = Field(None, description="The one that the job is for, as `--ar`.")
+    accept_misfit: bool = Field(default=False, description="Let a job wait that can never run in it.")
+    checkpoint: Count | None = Field(None, description="Seconds before its end at which the job gets a signal.")
+    signal: Count | Text | None = Field(None, description="That signal.")
+    notify: Text | None = Field(None, description="As `--notify`.")
+    max_restarts: Count | None = Field(None, description="Make the job idempotent, and resubmit it so often.")
+    stdout: Text | None = None
+    stderr: Text | None = None
+    hold: bool = Field(default=False, description="Not started before it is resumed.")
+    env: dict[VariableName, Text] = Field({}, description="Variables of the job.")
+    use_job_key: bool = Field(default=False, description="Give the job an SSH key of its own.")
+    ssh_private_key: Text | None = Field(None, description="Import this one.")
+    ssh_public_key: Text | None = Field(None, description="The public key of it.")
+    export_job_key_to_file: Text | None = Field(None, description="Write it there; `%jobid%` is the job.")
+    stagein: Text | None = Field(None, description="A file of the user for a job of type `desktop_computing`.")
+    stagein_md5sum: Text | None = Field(None, description="The MD5 sum of it, or of one that was staged before.")
+    cpuset_name: Text | None = Field(None, description="As `--force_cpuset_name`.")
+
+    @property
+    def asked(self) -> AskedJobs:
+        """What is asked for, for a worker."""
+        return AskedJobs(
+            form=self._form,
+            command=self.command or "",
+            script=self.script,
+            parameters=None if self.parameters is None else tuple(self.parameters),
+            key=KeyWish(
+                self.use_job_key or self.ssh_private_key is not None,
+                self.ssh_private_key,
+                self.ssh_public_key,
+                export=self.export_job_key_to_file,
+            ),
+            file=StageWish(self.stagein, self.stagein_md5sum),
+            env=tuple(f"{name}={value}" for name, value in self.env.items()),
+            scans=self.scanscript,
+        )
+
+    @property
+    def _form(self) -> JobForm:
+        same = self.model_dump(include=set(JobForm._fields), exclude_unset=True)
+        lists = {name: tuple(map(str, value)) for name, value in same.items() if isinstance(value, list)}
+        numbers = ("signal", "advance_reservation")
+        texts = {name: str(same[name]) for name in numbers if same.get(name) is not None}
+        return JobForm(**{**same, **lists, **texts})._replace(
+            requests=self._requests,
+            array=None if self.array is None and self.array_limit is None else ArraySize(self._size, self.array_limit),
+            verify=ACCEPT if self.accept_misfit else None,
+        )
+
+    @property
+    def _size(self) -> int:
+        """The number of jobs as it is asked for; parameters count by themselves."""
+        return self.array if self.array is not None else 1
+
+    @property
+    def _requests(self) -> tuple[str, ...]:
+        """Each ``-l``, with the walltime where it names none."""
+        texts = [self.resources] if isinstance(self.resources, str) else self.resources
+        if self.walltime is None:
+            return tuple(texts)
+        walltime = self.walltime if isinstance(self.walltime, str) else format_duration(self.walltime)
+        own = f"walltime={walltime}"
+        return tuple(text if _WALLTIME.search(text) else f"{text},{own}" for text in texts) or (own,)
+
+
+class JobAlteration(BaseModel):
+    """New values of a job that waits; null: there is none any more.  What is not given stays."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    resources: Text | Texts | None = Field(None, description="What is not named stays, as the walltime.")
+    properties: Text | None = None
+    queue: Text | None = None
+    project: Text | None = None
+    name: Text | None = None
+    notify: Text | None = None
+    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS)
+    advance_reservation: Text | Count | None = Field(None, description="The one that it goes into; null: none.")
+
+    @property
+    def changes(self) -> JobChanges:
+        """The changes, in the words of oaralter.  Raises BadRequest if there are none."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if not given:
+            raise BadRequest("name what is to be changed")
+        changed: dict[str, Any] = {name: "" if value is None else value for name, value in given.items()}
+        if "resources" in given:
+            texts = changed.pop("resources") or []
+            changed["requests"] = (texts,) if isinstance(texts, str) else tuple(texts)
+        if "dependencies" in given:
+            changed["dependencies"] = tuple(map(str, given["dependencies"] or ()))
+        if "advance_reservation" in given:
+            place = given["advance_reservation"]
+            changed["advance_reservation"] = NOWHERE if place is None else str(place)
+        return JobChanges(**changed)

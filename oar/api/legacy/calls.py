@@ -1,0 +1,315 @@
+"""Requests and answers of clients that were written for OAR 2.5 and OAR 3: addresses, forms of bodies, formats.
+
+See docs/api.rst, "Older clients".
+"""
+
+import html
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
+
+from fastapi import Request, Response
+
+from oar.api.answers.bodies import encoded
+from oar.api.answers.forms import MULTIPART, fields_of
+from oar.api.identity.callers import is_trusted, peer_of_request
+from oar.api.serving.service import LARGEST_ID, Asking
+from oar.lib.facts.errors import BadRequest, UserError
+from oar.lib.facts.formats import Format, dump, read_yaml
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+#: First words of addresses under which sites have served the older interfaces.
+PREFIXES = frozenset(
+    (
+        *("oarapi", "oarapi-priv", "oarapi-public", "oarapi-secured", "oarapi-unsecure", "oarapi-cigri"),
+        *("newoarapi", "newoarapi-priv"),
+    )
+)
+#: Items before a page, at most.
+MOST_SKIPPED = 100_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_EXTENSION = re.compile(r"\.(json|yaml|html)\Z")
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_FORM = "application/x-www-form-urlencoded"
+_OFF = frozenset({"0", "no", "false", "off", "none", "null"})
+
+
+class LegacyFormat(StrEnum):
+    """How an answer is written."""
+
+    JSON = "json"
+    YAML = "yaml"
+    HTML = "html"
+
+
+_TYPES = {
+    LegacyFormat.JSON: "application/json; charset=utf-8",
+    LegacyFormat.YAML: "text/yaml; charset=utf-8",
+    LegacyFormat.HTML: "text/html; charset=utf-8",
+}
+_BY_NAME = {"application/json": LegacyFormat.JSON, "text/yaml": LegacyFormat.YAML, "text/html": LegacyFormat.HTML}
+_BY_NAME |= {"application/yaml": LegacyFormat.YAML, "application/x-yaml": LegacyFormat.YAML, "*/*": LegacyFormat.JSON}
+_BY_NAME |= {"application/*": LegacyFormat.JSON, "text/*": LegacyFormat.YAML}
+
+
+class BadType(UserError):
+    """A form of answers or bodies that is not known here."""
+
+
+class Place(NamedTuple):
+    """What an address means, without its prefix and its extension."""
+
+    prefix: str  #: that stands before links, without a slash at its end
+    words: tuple[str, ...]
+    extension: LegacyFormat | None
+
+
+def place_of(path: str) -> Place:
+    """Return what an address means.
+
+    >>> place_of("/oarapi/jobs/42.json").words
+    ('jobs', '42')
+    """
+    words = [word for word in path.split("/") if word]
+    prefix = ""
+    if words and words[0] in PREFIXES:
+        prefix = f"/{words.pop(0)}"
+    extension = None
+    if words and words[0] != "media" and (found := _EXTENSION.search(words[-1])):
+        extension = LegacyFormat(found[1])
+        words[-1] = words[-1].removesuffix(found[0])
+    elif not words and (found := _EXTENSION.search(prefix)):
+        extension = LegacyFormat(found[1])
+    return Place(prefix, tuple(word for word in words if word not in ("", "index")), extension)
+
+
+def file_in(path: str) -> str | None:
+    """Return what stands behind ``/media`` in an address of files of users; None for other addresses.
+
+    >>> file_in("/oarapi/media/ls/~"), file_in("/media"), file_in("/v1/media/x")
+    ('/ls/~', '', None)
+    """
+    words = path.split("/")
+    if words[1:2] and words[1] in PREFIXES:
+        del words[1]
+    return "".join(f"/{word}" for word in words[2:]) if words[1:2] == ["media"] else None
+
+
+class LegacyCall(NamedTuple):
+    """A request, read."""
+
+    request: Request
+    who: Asking
+    method: str
+    place: Place
+    parameters: Mapping[str, Sequence[str]]
+    body: Any  #: what the body holds; {} for none
+
+    @property
+    def prefix(self) -> str:
+        """What stands before links."""
+        return link_prefix(self.request, self.place, self.who.config)
+
+    @property
+    def address(self) -> str:
+        """The address of the request without its parameters, for links."""
+        extension = f".{self.place.extension}" if self.place.extension else ""
+        return f"{self.prefix}/{'/'.join(map(segment, self.place.words))}{extension}"
+
+    def text(self, *names: str) -> str | None:
+        """Return a parameter of the address by the first of its names that is given; None if there is none."""
+        for name in names:
+            if values := self.parameters.get(name):
+                return ",".join(values)
+        return None
+
+    def words(self, *names: str) -> tuple[str, ...]:
+        """Return the words of a parameter: repeated, or with commas or colons between them."""
+        text = self.text(*names) or ""
+        return tuple(dict.fromkeys(word for word in re.split(r"[,:\s]+", text) if word))
+
+    def number(self, name: str, default: int) -> int:
+        """Return a number of a parameter.  Raises BadRequest."""
+        text = self.text(name)
+        return default if text in (None, "") else number_of(text or "", name)
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is given and says no no."""
+        return is_on(self.text(name))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the body.  Raises BadRequest if it is something else."""
+        if not isinstance(self.body, dict):
+            raise BadRequest("the body must be an object with fields")
+        return {str(name): value for name, value in self.body.items()}
+
+
+def number_of(text: str, name: str, *, largest: int = LARGEST_ID) -> int:
+    """Return the number that a text is.  Raises BadRequest."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= largest):
+        raise BadRequest(f"{name}: {text!r} is no number that can be")
+    return int(text)
+
+
+def is_on(value: object) -> bool:
+    """Whether a switch is on: given, with no value that says no; '' is on, as a key without a value was."""
+    return value is not None and str(value).lower() not in _OFF
+
+
+def link_prefix(request: Request, place: Place, config: "Config") -> str:
+    """Return what stands before links: what a trusted proxy says, and the prefix of the address.
+
+    Where API_ABSOLUTE_URIS is off, links are relative to the address of the request, whatever stands before it.
+    """
+    if not config.api_absolute_uris:
+        below = request.url.path.removeprefix(place.prefix).count("/")
+        return "/".join([".."] * (below - 1)) or f".{'' if below else place.prefix}"
+    told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
+    is_told = told and is_trusted(peer_of_request(request), config) and _PREFIX.fullmatch(told)
+    before = told.rstrip("/") if is_told else config.api_root_path.rstrip("/")
+    return before + place.prefix
+
+
+def parameters_of(request: Request) -> Mapping[str, Sequence[str]]:
+    """Return the parameters of an address, each with all its values.  Raises BadRequest."""
+    found = parse_qs(request.url.query, keep_blank_values=True)
+    if any(_CONTROL.search(text) for values in found.values() for text in values) or _CONTROL.search(
+        request.scope["path"]
+    ):
+        raise BadRequest("an address must not hold control characters")
+    return found
+
+
+def body_of(request: Request, data: bytes) -> Any:
+    """Return what a body holds: JSON, YAML or a form.  Raises BadRequest, BadType."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not data.strip():
+        return {}
+    try:
+        text = data.decode()
+        if kind in ("", "application/json", "text/json"):
+            return _storable(json.loads(text))
+        if kind in ("text/yaml", "application/yaml", "application/x-yaml"):
+            if text.count("*") + text.count("&") > 100:
+                raise BadRequest("this is too much YAML: write JSON")
+            return _storable(read_yaml(text))
+        if kind == _FORM:
+            return _storable(dict(parse_qsl(text, keep_blank_values=True)))
+        if kind == MULTIPART:
+            return _storable(fields_of(request.headers["content-type"], data))
+    except (ValueError, RecursionError):
+        raise BadRequest("the body cannot be read: it is not what its Content-Type says") from None
+    raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml, {_FORM} or {MULTIPART}")
+
+
+def _storable(value: Any) -> Any:
+    """Return a value.  Raises ValueError if the database cannot hold its texts."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    text.encode()  # half a character is none
+    if "\\u0000" in text:
+        raise ValueError("the character NUL")
+    return value
+
+
+def format_of(request: Request, place: Place) -> LegacyFormat:
+    """Return how an answer is written: the extension says it, or what the client accepts.  Raises BadType."""
+    if place.extension:
+        return place.extension
+    accepted = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
+    for name in accepted:
+        if name in _BY_NAME:
+            return _BY_NAME[name]
+    raise BadType(f"Bad type: {', '.join(accepted)}; ask for application/json, text/yaml or text/html")
+
+
+class Reply(NamedTuple):
+    """An answer, not written yet."""
+
+    record: Any
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = {}
+
+
+def written(reply: Reply, form: LegacyFormat) -> Response:
+    """Return an answer in a format."""
+    kind = _TYPES[form]
+    data = encoded(reply.record)
+    if form is not LegacyFormat.JSON:
+        plain = json.loads(data)
+        data = (dump(plain, Format.YAML) if form is LegacyFormat.YAML else _page(plain)).encode()
+    more = {"Content-Security-Policy": "default-src 'none'"} if form is LegacyFormat.HTML else {}
+    return Response(data, reply.status, {**reply.headers, **more, "Content-Type": kind})
+
+
+def _page(record: Any) -> str:
+    """Return a page on which a record can be read, and its links followed."""
+    text = html.escape(json.dumps(record, indent=2, ensure_ascii=False))
+    linked = re.sub(
+        r"(&quot;href&quot;: &quot;)([./][^&\s]*(?:&amp;[^&\s]*)*)(&quot;)",
+        lambda found: f'{found[1]}<a href="{found[2]}">{found[2]}</a>{found[3]}',
+        text,
+    )
+    return f"<!DOCTYPE html>\n<html><head><title>OAR</title></head><body><pre>{linked}</pre></body></html>\n"
+
+
+def link(rel: str, href: str, title: str = "") -> dict[str, str]:
+    """Return a link."""
+    return {"rel": rel, "href": href, **({"title": title} if title else {})}
+
+
+def segment(text: str) -> str:
+    """Return a text as a word of an address."""
+    return quote(text, safe="")
+
+
+class PageOf(NamedTuple):
+    """Which piece of a list is asked for."""
+
+    offset: int
+    limit: int  #: 0 = all that may be
+
+    @classmethod
+    def of(cls, call: LegacyCall) -> "PageOf":
+        """Return what a request asks for.  Raises BadRequest."""
+        config = call.who.config
+        offset, limit = call.number("offset", 0), call.number("limit", config.api_default_max_items_number)
+        if offset > MOST_SKIPPED:
+            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}\nuse before_id or after_id, as of /v1/jobs")
+        return cls(offset, min(limit or config.api_max_limit, config.api_max_limit))
+
+    def collection(self, call: LegacyCall, items: Sequence[Any], total: int) -> dict[str, Any]:
+        """Return a piece of a list, with links to those beside it."""
+        kept = [(name, each) for name, values in call.parameters.items() for each in values]
+        kept = [pair for pair in kept if pair[0] not in ("offset", "limit")]
+
+        def at(offset: int) -> str:
+            return f"{call.address}?{urlencode([*kept, ('limit', self.limit), ('offset', offset)])}"
+
+        links = [link("self", at(self.offset))]
+        if self.offset + len(items) < total and items:
+            links.append(link("next", at(self.offset + self.limit)))
+        if self.offset:
+            links.append(link("previous", at(max(0, self.offset - self.limit))))
+        return {"items": items, "total": total, "offset": self.offset, "links": links, "api_timestamp": now()}
+
+    def cut(self, items: Sequence[Any]) -> Sequence[Any]:
+        """Return the piece of a list that is all there."""
+        return items[self.offset : self.offset + self.limit]
+
+
+def now() -> int:
+    """Return the date, as each answer tells it."""
+    return int(time.time())
+
+
+def timed(record: Mapping[str, Any], links: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
+    """Return an object with its links and the date."""
+    return {**record, **({"links": list(links)} if links else {}), "api_timestamp": now()}

@@ -1,0 +1,153 @@
+"""What is refused before anything is looked at: bodies that are too large, more requests than can be answered."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from oar.api.legacy.calls import file_in
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+#: Requests that wait for each thread, at most.
+WAITING_FOR_A_THREAD = 8
+#: Routes that take files, and the media type of the bodies in which these come.
+_UPLOADS, _FORM = frozenset({"/oar-cgi"}), "multipart/form-data"
+#: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
+_BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 14
+#: Routes that hold no thread.
+_UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
+
+
+class Seat:
+    """A seat among the requests under way; who waits without a thread gives it back before the end."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave: Callable[[], None] | None = leave
+
+    def give_back(self) -> None:
+        """Count no more; the second time nothing happens."""
+        leave, self._leave = self._leave, None
+        if leave:
+            leave()
+
+
+class Gate:
+    """Stands before the application; each request's ``state`` holds its ``seat``."""
+
+    def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
+        self._app = app
+        self._config = config
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        config = self._config()
+        if scope["path"] in _UNCOUNTED:
+            await self._app(scope, receive, send)
+        elif self._under_way >= config.api_threads * WAITING_FOR_A_THREAD:
+            await _refuse(
+                scope, send, HTTPStatus.SERVICE_UNAVAILABLE, "too-many", "too many requests at once: ask again"
+            )
+        else:
+            self._under_way += 1
+            seat = scope.setdefault("state", {})["seat"] = Seat(self._leave)
+            try:
+                await self._let_in(scope, receive, send, config)
+            finally:
+                seat.give_back()
+
+    def _leave(self) -> None:
+        self._under_way -= 1
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
+        headers = Headers(scope=scope)
+        is_file = file_in(scope["path"]) is not None
+        is_upload = is_file or (scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM))
+        most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
+        declared = headers.get("content-length", "0")
+        if not declared.isdecimal() or int(declared[:20]) > most:
+            await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
+            return
+        body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
+        has_body = declared != "0" or "transfer-encoding" in headers
+        await self._app(scope, body.receive, _closing(send, body) if has_body else send)
+
+
+class _Body:
+    """The body of a request, of which only so many bytes are taken, and only for so long.
+
+    Those of files may take their time, while bytes come no slower than they may.
+    """
+
+    def __init__(self, receive: Receive, most: int, seconds: float, *, slowest: int | None) -> None:
+        """``seconds``: for the whole, or between two pieces of a file.
+
+        ``slowest``: bytes a second of a file below which these seconds become fewer; None: it is no file.
+        """
+        self._receive = receive
+        self._left = most
+        self._slowest = slowest
+        self._seconds = seconds
+        self._until = asyncio.get_running_loop().time() + seconds
+        self.is_whole = False
+
+    async def receive(self) -> Message:
+        """Return the next piece.  Raises HTTPException."""
+        if self.is_whole:  # what comes now tells that the client has gone
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT) from None
+        if message["type"] == "http.request":
+            length = len(message.get("body", b""))
+            self._left -= length
+            if self._slowest:
+                now = asyncio.get_running_loop().time()
+                self._until = min(now + self._seconds, self._until + length / self._slowest)
+            self.is_whole = not message.get("more_body", False)
+        if self._left < 0:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        return message
+
+
+def _closing(send: Send, body: _Body) -> Send:
+    """Let the connection end with a refusal that comes before the body is whole: what is still sent is not read."""
+
+    async def send_on(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            headers = [] if body.is_whole else [(b"connection", b"close")]
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_on
+
+
+async def _refuse_body(scope: Scope, send: Send, most: int, key: str) -> None:
+    text = f"the body of a request has at most {most} bytes ({key})"
+    await _refuse(scope, send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", text)
+
+
+async def _refuse(scope: Scope, send: Send, status: HTTPStatus, word: str, text: str) -> None:
+    """Answer, and close the connection: what the client still sends is not read."""
+    record = {
+        "status": int(status),
+        "type": word,
+        "title": status.phrase,
+        "detail": text,
+        "request_id": scope.get("state", {}).get("request_id", ""),
+    }
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close"), (b"retry-after", b"2")]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": orjson.dumps(record)})

@@ -1,0 +1,165 @@
+"""Which jobs a client of OAR 2.5 or OAR 3 asks for, in the parameters of both, and in which order."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, urlencode
+
+from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
+from oar.lib.db.job_pages import MOST_COUNTED
+from oar.lib.db.user_sql import Asker, Subject, evaluate
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.facts.states import JobState
+from oar.lib.facts.times import parse_date
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: Parameters that choose jobs so that those of API_JOBS_URI_DEFAULT_PARAMS do not count.
+_CHOOSING = ("state", "states", "from", "to", "start_time", "stop_time", "array", "ids", "job_ids", "since")
+#: Orders of a list; by other columns there is no page that costs the same wherever it begins.
+_ORDERS: Mapping[str | None, bool] = {None: False, "": False, "id": False, "-id": True}
+
+
+def with_defaults(call: LegacyCall) -> LegacyCall:
+    """Return a call with the parameters of the site, if its own choose no jobs."""
+    if any(call.parameters.get(name) for name in _CHOOSING):
+        return call
+    defaults = parse_qs(call.who.config.api_jobs_uri_default_params, keep_blank_values=True)
+    return call._replace(parameters={**defaults, **call.parameters})
+
+
+def query_of(call: LegacyCall) -> JobQuery:
+    """Return which jobs are asked for.  Raises BadRequest, Unidentified, BadCondition."""
+    array = call.text("array")
+    return JobQuery(
+        states=_states(call.text("state", "states")),
+        ids=_ids(call),
+        arrays=(number_of(array, "array"),) if array else (),
+        users=tuple(
+            call.who.caller.identified().name if each == "me" else each for each in call.words("user", "users", "owner")
+        ),
+        queues=call.words("queue"),
+        projects=call.words("project"),
+        names=call.words("name"),
+        types=call.words("type"),
+        nodes=call.words("node"),
+        text=call.text("q"),
+        between=_between(call),
+        ended_since=call.number("since", 0) or None,
+    )
+
+
+def _ids(call: LegacyCall) -> tuple[int, ...] | None:
+    """Return the ids that are named and satisfy the condition; None if neither is given."""
+    words, condition = call.words("ids", "job_ids"), call.text("sql")
+    named = [number_of(word, "ids") for word in words] if words else None
+    if not condition:
+        return None if named is None else tuple(named)
+    satisfying = _satisfying(call, condition)
+    return tuple(satisfying if named is None else sorted({*named}.intersection(satisfying)))
+
+
+def _satisfying(call: LegacyCall, condition: str) -> list[int]:
+    user = call.who.caller.identified()
+    full = user.is_admin or user.name in call.who.config.user_sql_full_users
+    return evaluate(
+        call.who.database, Subject.JOBS, condition, Asker(user.name, call.who.privacy.hidden_columns(), full)
+    )
+
+
+def _states(text: str | None) -> frozenset[JobState] | None:
+    """Return the states that are meant; None: all."""
+    by_name = {state.lower(): state for state in JobState}
+    words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
+    if not words or "all" in words:
+        return None
+    if unknown := [word for word in words if word not in by_name]:
+        raise BadRequest(f"state: {unknown[0]!r} is no state: {', '.join(JobState)}")
+    return frozenset(by_name[word] for word in words)
+
+
+def _between(call: LegacyCall) -> tuple[int, int] | None:
+    begin, end = call.text("from", "start_time"), call.text("to", "stop_time")
+    return (_date(begin, 0), _date(end, 2**40)) if begin or end else None
+
+
+def _date(text: str | None, otherwise: int) -> int:
+    if not text:
+        return otherwise
+    return number_of(text, "date") if text.isdecimal() else parse_date(text)
+
+
+class JobPiece(NamedTuple):
+    """A piece of the jobs: by an offset, or behind an id, where it costs the same however far that is."""
+
+    page: PageOf
+    behind: int | None  #: the id behind which it begins
+    newest_first: bool
+
+    @classmethod
+    def of(cls, call: LegacyCall) -> "JobPiece":
+        """Return the piece that is asked for.  Raises BadRequest."""
+        page, order = PageOf.of(call), call.text("order")
+        if order not in _ORDERS:
+            raise BadRequest(f"order: {order!r} is neither id nor -id")
+        for name, newest_first in (("before_id", True), ("after_id", False)):
+            if text := call.text(name):
+                return cls(page._replace(offset=0), number_of(text, name), newest_first)
+        return cls(page, None, _ORDERS[order])
+
+    def ids(self, tx: "Transaction", query: JobQuery) -> list[int]:
+        """Return the ids of the piece, and the one behind it if there is one."""
+        place = JobPlace(self.page.offset + self.page.limit, self.behind, self.newest_first)
+        return tx.job_pages.page(query, place)[self.page.offset :]
+
+    def collection(self, call: LegacyCall, items: Sequence[Any], ids: Sequence[int], total: int) -> dict[str, Any]:
+        """Return the items with links to what is beside them; ``total``: ``MOST_COUNTED + 1`` for more than that."""
+        record = self.page.collection(call, items, total)
+        if total > MOST_COUNTED:
+            record["total_is_estimate"] = True
+        if self.behind is not None:
+            record["links"] = self._links_by_id(call, ids)
+        return record
+
+    def _links_by_id(self, call: LegacyCall, ids: Sequence[int]) -> list[dict[str, str]]:
+        name = "before_id" if self.newest_first else "after_id"
+        kept = [(key, each) for key, values in call.parameters.items() for each in values]
+        kept = [pair for pair in kept if pair[0] not in ("offset", "limit", "before_id", "after_id")]
+
+        def at(behind: int | None) -> str:
+            return f"{call.address}?{urlencode([*kept, ('limit', self.page.limit), (name, behind)])}"
+
+        more = len(ids) > self.page.limit
+        return [link("self", at(self.behind)), *([link("next", at(ids[self.page.limit - 1]))] if more else [])]
+
+
+def chosen_fields(call: LegacyCall, items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the items with only the fields that are asked for.  Raises BadRequest for one that none of them has."""
+    fields = call.words("fields")
+    if not fields or not items:
+        return items
+    known = {name for item in items for name in item}
+    if unknown := [name for name in fields if name not in known]:
+        raise BadRequest(f"fields: there is no {unknown[0]!r}{_meant(unknown[0], sorted(known))}")
+    return [{name: item.get(name) for name in fields} for item in items]
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; is {near[0]!r} meant?" if near else f": {', '.join(known)}"
+
+
+def by_id(call: LegacyCall, items: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
+    """Return the items by their ids, where the client or the site wants them so.  Raises BadRequest."""
+    structure = call.text("structure") or call.who.config.api_default_data_structure
+    if structure not in ("simple", "oar"):
+        raise BadRequest(f"structure: {structure!r} is neither simple nor oar")
+    return {str(item["id"]): item for item in items} if structure == "oar" else None
+
+
+def dated(total: int) -> dict[str, Any]:
+    """Return what stands beside the items of a list that has no pages."""
+    return {"total": total, "offset": 0, "api_timestamp": now()}

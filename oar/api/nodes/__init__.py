@@ -1,0 +1,1 @@
+"""Nodes and their resources over HTTP: lists, the grid of states, history, changes."""

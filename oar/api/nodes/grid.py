@@ -1,0 +1,115 @@
+"""All resources of all nodes in few bytes: a letter for the condition of each, and the jobs on them."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, TypedDict
+
+from fastapi import APIRouter, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.jobs.reading import PRINTABLE
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import Asking, asking
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import SYSTEM_PROPERTIES
+from oar.lib.views.nodes import ResourceView, resource_views
+from oar.lib.views.occupancy import Condition, condition, condition_of
+
+router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
+
+STANDBY = "standby"
+#: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.
+LETTERS = {
+    Condition.FREE: "f",
+    Condition.USED: "u",
+    Condition.RESERVED: "r",
+    Condition.DRAINING: "d",
+    STANDBY: "z",
+    Condition.ABSENT: "a",
+    Condition.SUSPECTED: "s",
+    Condition.DEAD: "x",
+}
+#: What tells the condition of a resource.
+COLUMNS = ("resource_id", "network_address", "state", "available_upto", "drain")
+Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="A property of resources.")]
+
+
+class NodeMarks(TypedDict):
+    """A node in few bytes."""
+
+    name: str
+    marks: str
+    held: list[tuple[int, int, int]]
+    group: str | None
+
+
+@router.get("/grid", operation_id="grid", summary="The condition of every resource, and the jobs on it")
+def grid(request: Request, group: Property = "") -> Answer:
+    """Return the nodes: the letter of each resource by id, the jobs on them, the value of a property.
+
+    `held` of a node names jobs on neighbouring resources: the first of these, their number, the job.
+    """
+    return answer_unless_known(request, grid_record(asking(request), group))
+
+
+def grid_record(who: Asking, group: str = "") -> dict[str, object]:
+    """Return all resources of nodes.  Raises BadRequest."""
+    with who.database.snapshot() as tx:
+        properties = sorted(name for name in tx.resources.columns() if name not in SYSTEM_PROPERTIES)
+        if group and group not in properties:
+            raise BadRequest(f"resources have no property {group!r}: {', '.join(properties)}")
+        columns = [*COLUMNS, *([f'"{group}"'] if group else [])]
+        views = [view for view in resource_views(tx, columns=columns) if view.node]
+        jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
+    now = int(time.time())
+    nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]
+    numbers: Counter[str] = Counter()
+    for node in nodes:
+        numbers.update(node["marks"])
+    return {
+        "items": nodes,
+        "letters": {letter: condition for condition, letter in LETTERS.items()},
+        "total": {condition: numbers[letter] for condition, letter in LETTERS.items()},
+        "jobs": [{"id": job.id, "user": job.user, "name": job.name, "queue": job.queue} for job in jobs],
+        "properties": properties,
+    }
+
+
+def totals(who: Asking) -> dict[str, int]:
+    """Return how many resources of nodes are in each condition; ``total`` of all."""
+    now = int(time.time())
+    with who.database.snapshot() as tx:
+        groups = tx.listings.alike(now)
+    numbers: Counter[str] = Counter()
+    for each in groups:
+        of_group = condition(each.state, is_held=each.is_held, is_reserved=each.is_reserved, is_drained=each.is_drained)
+        numbers[STANDBY if of_group is Condition.ABSENT and each.can_be_woken else of_group] += each.number
+    return {"total": numbers.total(), **{name: numbers[name] for name in LETTERS}}
+
+
+def _condition(view: ResourceView, now: int) -> str:
+    return STANDBY if view.is_standby(now) else condition_of(view)
+
+
+def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> NodeMarks:
+    value = views[0].columns[group] if group else None
+    return {
+        "name": name,
+        "marks": "".join(LETTERS[_condition(view, now)] for view in views),
+        "held": list(_runs(views)),
+        "group": None if value is None else str(value),
+    }
+
+
+def _runs(views: Sequence[ResourceView]) -> Iterator[tuple[int, int, int]]:
+    """Give each job on neighbouring resources: the place of the first, how many, the job."""
+    places_of: dict[int, list[int]] = {}
+    for place, view in enumerate(views):
+        for job in view.jobs:
+            places_of.setdefault(job, []).append(place)
+    for job, places in sorted(places_of.items()):
+        for _, run in groupby(enumerate(places), key=lambda each: each[1] - each[0]):
+            first, *others = (place for _, place in run)
+            yield first, 1 + len(others), job

@@ -1,0 +1,125 @@
+"""The properties that administrators add to the resources: what oarproperty does."""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.list_answers import list_answer
+from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.serving.service import asking
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.resources import properties
+from oar.lib.resources.properties import NoProperty
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/properties", tags=["administration"])
+
+#: What a name may look like is decided below; here it is something that a path can hold.
+_NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
+PropertyName = Annotated[str, Field(max_length=63, pattern=_NAME)]
+PathName = Annotated[str, Path(max_length=63, pattern=_NAME, description="Name of a property.")]
+
+
+class NewProperty(BaseModel):
+    """A property that resources are to have."""
+
+    model_config = STRICT
+
+    name: PropertyName
+    type: Literal["int", "varchar"] = "int"
+
+
+class PropertyRenaming(BaseModel):
+    """Another name of a property."""
+
+    model_config = STRICT
+
+    name: PropertyName
+    force: bool = Field(default=False, description="Rename it although jobs, rules or advance reservations use it.")
+
+
+@router.get("", operation_id="properties_list", summary="Properties of resources")
+def properties_list(request: Request) -> Answer:
+    """Return the properties with their types, how many values they have, and how many resources have none."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        columns = tx.resources.columns()
+        names = properties.shown(columns)
+        counts = tx.property_columns.counts(names)
+    items = [
+        {
+            "name": name,
+            "type": properties.type_name(columns[name]),
+            "values": counts[name][0],
+            "resources_without": counts[name][1],
+            "version": version_of_values(name, columns[name]),
+        }
+        for name in names
+    ]
+    return list_answer(request, {"items": items})
+
+
+@router.get("/{name}", operation_id="property", summary="One property")
+def property_one(request: Request, name: PathName) -> Answer:
+    """Return a property with its largest value, behind which new resources are numbered."""
+    who = asking(request)
+    name = name.lower()
+    with who.database.snapshot() as tx:
+        column = _column(tx, name)
+        largest = tx.property_columns.largest(name)
+    record = {"name": name, "type": properties.type_name(column), "largest": largest}
+    return answer_unless_known(request, {**record, "version": version_of_values(name, column)})
+
+
+@router.post(
+    "",
+    operation_id="property_add",
+    summary="Add a property",
+    status_code=HTTPStatus.CREATED,
+    responses={200: {"description": "It was there."}},
+)
+def property_add(request: Request, wish: NewProperty) -> Answer:
+    """Add a property to the resources, as `oarproperty -a` does (administrators); one that exists stays."""
+    with administering(request) as act:
+        is_new = properties.add_column(act.tx, act.user, wish.name, is_text=wish.type == "varchar")
+        act.tx.outbox.append(Wake(Tag.TERM))
+    record = {"name": wish.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
+    return answer(record, status=HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+
+
+@router.patch("/{name}", operation_id="property_rename", summary="Rename a property")
+def property_rename(request: Request, name: PathName, wish: PropertyRenaming, match: IfMatch = None) -> Answer:
+    """Give a property another name, as `oarproperty -r` does (administrators); `jobs` still name the old one."""
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        jobs = properties.rename_column(act.tx, act.user, name, wish.name, force=wish.force)
+        act.tx.outbox.append(Wake(Tag.TERM))
+    return answer({"name": wish.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
+
+
+@router.delete("/{name}", operation_id="property_remove", summary="Remove a property")
+def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
+    """Remove a property with all its values, as `oarproperty -d` does (administrators)."""
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        properties.drop_column(act.tx, act.user, name, force=force)
+        act.tx.outbox.append(Wake(Tag.TERM))
+    return answer({"name": name.lower(), "done": "removed", "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"property {name}", lambda: version_of_values(name.lower(), _column(act.tx, name.lower())))
+
+
+def _column(tx: "Transaction", name: str) -> str:
+    """Return the type of the column that a property is.  Raises NoProperty."""
+    columns = tx.resources.columns()
+    if name not in properties.shown(columns):
+        raise NoProperty(f"unknown property '{name}'")
+    return columns[name]

@@ -1,0 +1,1 @@
+"""Advance reservations and usersets over HTTP."""

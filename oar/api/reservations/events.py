@@ -1,0 +1,89 @@
+"""What happens to advance reservations, for programs that follow them: each change once, in order, none lost."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from oar.api.answers.bodies import Answer, answer
+from oar.api.jobs.waiting import wait_until_seen
+from oar.api.reservations.reading import HIDDEN, reader_for
+from oar.api.serving.hub import Subscriber
+from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
+from oar.lib.db.reservation_feed import ReservationFeed
+from oar.lib.facts.advance_reservations import ReservationLog
+from oar.lib.facts.errors import BadRequest, Unavailable
+from oar.lib.facts.reservation_states import ReservationEvent
+from oar.lib.facts.topics import Topic
+from oar.lib.views.reservations import log_record, reservation_record, shown
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+
+#: What a line tells of a reservation, to who keeps a list of them; each other event is a MOD.
+KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
+
+Line = tuple[int, ReservationLog]
+
+
+class ReservationEvents(BaseModel):
+    """Which lines of the log of reservations a page holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since_id: int | None = Field(
+        None, ge=0, le=LARGEST_ID, description="`next` of the page before; 0: from the oldest line that is kept."
+    )
+    limit: int = Field(default=100, ge=1, le=1000, description="Lines of a page.")
+    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a line, 30 at most.")
+
+
+@router.get("/events", operation_id="reservation_events", summary="What happens to advance reservations, by pages")
+async def reservation_events(request: Request, listing: Annotated[ReservationEvents, Query()]) -> Answer:
+    """Return what happened behind `since_id`, each with the reservation as it is now; `next` is for the next request.
+
+    Without `since_id` there are no items: `next` is the place from which on a program follows.
+    """
+    feed, since = service_of(request).reservation_feed, listing.since_id
+    if listing.wait:
+        if since is None:
+            raise BadRequest("'wait' belongs to 'since_id': the `next` of an answer")
+
+        def is_seen(who: Asking) -> bool:
+            until = feed.settled() or 0
+            return bool(who.database.look(lambda tx: tx.advance_reservations.shown_lines(since, until, 1)))
+
+        listener = Subscriber(lambda _: False, frozenset((Topic.RESERVATIONS,)))
+        await wait_until_seen(request, listener, is_seen, listing.wait, lambda: feed.pause)
+    return await run_in_threadpool(lambda: answer(event_page(asking(request), feed, since, listing.limit)))
+
+
+def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int) -> dict[str, Any]:
+    """Return a page of lines.  Raises Unavailable if nobody can say yet from where on to follow."""
+    until = feed.settled()
+    if since is None:
+        if until is None:
+            raise Unavailable("the log of the reservations is being written: ask again")
+        return {"items": [], "next": until}
+    with who.database.snapshot() as tx:
+        lines = tx.advance_reservations.shown_lines(since, until or 0, limit)
+        items = _items(tx, who, lines)
+    return {"items": items, "next": lines[-1][0] if len(lines) == limit else max(since, until or 0)}
+
+
+def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Return lines with their reservations; null for one that was archived meanwhile."""
+    found = tx.advance_reservations.select({row.reservation_id for _, row in lines})
+    granted = [each for each in found if each.state not in HIDDEN]
+    records = {item.reservation.id: reservation_record(item) for item in shown(tx, granted, reader_for(tx, who))}
+    return [_item(number, row, records.get(row.reservation_id)) for number, row in lines]
+
+
+def _item(number: int, row: ReservationLog, record: dict[str, Any] | None) -> dict[str, Any]:
+    kind = KINDS.get(row.event, "MOD")
+    place = {"number": record["id"] if record else None, "reservation": record}
+    return {"id": number, "kind": kind, **log_record(row), **place}

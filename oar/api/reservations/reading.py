@@ -1,0 +1,219 @@
+"""Advance reservations, as everybody sees them: lists, a calendar, one of them with what happened to it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.list_answers import Fields, list_answer, only
+from oar.api.answers.preconditions import version_of
+from oar.api.answers.schemas import RESERVATION
+from oar.api.jobs.reading import PRINTABLE, Words, page_of, words_of
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import LARGEST_ID, Asking, asking
+from oar.lib.facts.advance_reservations import is_number
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations import rights
+from oar.lib.rules.access_lists import Visitor
+from oar.lib.rules.name_patterns import matching
+from oar.lib.views.reservations import ReservationReader, log_record, reservation_record, revision_record, shown
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.advance_reservations import AdvanceReservation
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=LeanRoute)
+
+#: States that are never shown: nothing was granted.
+HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
+#: How states are written.
+LETTERS = tuple(str(state) for state in ReservationState if state not in HIDDEN)
+
+
+#: A number, or a name that one live reservation has.
+Named = Annotated[
+    str, Path(max_length=100, pattern=PRINTABLE, description="Number of an advance reservation, or its name.")
+]
+After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=10000, description="Items of a page.")]
+
+
+class AmbiguousName(BadRequest):
+    """Several live reservations have a name."""
+
+
+class ReservationListing(BaseModel):
+    """Which reservations a list holds, and what of each; all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    owner: Words = Field(None, description="Owners or patterns of them; `me` is who asks.")
+    state: Words = Field(None, description="States, as `qrstat` shows them: `w,r`.")
+    name: Words = Field(None, description="Names or patterns of them.")
+    ended: bool = Field(default=False, description="Ended ones too.")
+    begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="Those that end after this date.")
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Those that begin before this date.")
+    fields: Fields = None
+    before_id: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before: newest first.")
+    limit: int | None = Field(None, ge=1, le=10000, description="Reservations of a page, newest first.")
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether pieces are asked for: the newest comes first then."""
+        return self.before_id is not None or self.limit is not None
+
+
+@router.get("", operation_id="reservations_list", summary="Advance reservations")
+def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
+    """Return the advance reservations by their numbers; with `from` and `to`, a page of a calendar.
+
+    With `limit` or `before_id` they come in pages, the newest first; `next` is where the next page begins.
+    """
+    record = reservation_page(asking(request), listing)
+    return list_answer(request, {**record, "items": only(record["items"], listing.fields, RESERVATION)})
+
+
+def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
+    """Return the advance reservations that are asked for, all of them or a page.  Raises BadRequest, Unidentified."""
+    with who.database.snapshot() as tx:
+        rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.planned()
+        chosen = sorted(_chosen(who, listing, rows), key=lambda each: (each.number, each.id))
+        following = None
+        if listing.has_pages:
+            size = min(listing.limit or who.config.api_default_max_items_number, who.config.api_max_limit)
+            before = listing.before_id or LARGEST_ID + 1
+            older = sorted((each for each in chosen if each.id < before), key=lambda each: -each.id)
+            chosen = older[:size]
+            following = chosen[-1].id if len(older) > size else None
+        items = shown(tx, chosen, reader_for(tx, who))
+    return {"items": [reservation_record(item) for item in items], "next": following}
+
+
+def _chosen(
+    who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
+) -> "list[AdvanceReservation]":
+    """Return those of some reservations that a list holds.  Raises BadRequest, Unidentified."""
+    owners = [who.caller.identified().name if each == "me" else each for each in words_of(listing.owner)]
+    states, names = words_of(listing.state), words_of(listing.name)
+    for state in states:
+        if state not in LETTERS:
+            raise BadRequest(f"there is no state {state} of advance reservations: write some of {', '.join(LETTERS)}")
+    return [
+        each
+        for each in rows
+        if each.state not in HIDDEN
+        and (not states or str(each.state) in states)
+        and (not owners or matching(owners, [each.owner]))
+        and (not names or matching(names, [each.name]))
+        and (listing.begin is None or each.end > listing.begin)
+        and (listing.to is None or each.start < listing.to)
+    ]
+
+
+# -- one of them ------------------------------------------------------------------------------------------------------
+
+
+@router.get("/{reservation}", operation_id="reservation", summary="One advance reservation")
+def reservation_one(request: Request, reservation: Named) -> Answer:
+    """Return a reservation by its number or its name, and what happened to it."""
+    return answer_unless_known(request, reservation_with_log(asking(request), reservation))
+
+
+@router.get("/{reservation}/log", operation_id="reservation_log", summary="What happened to an advance reservation")
+def reservation_log(request: Request, reservation: Named) -> Answer:
+    """Return the lines of `qrstat -log`, the first one first."""
+    with asking(request).database.snapshot() as tx:
+        rows = tx.advance_reservations.logs([find(tx, reservation).id])
+    return answer_unless_known(request, {"items": [log_record(row) for row in rows]})
+
+
+@router.get("/{reservation}/jobs", operation_id="reservation_jobs", summary="The jobs of an advance reservation")
+def reservation_jobs(request: Request, reservation: Named, after: After = None, limit: Limit = 1000) -> Answer:
+    """Return the jobs that are or were in a reservation, by their ids; `next` is where the next page begins."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        inside = frozenset([find(tx, reservation).id])
+    place = JobPlace(min(limit, who.config.api_max_limit), after)
+    return answer_unless_known(request, page_of(who, JobQuery(states=None, reservations=inside), place))
+
+
+@router.get("/{reservation}/resources", operation_id="reservation_resources", summary="What it has, and misses")
+def reservation_resources(request: Request, reservation: Named) -> Answer:
+    """Return the resources of a reservation, those of them that are missing, and why."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        record = _record(tx, who, find(tx, reservation))
+    names = ("resources", "granted_slots", "missing", "reasons")
+    return answer_unless_known(request, {name: record[name] for name in names})
+
+
+@router.get("/{reservation}/usage", operation_id="reservation_usage", summary="The bill of an advance reservation")
+def reservation_usage(request: Request, reservation: Named) -> Answer:
+    """Return slot seconds by node: reserved, used, unusable; nothing before its end."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        record = _record(tx, who, find(tx, reservation))
+    return answer_unless_known(request, {"items": record["usage"]})
+
+
+@router.get("/{reservation}/revisions", operation_id="reservation_revisions", summary="What it was, and since when")
+def reservation_revisions(request: Request, reservation: Named) -> Answer:
+    """Return what a reservation was from each of its changes on, the first one first."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        found = find(tx, reservation)
+        may_see = _record(tx, who, found)["account"] == found.account
+        rows = tx.advance_reservations.revisions(found.id)
+    return answer_unless_known(request, {"items": [revision_record(row, shows_account=may_see) for row in rows]})
+
+
+def find(tx: "Transaction", word: int | str) -> "AdvanceReservation":
+    """Return the reservation of a number, or the live one of a name.  Raises NoSuchResource, AmbiguousName."""
+    if isinstance(word, int) or is_number(word):
+        found = list(tx.advance_reservations.by_numbers([int(word)]).values())
+    else:
+        found = tx.advance_reservations.live_by_name(word)
+    seen = [each for each in found if each.state not in HIDDEN]
+    if not seen:
+        raise NoSuchResource(f"there is no advance reservation {word}")
+    if len(seen) > 1:
+        numbers = ", ".join(str(each.number) for each in sorted(seen, key=lambda each: each.number))
+        raise AmbiguousName(f"several advance reservations are called {word}: {numbers}; write a number")
+    return seen[0]
+
+
+def number_of(who: Asking, word: str) -> int:
+    """Return the number of a reservation by its number, whether there is one or not, or by its name.
+
+    Raises NoSuchResource, AmbiguousName.
+    """
+    if is_number(word):
+        return int(word)
+    with who.database.snapshot() as tx:
+        return find(tx, word).number
+
+
+def reservation_with_log(who: Asking, word: int | str) -> dict[str, Any]:
+    """Return a reservation and what happened to it.  Raises NoSuchResource, AmbiguousName."""
+    with who.database.snapshot() as tx:
+        found = find(tx, word)
+        record = _record(tx, who, found)
+        log = [log_record(row) for row in tx.advance_reservations.logs([found.id])]
+    return {**record, "version": version_of(found), "log": log}
+
+
+def _record(tx: "Transaction", who: Asking, found: "AdvanceReservation") -> dict[str, Any]:
+    (item,) = shown(tx, [found], reader_for(tx, who))
+    return reservation_record(item)
+
+
+def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:
+    """Return who asks, as one who looks at reservations."""
+    user = who.caller.user
+    if user is None or not who.caller.scopes.reads_all:
+        return ReservationReader(Visitor(""), is_private=who.config.oarstat_private)
+    return rights.reader(tx, user, is_private=who.config.oarstat_private)

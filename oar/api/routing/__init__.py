@@ -1,0 +1,1 @@
+"""What stands round handlers: which one answers, what errors become, the connections under them."""

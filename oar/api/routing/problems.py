@@ -1,0 +1,106 @@
+"""What an error becomes: a status, a word for programs, one line for people.  See docs/api.rst, "Errors"."""
+
+import logging
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.preconditions import OtherVersion, tag_of
+from oar.api.answers.statuses import WORDS, TooOften, problem_record, record_of, status_of
+from oar.api.workers.tasks import Outcome
+from oar.lib.facts.errors import OarError
+
+_log = logging.getLogger(__name__)
+
+#: Seconds after which a client may ask again.
+RETRY_AFTER = 2
+
+
+def problem(request: Request, status: int, word: str, message: str, **more: Any) -> Answer:
+    """Return the answer that tells what is wrong; ``more``: keys such as ``field`` and ``hint``."""
+    return told(request, status, problem_record(status, word, message, **more))
+
+
+def told(request: Request, status: int, record: Mapping[str, Any]) -> Answer:
+    """Return the answer that the record of a problem is."""
+    response = answer({**record, "request_id": request.state.request_id}, status=status)
+    if status == HTTPStatus.UNAUTHORIZED:
+        response.headers["WWW-Authenticate"] = "Bearer"  # Basic lets browsers ask in a window of their own
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        response.headers["Retry-After"] = str(RETRY_AFTER)
+    return response
+
+
+def answer_of(request: Request, outcome: Outcome) -> Answer:
+    """Return the answer that the outcome of a task is."""
+    if outcome.status < HTTPStatus.BAD_REQUEST:
+        return answer(outcome.record, status=outcome.status, headers=outcome.headers)
+    if not outcome.record:
+        return _our_fault(request)
+    response = told(request, outcome.status, outcome.record)
+    response.headers.update(outcome.headers)
+    return response
+
+
+def install(app: FastAPI) -> None:
+    """Let every error of an application become a problem."""
+    app.add_exception_handler(OarError, _of_ours)
+    app.add_exception_handler(RequestValidationError, _of_a_field)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, _of_nobody)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _of_ours(request: Request, error: Exception) -> Answer:
+    assert isinstance(error, OarError)
+    status = status_of(error)
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _unexpected(request, error)
+    response = told(request, status, record_of(error, status))
+    if isinstance(error, OtherVersion):
+        response.headers["ETag"] = tag_of(error)
+    if isinstance(error, TooOften):
+        response.headers["Retry-After"] = str(error.retry_after)
+        response.headers.update(error.allowance.headers if error.allowance else {})
+    return response
+
+
+def _of_a_field(request: Request, error: Exception) -> Answer:
+    """Tell the first field that is wrong, without FastAPI's own words for its place."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", f"{field or 'body'}: {first['msg']}", field=field)
+
+
+def _of_http(request: Request, error: Exception) -> Answer:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    word = WORDS.get(status) or re.sub(r"[^a-z]+", "-", status.phrase.lower())
+    response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _of_nobody(request: Request, error: Exception) -> Answer:
+    """Answer a client that has gone in the middle of its request; it is no fault of ours."""
+    assert isinstance(error, ClientDisconnect)
+    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", "the request did not come to its end")
+
+
+def _unexpected(request: Request, error: Exception) -> Answer:
+    """Tell nothing of what happened here; the log has the trace under the same id."""
+    _log.error("request %s: %s %s", request.state.request_id, request.method, request.url.path, exc_info=error)
+    return _our_fault(request)
+
+
+def _our_fault(request: Request) -> Answer:
+    text = f"something went wrong here; tell your administrator: request {request.state.request_id}"
+    return problem(request, HTTPStatus.INTERNAL_SERVER_ERROR, "bug", text)

@@ -1,0 +1,39 @@
+"""Curves that were asked for, kept for a moment: many pages ask for the same one."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oar.api.serving.last_asked import LastAsked
+
+#: Seconds for which a curve is told again.
+FRESH = 30.0
+#: Curves that are kept.
+MOST_CURVES = 16
+Record = Mapping[str, Any]
+
+
+@dataclass
+class _Curve:
+    """A curve, and when it was made; who makes it holds the lock, who wants it waits."""
+
+    record: Record | None = None
+    made: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Curves:
+    """The curves that were asked for last."""
+
+    def __init__(self) -> None:
+        self._kept = LastAsked[tuple[int, ...], _Curve](_Curve, MOST_CURVES)
+
+    def curve(self, key: tuple[int, ...], make: Callable[[], Record]) -> Record:
+        """Return a curve, made anew if it is older than it may be."""
+        curve = self._kept.of(key)
+        with curve.lock:
+            if curve.record is None or time.monotonic() - curve.made > FRESH:
+                curve.record, curve.made = make(), time.monotonic()
+            return curve.record

@@ -1,0 +1,232 @@
+"""What handlers work with: configuration, database, what is new.  One for each process."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastapi import Request
+
+from oar.api.answers.statuses import Unidentified
+from oar.api.identity.callers import SAFE_METHODS, AgentToken, Caller, Identities, peer_of_request
+from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
+from oar.api.identity.passwords import Passwords
+from oar.api.serving.chunk_cache import Chunks
+from oar.api.serving.curve_cache import Curves
+from oar.api.serving.gantt_live import Moments
+from oar.api.serving.hub import Hub
+from oar.api.serving.request_counts import RequestCounts
+from oar.api.serving.state_tags import StateTags
+from oar.api.serving.timings import SPENT, TimedCursor
+from oar.api.serving.unchanged import UnchangedAnswers
+from oar.api.workers.pool import PATIENCE, Workers
+from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.db.reservation_feed import ReservationFeed
+from oar.lib.facts.records import User
+from oar.lib.io.allowed_networks import Networks
+from oar.lib.runtime import delivery
+from oar.lib.views.happenings import Happenings
+from oar.lib.views.privacy import Privacy, privacy_for
+from oar.web.documents import Documents
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.db.feed import News
+    from oar.lib.facts.messages import Effect
+    from oar.lib.runtime import Runtime
+
+#: The largest id that the database can hold.
+LARGEST_ID = 2**63 - 1
+#: Seconds' worth of requests that may come at once.
+READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
+#: One token that is that of any desktop computer may ask so many times as often as a single one.
+COMPUTERS_OF_A_TOKEN = 10
+#: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
+#: computer sends at the same time.
+FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
+#: Files that a user reads and writes at a time, at most.
+FILES_OF_A_USER = 8
+#: Files that a user reads at a time, each in a thread, at most.
+READS_OF_A_USER = 4
+
+
+def _rates(config: "Config") -> tuple[Rate, ...]:
+    """Return how often a client may read, change something, ask for an estimate, and be a farm of computers."""
+    limits = (
+        (config.api_rate_read, READS_AT_ONCE),
+        (config.api_rate_change, CHANGES_AT_ONCE),
+        (config.api_rate_estimate, ESTIMATES_AT_ONCE),
+        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE),
+    )
+    return tuple(Rate(each_second, each_second * at_once) for each_second, at_once in limits)
+
+
+_log = logging.getLogger(__name__)
+#: A user who owns nothing.
+_ANYBODY = User("", -1)
+#: What is collected for the answer to the request that this thread answers.
+_WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
+
+
+class Asking(NamedTuple):
+    """A request, as handlers see it: who asks, and what he may see of others."""
+
+    caller: Caller
+    privacy: Privacy
+    config: "Config"
+    database: "Database"
+
+
+class Service:
+    """The configuration, the database, the hub, the workers and the pages of a process."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self.runtime = runtime
+        self.documents = Documents()
+        self.requests = RequestCounts()
+        self.happenings = Happenings()
+        self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
+        self.state_tags = StateTags(self.hub)
+        self.reservation_feed = ReservationFeed(runtime.database)
+        self.workers = Workers(runtime)
+        self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
+        self._files_read = UnderWay("reads files", READS_OF_A_USER)
+        self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
+        self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
+        self.media = UnderWay("moves files", FILES_OF_A_USER)
+        runtime.database.deliver = self._deliver
+        runtime.database.use_cursors(TimedCursor)
+        self.chunks = Chunks()
+        self.curves = Curves()
+        self.moments = Moments()
+        self.unchanged = UnchangedAnswers()
+        self.identities = Identities(runtime.database, Passwords(runtime.oardir))
+        self._reads, self._changes, self.estimates, self._farms = (Buckets(rate) for rate in _rates(runtime.config))
+        self._estimates_in_turn = InTurn("estimate", PATIENCE)
+
+    def asking(self, request: Request) -> Asking:
+        """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
+        asked: Asking | None = request.scope["state"].pop("asked", None)
+        if asked:  # a moment ago, for the same answer
+            return asked
+        if spent := SPENT.get():
+            spent.begin()
+        config, database = self.runtime.config, self.runtime.database
+        caller = self.identities.identify(request, config)
+        request.state.caller = caller
+        self._count(request, caller)
+        reader = caller.user or (_ANYBODY if _is_reader(request, config) else None)
+        if reader is None and not config.api_anonymous_read:
+            raise Unidentified("only users who are known may read here: give a token (oar-token create)")
+        privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
+        return Asking(caller, privacy, config, database)
+
+    @contextmanager
+    def warnings(self) -> Iterator[list[str]]:
+        """Collect what must be said of the transactions of a block: that the server could not be reached."""
+        collected: list[str] = []
+        token = _WARNINGS.set(collected)
+        try:
+            yield collected
+        finally:
+            _WARNINGS.reset(token)
+
+    def _count_news(self, news: "News") -> None:
+        self.runtime.database.look(lambda tx: self.happenings.count(tx, news))
+
+    def _deliver(self, effects: "Sequence[Effect]") -> None:
+        delivery(self.runtime.config, _warn)(effects)
+
+    def reload(self) -> bool:
+        """Read oar.conf again if it has changed; one with errors changes nothing.  Return whether it has."""
+        config = self.runtime.changed_config()
+        if config is None:
+            return False
+        self.runtime.config = config
+        self.state_tags.count_change()
+        self.set_rates()
+        return True
+
+    def set_rates(self) -> None:
+        """Let clients ask as often as oar.conf says now."""
+        buckets = (self._reads, self._changes, self.estimates, self._farms)
+        for each, rate in zip(buckets, _rates(self.runtime.config), strict=True):
+            each.rate = rate
+
+    @contextmanager
+    def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
+        """Count an estimate, and let it be the only one of its client; neither of administrators.  Raises TooOften."""
+        if _is_unlimited(caller):
+            yield
+            return
+        client = client_of(request, caller)
+        request.state.allowance = self.estimates.take(client, "estimates")
+        with self._estimates_in_turn.turn(client):
+            yield
+
+    def reading(self, user: str) -> AbstractContextManager[None]:
+        """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
+
+        Raises TooMany.
+        """
+        return self._files_read.one_more(user, max(1, self.runtime.config.api_threads // 2))
+
+    def count_agent(self, request: Request, agent: AgentToken, host: str) -> None:
+        """Count a question of the agent of a computer, and of who may be any of them.  Raises TooOften."""
+        if agent.scopes.is_any_agent:
+            self._farms.take(agent.id, "questions with this token")
+        request.state.allowance = self._changes.take(f"agent {host}", "questions")
+
+    def _count(self, request: Request, caller: Caller) -> None:
+        """Count a request; those of administrators are not.  Raises TooOften."""
+        if _is_unlimited(caller):
+            return
+        client = client_of(request, caller)
+        if request.method in SAFE_METHODS:
+            request.state.allowance = self._reads.take(client, "requests")
+        else:
+            request.state.allowance = self._changes.take(client, "changes")
+
+    def _named_jobs(self, request: Request, caller: Caller) -> frozenset[int] | None:
+        """Return the jobs of which the caller is not nobody; None: of all."""
+        if caller.scopes.reads_all:
+            return None
+        asked = request.path_params.get("job_id", "")
+        if not asked.isdecimal() or int(asked) > LARGEST_ID:
+            return caller.scopes.jobs
+        return caller.scopes.jobs | caller.submitted([int(asked)])
+
+
+def _is_reader(request: Request, config: "Config") -> bool:
+    """Whether a request comes from where requests without a user read what any user may."""
+    return bool(config.api_readers) and Networks(config.api_readers).has(peer_of_request(request).address)
+
+
+def _is_unlimited(caller: Caller) -> bool:
+    return caller.user is not None and (caller.user.is_admin or caller.user.name in PRIVILEGED)
+
+
+def _warn(text: str) -> None:
+    collected = _WARNINGS.get()
+    if collected is None:
+        _log.warning("%s", text)
+    else:
+        collected.append(text)
+
+
+def client_of(request: Request, caller: Caller) -> str:
+    """Return who is counted for a request: a user, else an address."""
+    return caller.user.name if caller.user else peer_of_request(request).address
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that answers a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def asking(request: Request) -> Asking:
+    """Return who asks, with what he may see.  To be called in the handler's thread."""
+    return service_of(request).asking(request)
