@@ -9,19 +9,26 @@ of all machines of the room for each job, and what a fork and an exec took meanw
 import argparse
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import room_cpu
+from bench.rows import MEASURED, OTHERS, Samples, missed, table
 
 TOP = Path(__file__).resolve().parent.parent
 TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
+_COMPILED = shutil.ignore_patterns("__pycache__")
 #: What the costs of a job are measured with.
 COSTLY = ("array", "loop")
 MEASUREMENTS = (
@@ -36,18 +43,43 @@ MEASUREMENTS = (
     "suspend",
     "reservation_starts",
 )
-#: The rows of the table: what they tell, the measurement, its figures.
-ROWS = (
-    ("submit one job, ms (CPU ms)", "submission", "oarsub_by_server_ms", "oarsub_by_server_cpu_ms"),
-    ("submissions/s, 4 at once", "submission", "submitted_by_server_per_s"),
-    ("array of 10,000 accepted, ms", "big_array", "accepted_ms"),
-    ("idle: return key to first instruction, ms", "latency", "start_median_ms"),
-    ("jobs/s, one array (CPU ms per job)", "array", "jobs_per_s", "cpu_ms_per_job"),
-    ("jobs/s submitted one by one (CPU ms per job)", "loop", "jobs_per_s", "cpu_ms_per_job"),
-    ("list 10,000 waiting, ms: text, JSON", "big_array", "list_text_ms", "list_json_ms"),
-    ("storm of submissions, SIGKILL: acknowledged, lost", "storm", "acknowledged", "lost"),
-    ("calibration: fork and exec, ms (CPU ms)", "calibration", "fork_exec_ms", "fork_exec_cpu_ms"),
-)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A room, and the program that measures what is in it from its server host."""
+
+    room: str
+    program: str = "bench.in_room"
+
+    def measure(self, measurement: str) -> dict[str, float]:
+        """Return the figures of one measurement; where jobs run, with the CPU of all machines for each."""
+        begun, busy, own = time.monotonic(), room_cpu.busy(), cpu_seconds(self.room)
+        figures = json.loads(self.measure_all([measurement])[-1])
+        own = cpu_seconds(self.room) - own
+        figures[OTHERS] = (room_cpu.busy() - busy - own) / (time.monotonic() - begun)
+        name = figures.pop("name")
+        if "jobs" in figures:
+            figures["cpu_ms_per_job"] = 1000 * own / figures["jobs"]
+        sys.stderr.write(f"{self.room} {name} {figures}\n")
+        return dict(figures)
+
+    def measure_all(self, measurements: Sequence[str]) -> list[str]:
+        """Run measurements one after the other; a line of JSON for each.
+
+        What measures is copied to where the room finds it: the directory of logs of the server host.
+        """
+        logs = json.loads(tool(self.room, "status"))["logs"]
+        shutil.copytree(TOP / "bench", Path(logs, "server", "bench"), dirs_exist_ok=True, ignore=_COMPILED)
+        words = shlex.join([PYTHON, "-m", self.program, *measurements])
+        printed = subprocess.run(
+            [str(TOOL), "--room", self.room, "run", "root", f"cd /var/log && exec {words}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=3600,
+        ).stdout
+        return printed.splitlines()
 
 
 def main() -> None:
@@ -58,39 +90,46 @@ def main() -> None:
     parser.add_argument("measurements", nargs="*", default=list(MEASUREMENTS))
     options = parser.parse_args()
     room = f"bench-{os.getpid()}"
-    _tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", "2")
+    tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", "2")
     try:
         if options.measurements == ["rows"]:
             _print_rows(room, options.runs)
         elif options.measurements == ["costs"]:
             _print_costs(room, options.runs)
         else:
-            for line in _measured(room, options.measurements):
+            for line in Side(room).measure_all(options.measurements):
                 _show(json.loads(line))
     finally:
-        _tool(room, "stop")
+        tool(room, "stop")
+
+
+def rounds(sides: Mapping[str, Side], measurements: Sequence[str], runs: int) -> dict[str, Samples]:
+    """Measure all sides again and again; they take turns, so that a busy moment does not meet one alone."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {name: defaultdict(list) for name in sides}
+    for _ in range(runs):
+        for measurement in measurements:
+            for name, side in sides.items():
+                for what, number in side.measure(measurement).items():
+                    found[name]["" if what == OTHERS else measurement, what].append(number)
+    return dict(found)
 
 
 def _print_rows(room: str, runs: int) -> None:
-    """Print the table; the measurements take turns, so that a busy moment does not meet one alone."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _ in range(runs):
-        for measurement in dict.fromkeys(row[1] for row in ROWS):
-            before = _cpu_seconds(room)
-            figures = json.loads(_measured(room, [measurement])[-1])
-            if "jobs" in figures:
-                figures["cpu_ms_per_job"] = 1000 * (_cpu_seconds(room) - before) / figures["jobs"]
-            for name, value in figures.items():
-                found[measurement, name].append(value)
-            sys.stderr.write(f"{figures}\n")
-    for title, measurement, *names in ROWS:
-        print(f"{title:52}", *(f"{median(found[measurement, name]):9.1f}" for name in names), flush=True)
+    """Print the table."""
+    ours = rounds({"OAR": Side(room)}, MEASURED, runs)["OAR"]
+    print("\n".join(table(ours, {})))
+    end(missed(ours))
+
+
+def end(missed_figures: Sequence[str]) -> None:
+    """End the benchmark: with 1 if a figure is not what is asked for."""
+    sys.exit("\n".join(f"missed: {text}" for text in missed_figures) or 0)
 
 
 def _print_costs(room: str, runs: int) -> None:
     """Print the CPU of a job by the kind of the processes: medians, the largest first."""
     for measurement in COSTLY:
-        _measured(room, [measurement])  # connections are made, programs loaded, statements prepared
+        Side(room).measure_all([measurement])  # connections are made, programs loaded, statements prepared
         costs = [_costs(room, measurement) for _ in range(runs)]
         print(f"CPU ms per job, {measurement}: {median(sum(cost.values()) for cost in costs):.1f}")
         medians = {kind: median(cost.get(kind, 0.0) for cost in costs) for kind in set().union(*costs)}
@@ -101,33 +140,18 @@ def _print_costs(room: str, runs: int) -> None:
 def _costs(room: str, measurement: str) -> dict[str, float]:
     """Return the CPU milliseconds of each job of a measurement, by the kind of the processes."""
     before = room_cpu.used(_machines(room))
-    figures = json.loads(_measured(room, [measurement])[-1])
-    sys.stderr.write(f"{figures}\n")
+    figures = Side(room).measure(measurement)
     after = room_cpu.used(_machines(room))
     return {kind: 1000 * (after.get(kind, 0.0) - before.get(kind, 0.0)) / figures["jobs"] for kind in {*before, *after}}
 
 
-def _cpu_seconds(room: str) -> float:
+def cpu_seconds(room: str) -> float:
     """Return the CPU that all machines of a room have used."""
     return sum(room_cpu.used(_machines(room)).values())
 
 
 def _machines(room: str) -> list[dict[str, Any]]:
-    return list(json.loads(_tool(room, "status"))["machines"].values())
-
-
-def _measured(room: str, measurements: list[str]) -> list[str]:
-    """Run the measurements on the server host of the room."""
-    script = (TOP / "bench" / "in_room.py").read_text()
-    printed = subprocess.run(
-        [str(TOOL), "--room", room, "run", "root", "/usr/bin/env", "--", PYTHON, "-", *measurements],
-        input=script,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=3600,
-    ).stdout
-    return printed.splitlines()
+    return list(json.loads(tool(room, "status"))["machines"].values())
 
 
 def _show(figures: dict[str, float | str]) -> None:
@@ -138,7 +162,8 @@ def _show(figures: dict[str, float | str]) -> None:
     sys.stdout.flush()
 
 
-def _tool(room: str, *arguments: str) -> str:
+def tool(room: str, *arguments: str) -> str:
+    """Run ``setup/cluster``; what it printed."""
     done = subprocess.run(
         [str(TOOL), "--room", room, *arguments], stdout=subprocess.PIPE, text=True, check=True, timeout=600
     )

@@ -1,4 +1,4 @@
-"""Measures a running installation from its own server host; `bench/cluster.py` runs this in a room, as root.
+"""Measures a running installation from its own server host; ``bench/cluster.py`` runs this in a room, as root.
 
 Prints one JSON object per measurement.  Times are elapsed milliseconds on the machine's one clock unless said.
 """
@@ -6,9 +6,7 @@ Prints one JSON object per measurement.  Times are elapsed milliseconds on the m
 import json
 import os
 import pty
-import pwd
 import re
-import resource
 import signal
 import statistics
 import subprocess
@@ -17,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from bench.people import LONGEST, Person, calibration, children_cpu, submission
 from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
@@ -28,7 +26,6 @@ _HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
 #: Reservations of which each finds its place behind the one before.
 _RESERVING = ["qrsub", "-a", "+1h", "-d", "60", "-earliest", "-l", "resource_id=1"]
 _WAYS = {"server": ["/usr/bin/env", "-u", "OAR_BY_SUDO"], "sudo": ["/usr/bin/env", "OAR_BY_SUDO=yes"]}
-LONGEST = 300.0
 #: Holds the process of the server.
 _SERVER = Path("/run/oar/oar-server.pid")
 
@@ -40,7 +37,7 @@ def main() -> None:
     known: dict[str, Callable[[], dict[str, float]]] = {
         "latency": bench.latency,
         "commands": bench.commands,
-        "submission": lambda: bench.commands(ways=("server",)),
+        "submission": bench.submission,
         "interactive": bench.interactive,
         "one_by_one": bench.one_by_one,
         "array": bench.array,
@@ -61,21 +58,16 @@ class Bench:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._account = pwd.getpwnam(USER)
+        self._user = Person(USER, [b"oar-commands"])
 
     def latency(self, times: int = 30) -> dict[str, float]:
         """Measure an idle cluster: from the return key to the first instruction, from the last to Terminated."""
-        starts, ends = [], []
-        stamp = Path(self._account.pw_dir) / "bench-stamp"
-        for _ in range(times):
-            stamp.unlink(missing_ok=True)
-            pressed = time.time()
-            job = self._submit("-l", "resource_id=1,walltime=0:10", f"date +%s.%N >>{stamp}; date +%s.%N >>{stamp}")[0]
-            ended = self._wait_for_end([job])
-            first, last = (float(line) for line in stamp.read_text().split())
-            starts.append(1000 * (first - pressed))
-            ends.append(1000 * (ended - last))
-        stamp.unlink(missing_ok=True)
+
+        def submit(command: str) -> Callable[[], float]:
+            jobs = self._submit("-l", "resource_id=1,walltime=0:10", command)
+            return lambda: self._wait_for_end(jobs)
+
+        starts, ends = zip(*(self._user.from_return_key(submit) for _ in range(times)), strict=True)
         return {
             "jobs": times,
             "start_median_ms": statistics.median(starts),
@@ -84,35 +76,28 @@ class Bench:
             "end_worst_ms": max(ends),
         }
 
-    def commands(self, times: int = 40, at_once: int = 4, ways: Sequence[str] = ("server", "sudo")) -> dict[str, float]:
+    def submission(self) -> dict[str, float]:
+        """Submit jobs on hold, answered by the server of commands."""
+        figures = submission(self._user, [*_WAYS["server"], *_HELD])
+        self._user.run("oardel", "-u")
+        return figures
+
+    def commands(self, times: int = 40, at_once: int = 4) -> dict[str, float]:
         """Type commands, one after the other and several at once; answered by their server, and by sudo.
 
         CPU is that of all their own processes: of the user's, and of the server that answers.
         """
         figures = {}
         subprocess.run(["oaruserset", "-a", USER, "arusers"], check=False, stdout=subprocess.DEVNULL)
-        for way in ways:
+        for way, through in _WAYS.items():
             for name, words in (("oarstat", ["oarstat"]), ("oarsub", _HELD), ("qrsub", _RESERVING)):
-                elapsed, cpu = self._typed([*_WAYS[way], *words], times)
+                elapsed, cpu = self._user.typed([*through, *words], times)
                 figures[f"{name}_by_{way}_ms"] = 1000 * elapsed
                 figures[f"{name}_by_{way}_cpu_ms"] = 1000 * cpu
-            begun = time.monotonic()
-            with ThreadPoolExecutor(at_once) as people:
-                list(people.map(lambda _: self._run(*_WAYS[way], *_HELD), range(times * at_once)))  # noqa: B023
-            figures[f"submitted_by_{way}_per_s"] = times * at_once / (time.monotonic() - begun)
-        self._run("oardel", "-u")
-        self._run("qrdel", "-u", USER)
+            figures[f"submitted_by_{way}_per_s"] = self._user.rate([*through, *_HELD], times * at_once, at_once)
+        self._user.run("oardel", "-u")
+        self._user.run("qrdel", "-u", USER)
         return figures
-
-    def _typed(self, words: Sequence[str], times: int) -> tuple[float, float]:
-        """Run a command again and again; median of its time, and CPU of each."""
-        self._run(*words)
-        taken, before = [], _children_cpu() + _answering_cpu()
-        for _ in range(times):
-            begun = time.monotonic()
-            self._run(*words)
-            taken.append(time.monotonic() - begun)
-        return statistics.median(taken), (_children_cpu() + _answering_cpu() - before) / times
 
     def interactive(self, times: int = 30) -> dict[str, float]:
         """Type oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
@@ -122,7 +107,7 @@ class Bench:
             pressed = time.time()
             with subprocess.Popen(
                 ["oarsub", "-I", "-l", "resource_id=1,walltime=0:10"],
-                **self._as_user(),
+                **self._user.options(),
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
@@ -141,12 +126,12 @@ class Bench:
     def one_by_one(self, count: int = 500) -> dict[str, float]:
         """Submit jobs with one command each, on hold; let them go together; count from there to the last end."""
         begun = time.time()
-        cpu = _children_cpu()
+        cpu = children_cpu()
         jobs = [self._submit("--hold", "-l", "resource_id=1,walltime=0:10", "true")[0] for _ in range(count)]
         submitted = time.time() - begun
-        cpu = _children_cpu() - cpu
+        cpu = children_cpu() - cpu
         begun = time.time()
-        self._run("oarresume", *map(str, jobs))
+        self._user.run("oarresume", *map(str, jobs))
         seconds = self._wait_for_end(jobs) - begun
         return {
             "jobs": count,
@@ -166,7 +151,7 @@ class Bench:
         """Submit jobs by a loop of a shell, one after the other; count from the first to the last end."""
         begun = time.time()
         words = "oarsub -l resource_id=1,walltime=0:10 true"
-        jobs = _ids(self._run("sh", "-c", f"for i in $(seq {count}); do {words}; done"))
+        jobs = _ids(self._user.run("sh", "-c", f"for i in $(seq {count}); do {words}; done"))
         seconds = self._wait_for_end(jobs) - begun
         return {"jobs": count, "jobs_per_s": count / seconds}
 
@@ -175,15 +160,16 @@ class Bench:
         begun = time.time()
         jobs = self._submit("--hold", "--array", str(count), "-l", "resource_id=1,walltime=0:10", "true")
         accepted = time.time() - begun
-        text, _ = self._typed(["oarstat"], times)
-        machine, _ = self._typed(["oarstat", "-J"], times)
-        self._run("oardel", "--array", str(jobs[0]))
+        text, _ = self._user.typed(["oarstat"], times)
+        machine, _ = self._user.typed(["oarstat", "-J"], times)
+        self._user.run("oardel", "--array", str(jobs[0]))
         self._wait_for_end(jobs)
         return {
             "jobs": count,
             "accepted_ms": 1000 * accepted,
             "list_text_ms": 1000 * text,
             "list_json_ms": 1000 * machine,
+            "json_to_text": machine / text,
         }
 
     def storm(self, seconds: float = 12.0, at_once: int = 4, kills: int = 3) -> dict[str, float]:
@@ -197,7 +183,7 @@ class Bench:
             acknowledged = []
             while time.monotonic() < over:
                 words = ["oarsub", "-l", "resource_id=1,walltime=0:10", "true"]
-                done = subprocess.run(words, **self._as_user(), capture_output=True, text=True, check=False)
+                done = subprocess.run(words, **self._user.options(), capture_output=True, text=True, check=False)
                 acknowledged += _ids(done.stdout)
             return acknowledged
 
@@ -237,7 +223,7 @@ class Bench:
         """Freeze and thaw a job with many processes; from the acceptance of the request to the job's new state."""
         each = f"for n in $(seq {processes // nodes}); do sleep 1000 & done; touch bench-$(hostname); wait"
         script = f"for node in $(uniq $OAR_NODEFILE); do oarsh $node '{each}' & done; wait"
-        home = Path(self._account.pw_dir)
+        home = self._user.home
         for stamp in home.glob("bench-*"):
             stamp.unlink()
         job = self._submit("-l", f"nodes={nodes},walltime=0:10", script)[0]
@@ -246,7 +232,7 @@ class Bench:
         for _ in range(times):
             for state, command in (("Suspended", ["oarhold", "-r"]), ("Running", ["oarresume"])):
                 figures[state].append(self._steer(job, command, state))
-        self._run("oardel", str(job))
+        self._user.run("oardel", str(job))
         self._wait_for_end([job])
         return {
             "processes": processes,
@@ -265,19 +251,21 @@ class Bench:
         figures: dict[str, float] = {}
         for name in ("idle", "loaded"):
             if name == "loaded":
-                self._run("oarsub", "-t", "besteffort", "--array", str(waiting), "-l", "nodes=2,walltime=9", "sleep 9h")
+                self._user.run(
+                    "oarsub", "-t", "besteffort", "--array", str(waiting), "-l", "nodes=2,walltime=9", "sleep 9h"
+                )
             lags = [self._start_reservation() for _ in range(times)]
             for what, column in zip(("state", "job"), zip(*lags, strict=True), strict=True):
                 figures[f"{name}_{what}_median_ms"] = statistics.median(column)
                 figures[f"{name}_{what}_worst_ms"] = max(column)
-        self._run("oardel", "-u")
+        self._user.run("oardel", "-u")
         return figures
 
     def _start_reservation(self) -> tuple[float, float]:
         """Reserve, submit a job inside, see both begin; milliseconds from the start date to either."""
-        stamp = Path(self._account.pw_dir) / "bench-stamp"
+        stamp = self._user.home / "bench-stamp"
         stamp.unlink(missing_ok=True)
-        number = self._run("qrsub", "-terse", "-a", "+10", "-d", "300", "-l", "nodes=1").strip()
+        number = self._user.run("qrsub", "-terse", "-a", "+10", "-d", "300", "-l", "nodes=1").strip()
         job = self._submit("--ar", number, "-l", "resource_id=1,walltime=0:2", f"date +%s.%N >{stamp}")[0]
         started: list[float] = []
 
@@ -292,7 +280,7 @@ class Bench:
         self._wait_for_end([job])
         begun = float(stamp.read_text())
         stamp.unlink()
-        self._run("qrdel", number)
+        self._user.run("qrdel", number)
         return 1000 * (started[1] - started[0]), 1000 * (begun - started[0])
 
     def _steer(self, job: int, command: Sequence[str], state: str) -> float:
@@ -317,23 +305,7 @@ class Bench:
             time.sleep(0.002)
 
     def _submit(self, *arguments: str) -> list[int]:
-        return _ids(self._run("oarsub", *arguments))
-
-    def _run(self, *argv: str) -> str:
-        """Run a command as the user; what it printed."""
-        done = subprocess.run(argv, **self._as_user(), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST)
-        printed: str = done.stdout
-        return printed
-
-    def _as_user(self) -> dict[str, Any]:
-        account = self._account
-        return {
-            "user": account.pw_uid,
-            "group": account.pw_gid,
-            "extra_groups": os.getgrouplist(account.pw_name, account.pw_gid),
-            "cwd": account.pw_dir,
-            "env": {"PATH": os.environ["PATH"], "HOME": account.pw_dir, "USER": USER, "TERM": "dumb"},
-        }
+        return _ids(self._user.run("oarsub", *arguments))
 
     def _wait_for_end(self, jobs: Sequence[int]) -> float:
         """Wait until all jobs have ended; the time at which that was seen.
@@ -354,19 +326,6 @@ class Bench:
         raise TimeoutError(f"job {live} has not ended within {LONGEST:.0f} s")
 
 
-def calibration(times: int = 200) -> dict[str, float]:
-    """What this machine takes for a fork and an exec just now, so that days can be compared."""
-    taken, before = [], _children_cpu()
-    for _ in range(times):
-        begun = time.monotonic()
-        subprocess.run(["/bin/true"], check=True)
-        taken.append(time.monotonic() - begun)
-    return {
-        "fork_exec_ms": 1000 * statistics.median(taken),
-        "fork_exec_cpu_ms": 1000 * (_children_cpu() - before) / times,
-    }
-
-
 def _ids(printed: str) -> list[int]:
     """Return the jobs that oarsub has told of."""
     return [int(line.partition("=")[2]) for line in printed.splitlines() if line.startswith("OAR_JOB_ID=")]
@@ -378,23 +337,6 @@ def _read_until(terminal: int, pattern: bytes) -> re.Match[bytes]:
     while not (found := re.search(pattern, text, re.DOTALL)):
         text += os.read(terminal, 65536)
     return found
-
-
-def _answering_cpu() -> float:
-    """CPU of the processes that answer commands; those that have just ended are not seen any more."""
-    ticks = 0
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"oar-commands" in (path / "cmdline").read_bytes():
-                ticks += sum(map(int, (path / "stat").read_text().rpartition(")")[2].split()[11:13]))
-        except OSError:
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _children_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -41,6 +41,13 @@ def used(machines: Iterable[Mapping[str, list[str]]]) -> dict[str, float]:
     return seconds
 
 
+def busy() -> float:
+    """Return the CPU seconds of this computer since its start, in which it did anything; stolen ones are among them."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, words[1:9])
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / _TICKS
+
+
 def _counted(group: Path) -> float:
     """Return the CPU seconds of a control group of either version; 0 if it does not count them."""
     if (group / "cpuacct.usage").exists():

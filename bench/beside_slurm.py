@@ -1,0 +1,61 @@
+"""OAR beside Slurm: ``python -m bench.beside_slurm`` measures the way of a job in rooms of both, by turns.
+
+Debian's Slurm gets a room of its own with as many nodes as ours.  ``tuned`` is Slurm at its fastest, and confines no
+job; ``confined`` does that by control groups, as OAR does; ``default`` is Slurm without any setting.  ``times`` tells
+how many times better ours is.  Limits are in ``bench/rows.py``; what is missed makes the exit code.  The machine should
+be quiet: the table tells what others used of it meanwhile, and what a fork and an exec took.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+from bench import slurm_room
+from bench.cluster import Side, end, rounds, tool
+from bench.rows import MEASURED, missed, table
+
+OURS = "OAR"
+#: What only ours is asked.
+_OURS_ALONE = "storm"
+
+
+def main() -> None:
+    """Start the rooms, measure, stop them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--cores", type=int, default=2, help="of each node: so many jobs run there at a time")
+    parser.add_argument("--runs", type=int, default=3, help="of each measurement")
+    flavours = list(slurm_room.FLAVOURS)
+    parser.add_argument("--slurm", action="append", choices=flavours, help="more than once; default: tuned, confined")
+    known = [name for name in MEASURED if name != _OURS_ALONE]
+    parser.add_argument("measurements", nargs="*", default=known, metavar="MEASUREMENT", help=" ".join(known))
+    options = parser.parse_args()
+    if problem := slurm_room.missing():
+        sys.exit(problem)
+    with _rooms(options.nodes, options.cores, options.slurm or ["tuned", "confined"]) as sides:
+        found = rounds(sides, options.measurements, options.runs)
+    ours = found.pop(OURS)
+    print("\n".join(table(ours, found)))
+    end(missed(ours, found.get("tuned")))
+
+
+@contextlib.contextmanager
+def _rooms(nodes: int, cores: int, flavours: list[str]) -> Iterator[dict[str, Side]]:
+    """A room with OAR, and one for each flavour of Slurm."""
+    base = f"bench-{os.getpid()}"
+    sides = {OURS: Side(base), **{name: Side(f"{base}-{name}", "bench.in_slurm") for name in flavours}}
+    with contextlib.ExitStack() as started:
+        for name, side in sides.items():
+            if name == OURS:
+                size = ("--nodes", str(nodes), "--cores", str(cores))
+                tool(side.room, "start", "--while", str(os.getpid()), *size)
+            else:
+                slurm_room.start(side.room, os.getpid(), name, nodes, cores)
+            started.callback(tool, side.room, "stop")
+        yield sides
+
+
+if __name__ == "__main__":
+    main()
