@@ -43,6 +43,8 @@ Ask the OAR server at URL for jobs, and run them in the current directory.
 
 It ends with 0 after a signal, 1 if it cannot start, 2 if the server refuses it.
 """
+#: Signals that let the agent end.
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 IDENTITY = re.compile(r"[0-9a-f]{32}\Z")
 #: Seconds for the last questions of an agent that ends.
 LAST_SECONDS = 60.0
@@ -265,10 +267,12 @@ def work(settings: Settings) -> None:
     if os.geteuid() == 0:
         raise AgentError(BAD_USAGE, "jobs would run as root: start it as an ordinary account")
     token = read_token(settings.token)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # who sees our files may send one before an agent can hear it
     with being_alone(settings):
         agent = Agent(settings, token)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        for number in ENDS:
             signal.signal(number, agent.stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         agent.take_over()
         agent.run()
 

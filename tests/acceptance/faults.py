@@ -373,6 +373,10 @@ class Scene:
         """The types of the events of a job."""
         return [row[0] for row in self.cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY 1")]
 
+    def phase(self, job: int) -> str:
+        """How far the server has come with a job."""
+        return self.cluster.sql(f"SELECT phase FROM job_runs WHERE job_id = {job}")[0][0]
+
     @property
     def _numbers(self) -> str:
         return ", ".join(map(str, self.steps))

@@ -118,6 +118,7 @@ def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_us
     (job,) = scene.prepare([NOT_HELD], on("node-1"))
     scene.begin([job])
     wait_until(lambda: scene.starts(job), "it runs")
+    wait_until(lambda: scene.phase(job) == "STARTED", "the server knows that it runs")
     node.do("hang")
     scene.alice.run(f"oardel {job}")
     scene.wait_for_end()

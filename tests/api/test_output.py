@@ -214,7 +214,7 @@ def test_a_file_that_comes_later_or_begins_anew_is_followed(
 def test_a_stream_ends_some_time_after_the_job(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_stream, "LAST_SECONDS", 1.0)
+    monkeypatch.setattr(output_stream, "LAST_SECONDS", 5.0)
     job = _job(database, home)
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:
@@ -287,13 +287,13 @@ def stopped(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
     numbers = home / "numbers"
     program = ["/bin/sh", "-c", f"sleep 1000 & echo $$ $! >> {numbers}; kill -STOP $$"]
     monkeypatch.setattr(user_files, "_program", lambda *_: program)
-    monkeypatch.setattr(user_files, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(user_files, "ANSWER_SECONDS", 5.0)
     monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
     return numbers
 
 
 def _are_gone(numbers: Path) -> bool:
-    found = numbers.read_text().split()
+    found = numbers.read_text().split() if numbers.exists() else []
     return bool(found) and not any(is_alive(int(number)) for number in found)
 
 
@@ -324,7 +324,7 @@ def test_a_stream_whose_program_is_stopped_is_refused_and_ends(
 def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_stream, "LAST_SECONDS", 1.0)
+    monkeypatch.setattr(output_stream, "LAST_SECONDS", 5.0)
     monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
     job = _job(database, home, JobState.ERROR)
     _write(home, job, b"out")

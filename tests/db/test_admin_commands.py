@@ -240,7 +240,7 @@ def test_a_job_that_ends_in_time_is_said_to_be_deleted(console: Console) -> None
     asked = threading.Event()
 
     def end() -> None:
-        assert asked.wait(20)
+        assert asked.wait(120)
         with console.database.begin() as tx:
             lifecycle.move(tx, job_id, JobState.ERROR)
 

@@ -128,7 +128,7 @@ def test_the_newest_container_of_a_name_before_the_job_is_meant(database: Databa
 
 def test_of_two_that_delete_at_once_one_is_told_that_it_is_under_way(database: Database) -> None:
     job_id = add_job(database)
-    start = threading.Barrier(2, timeout=20)
+    start = threading.Barrier(2, timeout=120)
     answers: list[ControlRefusal | None] = []
 
     def ask() -> None:

@@ -71,7 +71,7 @@ def test_a_connection_that_dies_in_use_is_reported_as_such(database: Database) -
 
 
 def test_work_is_done_again_after_a_deadlock(database: Database) -> None:
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=120)
     met: set[str] = set()
 
     def lock_both(first: str, second: str) -> None:

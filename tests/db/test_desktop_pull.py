@@ -425,7 +425,7 @@ def test_an_unpacking_that_its_user_has_stopped_holds_up_no_end(
     desk, job_id = with_results
     stopped = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; kill -STOP $$"]
     monkeypatch.setattr(UserFiles, "running", lambda *_: (stopped, {}))
-    monkeypatch.setattr(results, "SECONDS", 2.0)
+    monkeypatch.setattr(results, "SECONDS", 6.0)
 
     def kill(_: object) -> None:
         raise PermissionError

@@ -41,7 +41,7 @@ class Plant:
             scheduler_node_manager_wake_up_cmd=self.script("wake"),
             scheduler_node_manager_idle_time=600,
             scheduler_node_manager_sleep_time=600,
-            scheduler_timeout=1,
+            scheduler_timeout=30,
         )
         self.runtime = Runtime(self.config, database)
         self.scheduler = MetaScheduler(self.runtime)
@@ -266,6 +266,7 @@ def test_a_node_that_cannot_be_halted_is_suspected_and_the_administrator_told(
 ) -> None:
     add_resources(plant.database, nodes=1, available_upto=FOR_EVER)
     plant.script("sleep", then)
+    plant.config = plant.config.replace(scheduler_timeout=1 if then == "sleep 100" else 30)
     plant.scheduler.round()
     plant.change_states()
     assert plant.carry_out() is None

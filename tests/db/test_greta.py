@@ -217,7 +217,7 @@ def test_a_node_whose_command_fails_is_suspected_and_the_others_are_not(
 ) -> None:
     state = "Alive" if command == "sleep" else "Absent"
     add_resources(plant.database, nodes=2, available_upto=FOR_EVER, state=state)
-    plant.configure(energy_saving_window_timeout=1)
+    plant.configure(energy_saving_window_timeout=1 if then == "sleep 100" else 60)
     (plant.directory / command).write_text(f"#!/bin/sh\nread node; [ $node = node-2 ] && exit 0; {then}\n")
     if command == "sleep":
         plant.halt()

@@ -22,7 +22,7 @@ from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, state_of
 
 ALICE = User("alice", 1001)
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 #: Whether a session waits for a lock that another one has.
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"

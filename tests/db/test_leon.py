@@ -191,11 +191,11 @@ def test_of_leon_and_a_launch_that_race_for_a_job_one_wins(runtime: Runtime) -> 
         with database.begin() as tx:
             assert lifecycle.move(tx, job_id, JobState.LAUNCHING)
             claimed.set()
-            assert go_on.wait(20)
+            assert go_on.wait(120)
 
     bipbip = threading.Thread(target=claim)
     bipbip.start()
-    assert claimed.wait(20)
+    assert claimed.wait(120)
     pass_of_leon = threading.Thread(target=leon.run, args=(runtime,))
     pass_of_leon.start()
     go_on.set()

@@ -34,7 +34,7 @@ def test_a_move_that_is_not_legal_changes_nothing(database: Database) -> None:
 
 def test_of_two_that_move_one_wins(database: Database) -> None:
     job_id = add_job(database)
-    start = threading.Barrier(2, timeout=10)
+    start = threading.Barrier(2, timeout=120)
     won: list[JobState] = []
 
     def race(to: JobState) -> None:

@@ -418,7 +418,7 @@ def test_nobody_is_kept_from_the_database_by_those_who_wait(site: Site, monkeypa
     waiting = Database(site.database.settings, application="oar:waiting")
 
     def look_then_end(seconds: float) -> None:
-        limit = time.monotonic() + 30  # a process of PostgreSQL ends a moment after its connection
+        limit = time.monotonic() + 120  # a process of PostgreSQL ends a moment after its connection
         while (now := connections()) and time.monotonic() < limit:
             pass
         seen.append(now)

@@ -102,7 +102,7 @@ def test_the_script_gets_number_event_state_and_the_record(site: Site, number: i
 def test_a_script_that_fails_or_hangs_is_noted_and_nothing_else(
     site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, why: str
 ) -> None:
-    context = script(site, tmp_path, text, server_prologue_epilogue_timeout=1)
+    context = script(site, tmp_path, text, server_prologue_epilogue_timeout=1 if text == "sleep 1000" else 60)
     with caplog.at_level(logging.WARNING):
         tell_site(context, ("7", "1", "1", "IDLE", "x"))
     assert f"1 IDLE x failed: {why}" in caplog.text

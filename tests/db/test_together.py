@@ -28,7 +28,7 @@ class Desk:
         """Double each item; a negative one fails."""
         self.batches.append(list(items))
         if len(self.batches) == 1:
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(120)
         if min(items) < 0:
             raise ValueError(items)
         return [2 * tx.value("SELECT %s", (item,)) for item in items]
@@ -98,7 +98,7 @@ def test_a_lock_that_somebody_holds_on_one_job_delays_no_other(database: Databas
     with ThreadPoolExecutor(5) as threads, database.begin() as mine:
         mine.jobs.hold([locked])
         threads.submit(do, locked)
-        assert begun.wait(30)
+        assert begun.wait(120)
         for job_id in (locked, other, third):
             threads.submit(do, job_id)
         wait_until(lambda: sorted(done) == [other, third])

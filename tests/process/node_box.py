@@ -130,7 +130,7 @@ class NodeBox:
     def home(self, name: str) -> Path:
         return self.base / "home" / name
 
-    def run(self, program: str, action: str, data: Mapping[str, Any], seconds: float = 30) -> Outcome:
+    def run(self, program: str, action: str, data: Mapping[str, Any], seconds: float = 120) -> Outcome:
         return self.remote.run({NODE: NodeRequest(program, action, data)}, seconds)[NODE]
 
     def jrm(self, action: str, data: Mapping[str, Any]) -> CommandRan:
@@ -176,7 +176,7 @@ class NodeBox:
         """Run a shell script in the box as a user; how it ended."""
         words = [*self.enter(), "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env", "-i"]
         words += [f"PATH={os.environ['PATH']}", *(f"{name}={value}" for name, value in environment.items())]
-        return subprocess.run([*words, "sh", "-c", script], check=False, capture_output=True, text=True, timeout=60)
+        return subprocess.run([*words, "sh", "-c", script], check=False, capture_output=True, text=True, timeout=120)
 
     @contextlib.contextmanager
     def going_down(self) -> Iterator[None]:
@@ -189,7 +189,7 @@ class NodeBox:
 
     def launch(self, job: Mapping[str, Any], remote: Remote | None = None) -> "Launch":
         """Start oarexec for a job as the Runner does."""
-        return Launch((remote or self.remote).dialogue(NODE, NodeRequest("oarexec", "run", job), 60), job)
+        return Launch((remote or self.remote).dialogue(NODE, NodeRequest("oarexec", "run", job), 120), job)
 
     def start(self, job: Mapping[str, Any]) -> None:
         """Start a job to the point where its command runs and oarexec is detached."""
@@ -280,7 +280,7 @@ class Launch:
     def until(self, line: str) -> None:
         """Read lines up to one that must come."""
         while True:
-            said = self.dialogue.receive(20)
+            said = self.dialogue.receive(120)
             assert isinstance(said, str), (said, self.lines)
             self.lines.append(said)
             if said == line:
@@ -292,7 +292,7 @@ class Launch:
     def end(self) -> CommandRan:
         """Read the rest; how the request ended."""
         while True:
-            said = self.dialogue.receive(20)
+            said = self.dialogue.receive(120)
             if isinstance(said, CommandRan):
                 return said
             assert said is not None, self.lines

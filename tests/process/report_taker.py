@@ -24,5 +24,5 @@ class Almighty:
                     connection.sendall(answer)
 
     def join(self) -> None:
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()

@@ -5,6 +5,7 @@ mute (does not answer), ``<name>.grow`` MiB that a pass takes and keeps, ``<name
 letter each.  What they do is noted, a line each, in ``<name>.log``.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -29,8 +30,9 @@ class Directory:
         self._name = name
 
     def get(self, what: str) -> str:
-        file = self._path / f"{self._name}.{what}"
-        return file.read_text().strip() if file.exists() else ""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._path / f"{self._name}.{what}").read_text().strip()
+        return ""
 
     def put(self, what: str, text: str) -> None:
         (self._path / f"{self._name}.{what}").write_text(text)

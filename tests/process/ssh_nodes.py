@@ -116,7 +116,7 @@ class SshNodes:
         return RemoteSettings(
             openssh_cmd=words,
             transport=transport,
-            connect_seconds=4,
+            connect_seconds=20,
             privilege_cmd=(),
             control_directory=str(self.sockets),
             home=str(self.home),

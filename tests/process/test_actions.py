@@ -1,7 +1,6 @@
 """The actions of the bipbips on a real node and a real database: launch, end, kill, signal, probe, sweep."""
 
 import json
-import os
 import socket
 import threading
 from dataclasses import replace
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.config import files as configuration
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
@@ -33,15 +31,15 @@ from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch, nodes, probe, signals
-from oar.modules.runner.actions.context import ActionContext, RetryAfter
+from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
 from oar.modules.runner.actions.tell import tell
 from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.dispatch import Action, ActionKind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.process.node_box import NODE
-from tests.process.this_machine import wait_until
-from tests.process.world import World, end
+from tests.process.this_machine import text_in, wait_until
+from tests.process.world import Nowhere, World, end, slowed
 
 
 def test_a_job_runs_and_ends_with_its_exit_code(world: World) -> None:
@@ -68,8 +66,7 @@ def test_launching_twice_starts_the_command_once(world: World) -> None:
     launch_job(world.context, job_id)
     launch_job(world.context, job_id)
     count = world.box.home("alice") / "count"
-    wait_until(count.exists)
-    assert count.read_text() == "x\n"
+    assert text_in(count) == "x\n"
     end(world, job_id)
     count.unlink()
 
@@ -149,8 +146,7 @@ def test_a_go_that_was_lost_is_said_again(world: World) -> None:
     world.context.together.settle()
     assert world.phase(job_id) is Phase.STARTED
     lost = world.box.home("alice") / "lost"
-    wait_until(lost.exists)
-    assert lost.read_text() == "once\n"
+    assert text_in(lost) == "once\n"
     end(world, job_id)
     lost.unlink()
 
@@ -265,17 +261,6 @@ def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
         assert 1 < tx.jobs.get(job_id).stop_time <= boot + 1  # both are cut to seconds
-
-
-class Nowhere(LocalTransport):
-    """A way to nodes of which none can be reached while it is shut."""
-
-    is_shut = True
-
-    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
-        if self.is_shut:
-            raise CannotReach("no route to host")
-        return super().open(node, command, seconds)
 
 
 def silent_for(world: World, seconds: int, node: str = NODE) -> None:
@@ -561,20 +546,6 @@ def test_a_reservation_whose_head_alone_is_gone_goes_on_with_another(world: Worl
     assert states == {"a-node": ResourceState.SUSPECTED, NODE: ResourceState.ALIVE}
 
 
-def slowed(world: World, seconds: int) -> ActionContext:
-    """A context whose launches wait for their prologue."""
-    prologue = world.box.base / "prologue"
-    prologue.write_text(f"#!/bin/sh\nsleep {seconds}\n")
-    prologue.chmod(0o755)
-    os.chmod(world.box.base, 0o755)
-    parsed = configuration.parse(
-        f'PROLOGUE_EXEC_FILE="{prologue}"\nPROLOGUE_EPILOGUE_TIMEOUT="50"\nCPUSET_PATH="{world.box.cpuset_path}"\n'
-        f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
-        f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
-    )
-    return replace(world.context, config=parsed.config)
-
-
 def test_an_accepted_reservation_is_looked_at_when_it_begins(world: World) -> None:
     job_id = world.job("true", JobState.TO_ACK_RESERVATION, reservation=Reservation.SCHEDULED)
     tell(world.context, job_id, ())
@@ -606,7 +577,7 @@ def test_a_hung_launch_is_left_when_the_job_is_to_be_killed(world: World) -> Non
     wait_until(lambda: world.phase(job_id) is Phase.EXEC_SENT)
     world.ask_kill(job_id)
     world.interrupted.add(job_id)
-    launcher.join(30)
+    launcher.join(120)
     assert results == [None]
     run = world.run(job_id)
     assert run is not None

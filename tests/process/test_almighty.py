@@ -262,7 +262,9 @@ def test_a_thousand_tags_cost_one_round(server: Server) -> None:
     with Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
         for _ in range(1000):
             bell.ring(Wake(Tag.QSUB))
-    wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
+        bell.ring(Ask(JobAction.SIGNAL, 8))
+    wait_until(lambda: server.notes("runner", "Ask"))  # then all tags before it have come, too
+    assert "meta_sched" in server.status()["lanes"]["sched"]["waiting"]
     server.say("meta_sched", "do", "")
     wait_until(server.is_idle)
     assert server.passes("meta_sched") == before + 2
@@ -508,16 +510,16 @@ def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -
     server.start()
     wait_until(server.is_idle)
     server.say("meta_sched", "do", "wait")
-    server.ring(Wake(Tag.QSUB))
-    wait_until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
     before = server.passes("meta_sched")
+    server.ring(Wake(Tag.QSUB))
+    wait_until(lambda: server.passes("meta_sched") == before + 1)
     dealer = server.dealer()
     dealer.send(frames.encode(WaitForRound("Term")))
     wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
     server.say("meta_sched", "do", "")
     assert bus.Poll(dealer).wait(60)
     assert frames.decode(dealer.receive()[0]) == Waited(0)
-    assert server.passes("meta_sched") == before + 1
+    assert server.passes("meta_sched") == before + 2
     dealer.close()
 
 

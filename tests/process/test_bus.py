@@ -39,11 +39,11 @@ def test_children_and_their_parent_speak_over_the_control_endpoint(
     with closing(bus.Router(context, endpoint)) as router, closing(bus.Dealer(context, endpoint)) as dealer:
         assert (tmp_path / "ipc").stat().st_mode & 0o777 == 0o700
         assert dealer.send(b"hello")
-        assert bus.Poll(router).wait(20) == [router]
+        assert bus.Poll(router).wait(120) == [router]
         [(sender, data)] = router.receive()
         assert data == b"hello"
         assert router.send(sender, b"run")
-        assert bus.Poll(dealer).wait(20) == [dealer]
+        assert bus.Poll(dealer).wait(120) == [dealer]
         assert dealer.receive() == [b"run"]
         assert not router.send(b"nobody", b"run")
     assert not (tmp_path / "ipc" / "almighty.ipc").exists()
@@ -56,7 +56,7 @@ def test_a_poll_ends_when_its_time_is_over() -> None:
         assert poll.wait(0) == []
         assert poll.wait(0.01) == []
         writer.send(b"x")
-        assert poll.wait(20) == [reader]
+        assert poll.wait(120) == [reader]
         poll.remove(reader)
         assert poll.wait(0) == []
 
@@ -88,7 +88,7 @@ class Served:
         self.port.close()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port.port), timeout=120)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_line_that_is_too_long_and_one_that_is_empty_close_the_connection(serv
 
 
 def wait_readable(port: LinePort) -> None:
-    assert bus.Poll(port).wait(20)
+    assert bus.Poll(port).wait(120)
 
 
 def test_a_silent_client_is_sent_away_after_its_time() -> None:

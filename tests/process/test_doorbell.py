@@ -17,7 +17,7 @@ from tests.process.this_machine import free_ports
 def heard(pull: bus.Pull, count: int) -> list[bytes]:
     messages: list[bytes] = []
     while len(messages) < count:
-        assert bus.Poll(pull).wait(20)
+        assert bus.Poll(pull).wait(120)
         messages += pull.receive()
     return messages
 

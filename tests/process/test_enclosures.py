@@ -81,22 +81,25 @@ def test_an_oarexec_that_is_killed_on_a_frontend_takes_its_job_along(box: NodeBo
     wait_until(lambda: not groups(box))
 
 
+def limits(box: NodeBox) -> set[str]:
+    """Return the limits of the groups of commands."""
+    files = [
+        path for group in groups(box) for name in ("*.max", "*limit_in*") for path in group.glob(f"payload/{name}")
+    ]
+    return {path.read_text().strip() for path in files}
+
+
 def test_a_job_on_a_frontend_has_limits(box: NodeBox) -> None:
     fork = "i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done"
     job = job_of(box, 304, f"{fork}; wait")
     box.start(job)
-    wait_until(lambda: groups(box))
-    limits = {path.name: path.read_text().strip() for group in groups(box) for path in group.glob("payload/*.max")}
-    limits |= {
-        path.name: path.read_text().strip() for group in groups(box) for path in group.glob("payload/*limit_in*")
-    }
-    assert "50" in limits.values() or str(64 << 20) in limits.values()
+    wait_until(lambda: {"50", str(64 << 20)} & limits(box))
     assert box.ctl(job, "TERM") == 0
     box.ended(job)
     wait_until(lambda: not sleepers(box))
 
 
-def command(box: NodeBox, *argv: str, seconds: float = 30, has_groups: bool = True) -> object:
+def command(box: NodeBox, *argv: str, seconds: float = 120, has_groups: bool = True) -> object:
     data = {"argv": argv, "account": "alice", "enclosure": enclosure(box, has_groups=has_groups)}
     return box.run("user_command", "run", data, seconds)
 
@@ -106,14 +109,14 @@ def test_a_command_of_a_notice_leaves_no_process_behind(box: NodeBox, has_groups
     script = f"{ESCAPES}; sleep 0.2; id -un >$HOME/who; exit 3"
     assert command(box, "/bin/sh", "-c", script, has_groups=has_groups) == CommandRan(3, (), "")
     assert (box.home("alice") / "who").read_text() == "alice\n"
-    assert not sleepers(box)
+    wait_until(lambda: not sleepers(box))  # who has ended waits to be buried
     wait_until(lambda: not groups(box))
 
 
 @WITH_GROUPS
 def test_a_command_of_a_notice_that_takes_too_long_is_ended(box: NodeBox, has_groups: bool) -> None:
-    outcome = command(box, "/bin/sh", "-c", f"trap '' TERM; {ESCAPES}; sleep 1000", seconds=2, has_groups=has_groups)
-    assert outcome in (CommandRan(143, (), ""), TimedOut(2, began=True)), outcome
+    outcome = command(box, "/bin/sh", "-c", f"trap '' TERM; {ESCAPES}; sleep 1000", seconds=8, has_groups=has_groups)
+    assert outcome in (CommandRan(143, (), ""), TimedOut(8, began=True)), outcome
     wait_until(lambda: not sleepers(box))
     wait_until(lambda: not groups(box))
 

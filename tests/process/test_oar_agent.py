@@ -24,7 +24,7 @@ from tests.api.conftest import Api
 from tests.builders import state_of
 from tests.desktop import HOST, Desk
 from tests.process.agents import ACCOUNT, AgentProcess
-from tests.process.this_machine import wait_until
+from tests.process.this_machine import text_in, wait_until
 
 
 class Room:
@@ -213,8 +213,8 @@ def test_a_file_that_was_changed_on_the_way_is_refused(room: Room) -> None:
 def test_a_killed_job_ends_with_all_its_processes_and_what_it_had_made(room: Room) -> None:
     room.agent.start()
     job_id = room.submit("echo half >made; setsid sleep 1000 & echo $! >pid; trap '' TERM; while :; do sleep 1; done")
-    wait_until(lambda: room.is_running(job_id) and (room.agent.directory / str(job_id) / "pid").exists())
-    pid = int((room.agent.directory / str(job_id) / "pid").read_text())
+    wait_until(lambda: room.is_running(job_id))
+    pid = int(text_in(room.agent.directory / str(job_id) / "pid"))
     room.desk.kill(job_id)
     assert room.end_of(job_id).code is EndCode.STOPPED
     assert state_of(room.desk.database, job_id) is JobState.ERROR
@@ -243,8 +243,8 @@ def test_an_agent_that_is_told_to_end_ends_its_jobs_first(room: Room) -> None:
 def test_an_agent_that_was_killed_tells_after_its_restart_that_the_job_is_lost(room: Room) -> None:
     room.agent.start()
     job_id = room.submit("echo $$ >pid; sleep 1000")
-    wait_until(lambda: room.is_running(job_id) and (room.agent.directory / str(job_id) / "pid").exists())
-    pid = int((room.agent.directory / str(job_id) / "pid").read_text())
+    wait_until(lambda: room.is_running(job_id))
+    pid = int(text_in(room.agent.directory / str(job_id) / "pid"))
     room.agent.end(signal.SIGKILL)
     room.agent.start()
     assert room.end_of(job_id) == Cause(EndCode.AGENT_LOST, {"node": HOST})

@@ -208,7 +208,7 @@ def test_a_prologue_that_fails_or_hangs_ends_the_job_before_its_command(box: Nod
     failing = script(box, "failing", "exit 1\n")
     hanging = script(box, "hanging", "sleep 1000 & echo $! >/tmp/child; wait\n")
     for number, prologue in enumerate((failing, hanging)):
-        job = box.job_data(109 + number, prologue=prologue, pro_epi_timeout=1, command="touch ran109")
+        job = box.job_data(109 + number, prologue=prologue, pro_epi_timeout=4, command="touch ran109")
         with box.launch(job) as launch:
             assert launch.end().exit == 1
         box.clean(job)
@@ -490,11 +490,11 @@ def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(b
     server = Almighty(b"")
     job = box.job_data(127, command="exit 3", almighty_port=server.port)
     box.start(job)
+    pid = (box.runtime / "pid_of_oarexec_for_jobId_127").read_text()
     server.join()
     with box.going_down():
-        # it acts as root while it goes back to the group
-        wait_until(lambda: box.sh("pkill -u oar && echo told || true"))
-        wait_until(lambda: box.sh("pgrep -u oar || true") == "")
+        # told again and again: it may end before it is told, and it acts as root while it goes back to the group
+        wait_until(lambda: box.run_as("root", f"pkill -u oar; test -e /proc/{pid}").returncode)
     found = box.probe(job)
     assert (found["answer"], found["code"], found["status"]) == ("ended", 0, "768")
     box.clean(job)

@@ -92,7 +92,7 @@ def test_a_further_session_ends_nothing_and_ends_with_the_job(site: Site) -> Non
     with staying(site, names, f"touch {mark}") as session:
         wait_until(mark.exists)
         assert shell(site, job, "exit").returncode == 0
-        assert session.wait(20) == 255
+        assert session.wait(120) == 255
     assert end_of(site, job) == (34, "N")
 
 
@@ -155,7 +155,7 @@ def test_a_job_has_one_main_session(site: Site) -> None:
         second = shell(site, job, "id")
         assert (second.returncode, second.stdout) == (62, "")
         assert site.box.ctl(job, "TERM") == 0
-        session.wait(20)
+        session.wait(120)
     assert end_of(site, job) == (3, "N")
 
 
@@ -208,7 +208,7 @@ def test_who_has_connected_to_a_job_without_a_group_leaves_with_it(site: Site) -
     with staying(site, variables(site, job, "connect"), f'trap "" HUP; touch {here}; sleep 1000') as session:
         wait_until(here.exists)
         box.sh(f"touch {box.home('alice')}/go13")
-        session.wait(20)
+        session.wait(120)
     assert end_of(site, job) == (0, "0")
     assert box.sh("pgrep -u alice || true") == ""
     box.clean(job)

@@ -70,7 +70,7 @@ def test_the_site_s_scripts_run_after_a_suspension_and_before_a_resumption(world
     ticks.unlink()
 
 
-def with_scripts(world: World, script: Path, seconds: int = 5) -> None:
+def with_scripts(world: World, script: Path, seconds: int = 60) -> None:
     world.context = replace(
         world.context,
         config=world.context.config.replace(

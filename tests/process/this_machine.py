@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Return the first true value of a condition; fail if there is none in time."""
     limit = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < limit, "the condition did not become true"
         time.sleep(0.005)
     return value
+
+
+def text_in(path: Path) -> str:
+    """Return what stands in a file once its line is whole: who sees a file may see it before anything is written."""
+    wait_until(lambda: path.exists() and path.read_text().endswith("\n"))
+    return path.read_text()
 
 
 def is_alive(pid: int) -> bool:

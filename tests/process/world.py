@@ -1,9 +1,10 @@
 """A node, a database and a line port: the world in which the actions of the bipbips act."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oar.lib.config import files as configuration
 from oar.lib.db.database import Database
@@ -11,6 +12,8 @@ from oar.lib.facts.frames import EndReport, decode_tag
 from oar.lib.facts.messages import Effect
 from oar.lib.facts.records import Cause, Job, JobRun
 from oar.lib.facts.states import JobState, KillState, Phase
+from oar.lib.io.remote.channels import SessionChannel
+from oar.lib.io.remote.transports import CannotReach, LocalTransport
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, signals
@@ -19,7 +22,7 @@ from oar.modules.runner.actions.together import Together
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.process.node_box import NODE, NodeBox
 
-REPORT_SECONDS = 20
+REPORT_SECONDS = 120
 
 
 class Port:
@@ -135,3 +138,28 @@ def end(world: World, job_id: int) -> None:
     signals.kill(world.context, job_id)
     world.take_report(job_id)
     finish.finish(world.context, job_id)
+
+
+class Nowhere(LocalTransport):
+    """A way to nodes of which none can be reached while it is shut."""
+
+    is_shut = True
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        if self.is_shut:
+            raise CannotReach("no route to host")
+        return super().open(node, command, seconds)
+
+
+def slowed(world: World, seconds: int) -> ActionContext:
+    """A context whose launches wait for their prologue."""
+    prologue = world.box.base / "prologue"
+    prologue.write_text(f"#!/bin/sh\nsleep {seconds}\n")
+    prologue.chmod(0o755)
+    os.chmod(world.box.base, 0o755)
+    parsed = configuration.parse(
+        f'PROLOGUE_EXEC_FILE="{prologue}"\nPROLOGUE_EPILOGUE_TIMEOUT="50"\nCPUSET_PATH="{world.box.cpuset_path}"\n'
+        f'OAR_RUNTIME_DIRECTORY="{world.box.runtime}"\nJOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD="cpuset"\n'
+        f'SERVER_HOSTNAME="0.0.0.0"\nSERVER_PORT="{world.port.number}"\n'
+    )
+    return replace(world.context, config=parsed.config)

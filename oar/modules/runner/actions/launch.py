@@ -58,6 +58,8 @@ KILL_CHECK_SECONDS = 1.0
 _STATES_OF_LAUNCH = (JobState.LAUNCHING, JobState.RUNNING)
 #: Phases after which only the node knows what happened.
 _ONLY_NODE_KNOWS = (Phase.EXEC_SENT, Phase.GO)
+#: Phases of a job whose end is known, or is made without its node: its launch has nothing more to say.
+_OF_ENDS = (Phase.FAILED, Phase.REPORTED, Phase.EXTERMINATE, Phase.EPILOGUE_OK, Phase.CLEANED)
 
 
 class KillRequested(Exception):
@@ -449,7 +451,7 @@ def _recover(launch: Launch) -> RetryAfter | None:
     """Ask the head how far the launch has come, and go on from there.  Raises LaunchFailed, KillRequested."""
     with launch.context.database.begin() as tx:
         run, now = tx.job_runs.find(launch.id), tx.now
-    if run is None:
+    if run is None or run.phase in _OF_ENDS:
         return None
     launch.run = run
     finding = probe.ask_one(launch.context, launch.head, launch.data, fence=run.attempt)
@@ -507,6 +509,10 @@ def _give_up(launch: Launch, failure: LaunchFailed) -> None:
         with contextlib.suppress(nodes.ManagerMissing):  # then the launch has failed for this
             nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)
     with launch.context.database.begin() as tx:
+        tx.jobs.hold([launch.id])
+        run = tx.job_runs.find(launch.id)
+        if run is None or run.phase in _OF_ENDS:
+            return  # it was given up by others, too, or its end was heard meanwhile: that is what it ends with
         if launch.data.is_interactive:
             tx.outbox.append(Ask(JobAction.TELL, launch.id, (failure.line,)))
         if tx.jobs.get(launch.id).state is JobState.RUNNING:
