@@ -40,7 +40,7 @@ def desk(small_room: tuple[Cluster, Path], request: pytest.FixtureRequest) -> It
 # -- oar-launch -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["dask", "spark"])
+@pytest.mark.parametrize("engine", ["dask", "ray", "spark"])
 def test_an_engine_computes_on_all_nodes_of_its_job_and_ends_with_its_program(desk: Desk, engine: str) -> None:
     program = f"{engine}_engine.py"
     desk.put(program)

@@ -35,6 +35,30 @@ open("%s.%s" % (part, os.environ.get("OAR_TASK_ID", "0")), "w").write("%d\\n" % 
 time.sleep(600)
 """
 
+#: ``ray start``: a head and a worker that give up as often as a file says, as if they were too slow for themselves.
+RAY = """#!/usr/bin/python3
+import os, socket, sys, time
+
+assert sys.argv[1:3] == ["start", "--block"]
+part = "head" if "--head" in sys.argv else "worker"
+print(part, *sys.argv[1:], flush=True)
+with open("tries." + part, "a+") as file:
+    file.write("x")
+    file.seek(0)
+    tries = len(file.read())
+if part == "head":
+    host, port, directory = (sys.argv[sys.argv.index("--" + o) + 1] for o in ("node-ip-address", "port", "temp-dir"))
+    listener = socket.create_server((host, int(port)))
+    open("directory", "w").write(directory)
+if tries <= int(os.environ.get("SLOW_" + part, "0")):
+    sys.exit("The current node timed out during startup.")
+open(open("directory").read() + "/ray_current_cluster", "w").close()
+open(part, "w").write("%d\\n" % os.getpid())
+if os.environ.get("LOST") == part:
+    sys.exit(4)
+time.sleep(600)
+"""
+
 
 class Job:
     """A job on two nodes, with two resources on the first one."""
@@ -42,7 +66,7 @@ class Job:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         texts = {name: (TOOLS / name).read_text() for name in ("oar-launch", "oarrun")}
-        for name, text in {**texts, "oarsh": OARSH, "dask": DASK}.items():
+        for name, text in {**texts, "oarsh": OARSH, "dask": DASK, "ray": RAY}.items():
             (directory / name).write_text(text)
             (directory / name).chmod(0o755)
         (directory / "nodes").write_text("localhost\nlocalhost\n127.0.0.1\n")
@@ -128,6 +152,42 @@ def test_a_part_that_ends_ends_the_program(job: Job, part: str, said: str) -> No
     assert not out or is_gone(int(out))
 
 
+def test_parts_of_ray_that_were_too_slow_for_themselves_are_started_again(job: Job) -> None:
+    job.environment.update(SLOW_head="2", SLOW_worker="3", RAY_worker_register_timeout_seconds="7")
+    wait = 'until [ -s worker ]; do sleep 0.02; done; echo "$RAY_ADDRESS $RAY_worker_register_timeout_seconds"'
+    code, out, err = job.run("ray", "sh", "-c", wait)
+    *failed, last = err.splitlines()
+    assert (code, len(failed)) == (0, 2)
+    for line in failed:
+        assert line.startswith("oar-launch: the head of 127.0.0.1:")
+        assert line.endswith(" ended, see oar-launch.12.log; it is started once more")
+    address, limit = out.split()
+    assert last == f"oar-launch: {address} on 2 node(s); what it does is in oar-launch.12.log"
+    assert limit == "7"
+    assert job.log().count("The current node timed out during startup.") == 5
+    assert re.findall(r"the worker has not started \((\d) of 5\)", job.log()) == ["1", "2", "3"]
+    assert all(map(is_gone, job.processes("head", "worker")))
+
+
+@pytest.mark.parametrize(("part", "said"), [("head", "the head"), ("worker", "the workers")])
+def test_parts_of_ray_that_never_start_are_given_up(job: Job, part: str, said: str) -> None:
+    job.environment[f"SLOW_{part}"] = "99"
+    code, _, err = job.run("ray", "sleep", "600")
+    assert code == 1
+    assert err.splitlines()[-1].startswith(f"oar-launch: {said} of 127.0.0.1:")
+    assert err.endswith(" ended, see oar-launch.12.log\n")
+    assert (job.directory / f"tries.{part}").read_text() == "xxxxx"
+
+
+@pytest.mark.parametrize(("part", "said"), [("head", "the head"), ("worker", "the workers")])
+def test_parts_of_ray_that_ran_are_not_started_again(job: Job, part: str, said: str) -> None:
+    job.environment["LOST"] = part
+    code, _, err = job.run("ray", "sleep", "600")
+    assert code == 1
+    assert f"oar-launch: {said} of 127.0.0.1:" in err
+    assert (job.directory / f"tries.{part}").read_text() == "x"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_passed_on_to_the_program(job: Job, number: signal.Signals) -> None:
     process = job.begin("dask", "sh", "-c", "trap 'exit 9' TERM HUP; touch begun; while :; do sleep 0.02; done")
@@ -143,8 +203,7 @@ def test_a_signal_in_the_middle_of_the_start_of_the_program_reaches_it(monkeypat
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     launch = module_from_spec(spec_from_loader("oar_launch", loader))  # type: ignore[arg-type]
     loader.exec_module(launch)
-    engine = launch.ENGINES["dask"][0](launch.Place("127.0.0.1", 1, "/tmp"))
-    run = launch.EngineRun(engine, launch.Place("127.0.0.1", 1, "/tmp"), [], subprocess.DEVNULL, "")
+    run = launch.EngineRun(launch.dask, launch.Place("127.0.0.1", 1, "/tmp"), [], subprocess.DEVNULL, "")
     started = subprocess.Popen
 
     def start(words: list[str], **rest: object) -> "subprocess.Popen[bytes]":

@@ -212,7 +212,6 @@ NOT_BY_TESTS: Mapping[str, str] = {
     "B.1 debconf": "no package asks anything: none has a config script (process/test_packages)",
     "D.3 ten million ended jobs, purge of a million rows": "bench.retention, by hand",
     "D.4 dumps of real sites": "the one that is public, of Grid'5000, has rows of users: only its shape is made anew",
-    "F ray": "on a busy machine its own 30 s for a start are too few: it is tried by hand",
     "F apptainer": "Debian 12 has none: Charliecloud is tried",
     "done: under ten minutes": "the suite tells the time; no test depends on the speed of a machine",
 }
