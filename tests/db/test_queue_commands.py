@@ -126,10 +126,10 @@ class Server(threading.Thread):
     def stop(self) -> None:
         """End."""
         self._over.set()
-        self.join(20)
+        self.join(120)
         self._router.close()
         self._bell.close()
-        self._zmq.term()
+        self._zmq.destroy(linger=0)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 BY_SUDO, BY_SUDO_CODE = "by sudo:", 42
 #: An account that is on every machine, and has no rights.
 OTHER = "daemon"
-LONGEST = 60
+LONGEST = 120
 GREETING = client.PROTOCOL + b"\0" + VERSION.encode()
 
 _WRAPPER = f"""\

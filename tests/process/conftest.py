@@ -37,4 +37,4 @@ def context() -> Iterator["zmq.Context[zmq.Socket[bytes]]"]:
     """ZeroMQ for one test."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     yield context
-    context.term()
+    context.destroy(linger=0)

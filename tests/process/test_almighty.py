@@ -146,7 +146,7 @@ class Server:
         for name in (*MODULES, "runner"):
             pids = [int(line.split()[1]) for line in self.notes(name, "start")]
             wait_until(lambda pids=pids: not any(is_alive(pid) for pid in pids))  # type: ignore[misc]
-        self._context.term()
+        self._context.destroy(linger=0)  # a test that failed may have left a socket open
 
 
 @pytest.fixture

@@ -50,18 +50,25 @@ def server(shared: CommandServer, database: Database) -> CommandServer:
 
 def asking(server: CommandServer, *words: str, user: str | None = None) -> "subprocess.Popen[str]":
     """Ask for something that begins with reading standard input, and return when it does."""
-    before = len(reading(server))
     while True:
         process = server.asking("oarsub", "-S", "-", *words, user=user)
-        wait_until(lambda: len(reading(server)) > before or process.poll() is not None)  # noqa: B023 - it is over then
+        wait_until(lambda: readers(server, process) or process.poll() is not None)  # noqa: B023 - it is over then
         if process.returncode is None:
             return process
         assert process.communicate()[0] == by_sudo("-S", "-", *words).out
 
 
-def reading(server: CommandServer) -> list[int]:
-    """Return the processes that wait for the input of a command: their standard input is a pipe."""
-    return [pid for pid in server.processes() if standard_input(pid).startswith("pipe:")]
+def reading(server: CommandServer, process: "subprocess.Popen[str]") -> int:
+    """Return the process that waits for the input of a command."""
+    (pid,) = readers(server, process)
+    return pid
+
+
+def readers(server: CommandServer, process: "subprocess.Popen[str]") -> list[int]:
+    """Return the processes whose standard input is the pipe of a command; one that has just ended may have another."""
+    assert process.stdin
+    pipe = os.readlink(f"/proc/self/fd/{process.stdin.fileno()}")
+    return [pid for pid in server.processes() if standard_input(pid) == pipe]
 
 
 def standard_input(pid: int) -> str:
@@ -118,10 +125,10 @@ def test_a_process_answers_only_one_user(server: CommandServer) -> None:
 
     def was_kept() -> bool:
         held = asking(server, user=OTHER)
-        (first,) = reading(server)
+        first = reading(server, held)
         held.communicate("")
         others = asking(server, user="bin")
-        (second,) = reading(server)
+        second = reading(server, others)
         assert second != first
         was_kept = is_alive(first)
         others.communicate("")
@@ -134,7 +141,7 @@ def test_a_process_answers_only_one_user(server: CommandServer) -> None:
 def test_a_process_is_kept_for_the_next_request_of_its_user(server: CommandServer) -> None:
     def used() -> int:
         process = asking(server, user=OTHER)
-        (pid,) = reading(server)
+        pid = reading(server, process)
         process.communicate("")
         return pid
 
@@ -178,7 +185,7 @@ def test_an_interrupt_interrupts_the_command(server: CommandServer) -> None:
 
 def test_a_command_whose_user_is_gone_ends(server: CommandServer) -> None:
     process = asking(server)
-    (pid,) = reading(server)
+    pid = reading(server, process)
     process.kill()
     process.communicate()
     wait_until(lambda: not is_alive(pid))
@@ -187,7 +194,7 @@ def test_a_command_whose_user_is_gone_ends(server: CommandServer) -> None:
 
 def test_a_command_whose_process_dies_is_not_done_twice(server: CommandServer) -> None:
     process = asking(server)
-    (pid,) = reading(server)
+    pid = reading(server, process)
     os.kill(pid, signal.SIGKILL)
     out, said = process.communicate()
     assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN.decode())

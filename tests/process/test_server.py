@@ -60,7 +60,7 @@ class Installation:
 
     def control(self, action: str) -> "subprocess.CompletedProcess[str]":
         argv = [sys.executable, str(CONTROL), str(self.directory / "oar.conf"), str(self.directory), action]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
     def pid(self) -> int:
         return int((self.directory / "run" / "oar-server.pid").read_text())
@@ -102,8 +102,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def resident(pid: int) -> float:
-    """Return the memory of a process in MiB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    """Return the memory of a process in MiB, 0 if it is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 

@@ -88,7 +88,7 @@ class Parent:
         self.child.kill()
         self.child.wait()
         self._router.close()
-        self._context.term()
+        self._context.destroy(linger=0)
 
 
 @pytest.fixture
