@@ -133,7 +133,7 @@ def parse_types_or_none(job: PlannedJob) -> ParsedTypes:
 
 def has_plugin(job: PlannedJob) -> bool:
     """Whether a plug-in chooses the resources of a job, or its start as well, whatever its request says."""
-    return any(text.startswith(_PLUGIN_TYPES) for text in job.types)
+    return bool(job.types) and any(text.startswith(_PLUGIN_TYPES) for text in job.types)
 
 
 def expiry_date(job: WaitingJob) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
-from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.resource_set import ResourceSet
@@ -61,11 +60,11 @@ class Kind:
 
     def has_room(self, duration: int, begin: int, latest: int) -> bool:
         """Whether there is room for so long that begins between two dates."""
-        return earliest(self.space.slots, self.query._replace(duration=duration), begin, latest) is not None
+        return self.space.earliest(self.query._replace(duration=duration), begin, latest) is not None
 
     def first_start(self, duration: int, begin: int) -> int:
         """Return the first date from ``begin`` on at which there is room for so long; FOREVER = never."""
-        match = earliest(self.space.slots, self.query._replace(duration=duration), begin)
+        match = self.space.earliest(self.query._replace(duration=duration), begin)
         return match.start if match else FOREVER
 
     def add(self, duration: int, turn: Turn) -> None:

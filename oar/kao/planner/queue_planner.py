@@ -71,7 +71,7 @@ class QueuePlanner:
         self.undecided: set[int] = set()  #: jobs whose turn did not come in an urgent pass
         self.is_certain = True  #: False: an undecided job may be able to start now
         self._depth = BackfillDepth(context.settings, context.now)
-        self._known_rules: dict[tuple[QueuePolicy, int, int], PlacementRules] = {}
+        self._known_rules: dict[tuple[str, int, int], PlacementRules] = {}
         #: the jobs that were placed last, and the seconds at their begin
         self._present_jobs: tuple[Sequence[WaitingJob], float] = (), 0.0
 
@@ -281,7 +281,7 @@ class QueuePlanner:
 
     def _rules_of(self, policy: QueuePolicy, queue: str, depth: int) -> PlacementRules:
         not_before = self._not_before.get(queue, 0)
-        key = policy, not_before, depth
+        key = queue, not_before, depth
         rules = self._known_rules.get(key)
         if rules is None:
             rules = self._known_rules[key] = self._new_rules(policy, not_before, depth)

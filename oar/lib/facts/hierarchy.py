@@ -20,6 +20,7 @@ from functools import partial, reduce
 from operator import and_, lt, or_
 
 from oar.lib.facts.bit_runs import BitRuns
+from oar.lib.facts.block_units import BlockUnits
 from oar.lib.facts.records import Level, PropertyValue
 from oar.lib.facts.request import ALL, BEST_HALF
 from oar.lib.facts.resource_set import ResourceSet, from_positions, lowest, positions, without
@@ -395,6 +396,7 @@ class RequestFit:
 
     __slots__ = (
         "_necessary",
+        "blocks",
         "family",
         "fit",
         "groups",
@@ -440,6 +442,7 @@ class RequestFit:
         )
         #: The same request without filter, if that is satisfied wherever this one is; many filters may share it.
         self.wider: RequestFit | None = None
+        self.blocks: BlockRequest | None = None  #: the same where whole blocks are units
         self._necessary: RequestFit | None = None if self.is_monotone else _EachAlone(groups, fits, families)
 
     def _is_monotone(self, groups: Sequence[PooledGroup]) -> bool:
@@ -466,6 +469,14 @@ def _fit_in_turn(groups: Sequence[GroupFit], free: ResourceSet) -> ResourceSet:
             return 0
         chosen |= part
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRequest:
+    """A request for whole blocks of one level, asked of sets of blocks."""
+
+    units: BlockUnits
+    request: RequestFit
 
 
 class _EachAlone(RequestFit):
@@ -523,6 +534,7 @@ class Hierarchy:
         self._families: dict[object, object] = {}
         self._groups: dict[PooledGroup, GroupFit] = {}
         self._block_orders: dict[tuple[int, ResourceSet], TakingOrder] = {}
+        self._units: dict[tuple[int, ResourceSet], BlockUnits | None] = {}
 
     def request(self, groups: tuple[PooledGroup, ...]) -> RequestFit:
         """Return what is to be asked for a request.
@@ -534,7 +546,27 @@ class Hierarchy:
             fit = self._requests[groups] = RequestFit(groups, [self._group(group) for group in groups], self._families)
             if len(groups) == 1 and fit.quantities:
                 fit.wider = self._wider(groups[0])
+            if len(groups) == 1 and len(groups[0].levels) == 1:
+                fit.blocks = self._in_blocks(groups[0])
         return fit
+
+    def _in_blocks(self, group: PooledGroup) -> BlockRequest | None:
+        """Return a request for blocks of one level with these as units; None if they are no runs, or small.
+
+        Where lower bits do not come first it would have to be asked which block is the first.
+        """
+        (level,) = group.levels
+        partition, pool = self.layout.partition((level.property,)), group.pool & self.layout.having(level.property)
+        if partition.runs is None or not self._order.is_plain:
+            return None
+        key = id(partition), pool
+        if key not in self._units:
+            self._units[key] = BlockUnits.of(partition.runs, pool)
+        units = self._units[key]
+        if units is None:
+            return None
+        fit = _Units(units.everything, level.quantity, self._order)
+        return BlockRequest(units, RequestFit((PooledGroup(units.everything, group.levels),), [fit], self._families))
 
     def _wider(self, group: PooledGroup) -> RequestFit | None:
         """Return the request of a group without its filter; None if the filter cuts blocks that are taken as a whole.
@@ -543,12 +575,14 @@ class Hierarchy:
         """
         names = tuple(level.property for level in group.levels)
         pools = [reduce(and_, map(self.layout.having, names), pool) for pool in (self._everything, group.pool)]
+        if pools[0] == pools[1]:
+            return None
         partition = self.layout.partition(names)
         if partition.runs is not None:
             is_cut = partition.runs.touched(pools[1]) & partition.runs.touched(pools[0] & ~pools[1])
         else:
             is_cut = not partition.is_units
-        if is_cut or pools[0] == pools[1] or group.pool & ~self._everything:
+        if is_cut or group.pool & ~self._everything:
             return None
         return self.request((PooledGroup(self._everything, group.levels),))
 

@@ -33,14 +33,14 @@ class BackfillDepth:
     """Counts the waiting jobs that have a planned start."""
 
     def __init__(self, settings: Settings, now: int) -> None:
-        self._settings = settings
+        self._depth_of = settings.backfill_depth if settings.backfill_depths else _none
         self._now = now
         self._counted: dict[_Key, set[int]] = {}
         self._doubtful: dict[_Key, set[int]] = {}  #: passed jobs of which it is not known whether they count
 
     def of(self, queue: str) -> int:
         """Return the depth of a queue; 0 = all its jobs have a planned start."""
-        return self._settings.backfill_depth(queue)
+        return self._depth_of(queue)
 
     def standing(self, job: WaitingJob, types: ParsedTypes) -> Standing:
         """Return where a job stands at its turn."""
@@ -68,6 +68,11 @@ class BackfillDepth:
         """
         jobs = self._counted if is_sure else self._doubtful
         jobs.setdefault(_key(job, types), set()).add(job.id)
+
+
+def _none(queue: str) -> int:
+    """Return the depth of a queue where no queue has one."""
+    return 0
 
 
 def _key(job: WaitingJob, types: ParsedTypes) -> _Key:

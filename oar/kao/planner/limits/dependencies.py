@@ -62,10 +62,11 @@ class Dependencies:
         self._placements = placements
         self._running = {job.id: job for job in snapshot.running}
         self._ended = {job.id: job for job in snapshot.required if job.state in FINAL}
+        self.any_time = StartWindow(snapshot.now)  #: the window of jobs without dependencies
 
     def window(self, job: WaitingJob, default_condition: DependencyCondition) -> StartWindow | Reason | MissedWindow:
         """Return the dates between which a job may start; a reason if they are not known, or if there are none."""
-        window = StartWindow(self._now)
+        window = self.any_time
         for dependency in job.dependencies:
             dates = self._window_of(dependency, _condition(dependency, default_condition))
             if not isinstance(dates, StartWindow):

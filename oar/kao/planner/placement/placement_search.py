@@ -15,7 +15,7 @@ from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.kao.planner.resources.slot_search import earliest, fit_at
+from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
@@ -117,7 +117,7 @@ class PlacementSearch:
         _, _, shortest = self._no_room.get(key, (space, query.request, FOREVER))
         if query.duration >= shortest:
             return True
-        if earliest(space.slots, query, self._now, self._now):
+        if space.earliest(query, self._now, self._now):
             return False
         if query.request.is_monotone:
             self._no_room[key] = space, query.request, query.duration
@@ -194,7 +194,7 @@ class PlacementSearch:
         query = self.query(job, job.alternatives[0], types, rules)
         if isinstance(query, Reason):
             return 0
-        while match := earliest(self._spaces.of(types).slots, query, begin):
+        while match := self._spaces.of(types).earliest(query, begin):
             begin = self._arrays.first_start(job, match.start, job.alternatives[0].walltime)
             if begin == match.start:
                 return begin
@@ -292,7 +292,7 @@ class PlacementSearch:
         """Return the earliest match; the first possible start of a request whose groups compete is noted."""
         space, needed = task.space, query.necessary
         if needed is None:
-            return earliest(space.slots, query, begin, latest, self._check)
+            return space.earliest(query, begin, latest, self._check)
         bound = space.bounds.of(needed)
         if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
             wider = needed._replace(request=needed.request.wider)
@@ -302,14 +302,14 @@ class PlacementSearch:
         if match is None or needed is query:
             return match
         task.possible_from = min(task.possible_from, match.start)
-        return earliest(space.slots, query, match.start, latest, self._check)
+        return space.earliest(query, match.start, latest, self._check)
 
     def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
         """Return the earliest match of a monotone request, and remember it for others of its family.
 
         ``bound``: a date before which there is none.
         """
-        match = earliest(space.slots, query, max(begin, bound), latest)
+        match = space.earliest(query, max(begin, bound), latest)
         if match and begin == self._now and match.start > begin:
             space.bounds.learn(query, match.start)
         return match
@@ -332,7 +332,7 @@ class PlacementSearch:
                 break
             kind = f"{query.kind} after {self._usable.last_limit_before(end)}"
             lasting = query._replace(usable=query.usable & ~leaving, kind=kind)
-            match = earliest(task.space.slots, lasting, match.start, latest)
+            match = task.space.earliest(lasting, match.start, latest)
         return match
 
     def _under_quotas(

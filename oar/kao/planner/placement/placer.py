@@ -4,11 +4,12 @@ See docs/design/planner.rst, "Placement".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from oar.kao.facts import reasons
-from oar.kao.facts.job_types import ParsedTypes, has_plugin
+from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, MissedWindow, StartWindow
@@ -20,13 +21,15 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import SearchRecord
 from oar.kao.planner.placement.waves import Upcoming
 
+#: No placements, or no reasons.
+_NONE: Mapping[int, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class PlacementOutcome:
+
+class PlacementOutcome(NamedTuple):
     """What became of a job, or of a wave: of each a placement, a reason why it does not start now, or both."""
 
-    placements: Mapping[int, Placement] = field(default_factory=dict)
-    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    placements: Mapping[int, Placement] = _NONE
+    reasons: Mapping[int, Reason] = _NONE
     error: str = ""  #: the job can never run: it goes to toError with this message
     jobs: Sequence[WaitingJob] = ()  #: those for which it is the outcome; ``placements`` are in their order
 
@@ -54,6 +57,7 @@ class Placer:
     ) -> None:
         self._now = context.now
         self._bookings = context.bookings
+        self._common = context.spaces.common
         self._requests = context.requests
         self._containers = containers
         self._dependencies = dependencies
@@ -72,6 +76,15 @@ class Placer:
         self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming | None = None
     ) -> PlacementTask | PlacementOutcome:
         """Return what is to be searched for, or why the job gets no placement."""
+        upcoming = upcoming or Upcoming((job,), 0)
+        if types is NO_TYPES and not (job.dependencies or rules.not_before):  # nothing keeps most jobs from a search
+            return PlacementTask(job, types, rules, self._common, self._dependencies.any_time, upcoming)
+        return self._checked(job, types, rules, upcoming)
+
+    def _checked(
+        self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules, upcoming: Upcoming
+    ) -> PlacementTask | PlacementOutcome:
+        """Return what ``checked`` does, of a job with types, dependencies or a first date."""
         self._containers.note_turn(job)
         error = self.error(job, types)
         if error:
@@ -89,7 +102,7 @@ class Placer:
         shortage = self._bookings.tokens.shortage(types)
         if shortage:
             return PlacementOutcome.refused(job, shortage)
-        return PlacementTask(job, types, rules, space, window, upcoming or Upcoming((job,), 0))
+        return PlacementTask(job, types, rules, space, window, upcoming)
 
     def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
         """Return the first date at which a job could start beside what is booked so far; nothing is booked.
@@ -145,10 +158,10 @@ class Placer:
         refusal = self._refusal(task, best, next(iter(last.reasons.values()), None))
         if best is None or refusal:
             refusals = dict.fromkeys(last.reasons, refusal or reasons.no_slot())
-            return replace(last, window=task.window, reasons=refusals)
+            return last._replace(window=task.window, reasons=refusals)
         places = zip(last.jobs, last.placements.values() or (best,), strict=True)
         jobs, placements, later = self._book(task, places, last.reasons)
-        return replace(last, jobs=jobs, window=task.window, placements=placements, reasons=later)
+        return last._replace(jobs=jobs, window=task.window, placements=placements, reasons=later)
 
     def _place_now(self, task: PlacementTask) -> PlacementOutcome:
         """Place a job behind the depth of its queue: it begins now, or has no place."""
@@ -170,8 +183,10 @@ class Placer:
         later: Mapping[int, Reason],
     ) -> SearchRecord:
         """Return what the next round is told of a search."""
-        requests = [self._requests.get(alternative.groups) for alternative in task.job.alternatives]
-        is_robust = all(isinstance(each, Reason) or (each.is_monotone and each.is_steady) for each in requests)
+        is_robust = True
+        for alternative in task.job.alternatives:
+            request = self._requests.get(alternative.groups)
+            is_robust &= isinstance(request, Reason) or (request.is_monotone and request.is_steady)
         has_lasting_resources = task.types.is_besteffort and not is_robust  # what lasts depends on each start tried
         is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
         return SearchRecord(

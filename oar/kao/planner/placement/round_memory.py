@@ -7,6 +7,7 @@ See docs/design/planner.rst, "Memory between rounds".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
@@ -22,8 +23,7 @@ from oar.lib.facts.resource_set import ResourceSet, union
 Entry = tuple[Occupation, ParsedTypes]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRecord:
+class SearchRecord(NamedTuple):
     """The result of the search for one job, or for a wave."""
 
     jobs: Sequence[WaitingJob]
@@ -43,8 +43,7 @@ class SearchRecord:
         return self.best.resources if self.best else 0
 
 
-@dataclass(frozen=True, slots=True)
-class RoundEvent:
+class RoundEvent(NamedTuple):
     """One step of a round in a space: a search, or none, and what entered the space by it."""
 
     search: SearchRecord | None

@@ -42,7 +42,9 @@ class Upcoming:
     def equal(self, types: ParsedTypes) -> Iterator[WaitingJob]:
         """Iterate over the jobs behind the first one that are equal to it; ``types``: its types."""
         jobs, at = self._jobs, self._at
-        if self._most < 2 or at + 1 >= len(jobs) or not _may_lead(jobs[at], types):
+        if self._most < 2 or at + 1 >= len(jobs) or jobs[at + 1].array_id != jobs[at].array_id:
+            return  # the usual case, asked first
+        if not _may_lead(jobs[at], types):
             return
         common, (asked,) = _COMMON(jobs[at]), jobs[at].alternatives
         for index in range(at + 1, min(at + self._most, len(jobs))):

@@ -1,15 +1,14 @@
 """Which jobs give back which resources at a date."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oar.kao.facts.plan import Placement
 from oar.kao.planner.resources.resource_index import ResourceIndex
 from oar.lib.facts.resource_set import ResourceSet
 
 
-@dataclass(frozen=True, slots=True)
-class Occupation:
+class Occupation(NamedTuple):
     """The resources of one job, or of a wave, and its dates; the security time is part of it."""
 
     job_id: int  #: of a wave: that of its first job

@@ -6,6 +6,9 @@ from oar.lib.facts.resource_set import ResourceSet, positions
 
 T = TypeVar("T")
 
+#: So many things are looked at sooner than it is counted what is asked for.
+FEW = 4
+
 
 class ResourceIndex(Generic[T]):
     """Things that hold resources, found by a set of resources.
@@ -32,7 +35,7 @@ class ResourceIndex(Generic[T]):
         wanted = resources & self._all_held
         if not wanted:
             return []
-        if wanted.bit_count() >= len(self._things):
+        if len(self._things) <= FEW or wanted.bit_count() >= len(self._things):
             return [thing for thing, held in zip(self._things, self._held, strict=True) if held & wanted]
         self._complete()
         numbers = {number for bit in positions(wanted) for number in self._by_bit.get(bit, ())}

@@ -13,7 +13,7 @@ the keys of all occupants of a resource finds it free.  For jobs with the same k
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_, le
 from typing import NamedTuple
@@ -208,7 +208,10 @@ class Page:
 
     def fails(self, family: object, quantities: tuple[int, ...]) -> bool:
         """Whether a request of the family that wants no more is known to fail in each slot."""
-        return any(all(map(le, failed, quantities)) for failed in self.failures.get(family, ()))
+        for failed in self.failures.get(family, ()):
+            if failed <= quantities and all(map(le, failed, quantities)):
+                return True
+        return False
 
     def note_failure(self, family: object, quantities: tuple[int, ...]) -> None:
         """Note that a request fails in each slot; it makes notes of harder requests superfluous."""
@@ -270,6 +273,20 @@ class SlotSet:
         self._everything = everything
         self.pages = [Page([begin], [everything if free is None else free], everything)]
         self._firsts = [begin]  #: the first start of each page
+
+    def projected(self, project: Callable[[ResourceSet], ResourceSet], everything: ResourceSet) -> "SlotSet":
+        """Return slots of what a function makes of what is free in each; ``everything``: what it makes of all."""
+        other = SlotSet(self.begin, everything)
+        starts: list[int] = []
+        slots: list[ResourceSet] = []
+        for page in self.pages:
+            for start, free in zip(page.starts, page.free, strict=True):
+                projected = project(free & page.open)
+                if not slots or projected != slots[-1]:
+                    starts.append(start)
+                    slots.append(projected)
+        other._replace(starts, slots)
+        return other
 
     def copy(self) -> "SlotSet":
         """Return an independent slot set with the same slots."""

@@ -6,16 +6,19 @@ besteffort jobs are entered as well.
 See docs/design/planner.rst, "Spaces".
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import le
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.planner.resources.block_slots import BlockSlots
 from oar.kao.planner.resources.endings import Endings, Occupation
 from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.resource_holders import held_resources
-from oar.kao.planner.resources.slots import Occupant, SlotQuery, SlotSet
+from oar.kao.planner.resources.slot_search import earliest
+from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
+from oar.lib.facts.block_units import BlockUnits
 from oar.lib.facts.resource_set import ResourceSet
 
 #: Name of the common space.
@@ -26,6 +29,9 @@ SpaceKey = tuple[str, bool]
 
 #: How many bounds are kept for each family of requests.
 MAX_BOUNDS = 64
+
+#: Slots in blocks are kept of so many kinds of blocks.
+MOST_KINDS = 4
 
 
 class StartBounds:
@@ -40,22 +46,22 @@ class StartBounds:
 
     def of(self, query: SlotQuery) -> int:
         """Return a date before which the query has no match; 0 without a bound."""
-        bound, wanted_quantities = 0, query.request.quantities
+        bound, wanted, longest = 0, query.request.quantities, query.duration
         for quantities, duration, start in self._bounds.get((query.request.family, query.kind, query.keys), ()):
-            if start > bound and duration <= query.duration and all(map(le, quantities, wanted_quantities)):
-                bound = start
+            if start > bound and duration <= longest and quantities <= wanted and all(map(le, quantities, wanted)):
+                bound = start  # as tuples they are compared first, which costs less and says the same of one quantity
         return bound
 
     def learn(self, query: SlotQuery, start: int) -> None:
         """Note the earliest start of a query, which was searched from the date of the round on."""
         bounds = self._bounds.setdefault((query.request.family, query.kind, query.keys), [])
-        new_quantities = query.request.quantities
+        new, shortest = query.request.quantities, query.duration
         bounds[:] = [
-            (quantities, duration, date)
-            for quantities, duration, date in bounds[-MAX_BOUNDS:]
-            if date > start or duration < query.duration or not all(map(le, new_quantities, quantities))
+            bound
+            for bound in bounds[-MAX_BOUNDS:]
+            if bound[2] > start or bound[1] < shortest or bound[0] < new or not all(map(le, new, bound[0]))
         ]
-        bounds.append((new_quantities, query.duration, start))
+        bounds.append((new, shortest, start))
 
 
 class Space:
@@ -66,7 +72,9 @@ class Space:
         self.key = key
         self.lent = [(each.start, each.end, each.resources) for each in lent]
         self._slots = slots
-        self._pending: list[Occupant] = []  #: occupants that are not in the slots yet
+        self._occupants: list[Occupant] = []
+        self._in_slots = 0  #: so many of them are in the slots
+        self._blocks: dict[BlockUnits, BlockSlots] = {}
         self.bounds = StartBounds()
         self._for_besteffort: Space | None = None
         self._entered: list[tuple[Occupation, ParsedTypes]] = []
@@ -76,10 +84,35 @@ class Space:
     @property
     def slots(self) -> SlotSet:
         """The slots with all occupants; those since the last use are entered together now."""
-        if self._pending:
-            pending, self._pending = self._pending, []
+        if self._in_slots < len(self._occupants):
+            pending = self._occupants[self._in_slots :]
+            self._in_slots = len(self._occupants)
             self._slots.occupy_all(pending)
         return self._slots
+
+    def earliest(
+        self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Callable[[int], None] | None = None
+    ) -> SlotMatch | None:
+        """Return the earliest match of a query; as ``slot_search.earliest``."""
+        blocks = query.request.blocks
+        slots = None if blocks is None or query.keys else self._slots_in(blocks.units)
+        if blocks is None or slots is None:
+            return earliest(self.slots, query, begin, latest, check)
+        match = earliest(slots, self._blocks[blocks.units].query(query, blocks.request), begin, latest, check)
+        return SlotMatch(match.start, blocks.units.members(match.resources)) if match else None
+
+    def _slots_in(self, units: BlockUnits) -> SlotSet | None:
+        """Return the slots with blocks as units, with all occupants; None if there are none."""
+        in_blocks = self._blocks.get(units)
+        if in_blocks is None:
+            if len(self._blocks) == MOST_KINDS:
+                return None
+            in_blocks = self._blocks[units] = BlockSlots(units)
+        if not in_blocks.is_there:
+            if not in_blocks.ask(len(self._slots.pages)):
+                return None
+            in_blocks.begin(self.slots, len(self._occupants))
+        return in_blocks.updated(self._occupants)
 
     @property
     def entered(self) -> Sequence[tuple[Occupation, ParsedTypes]]:
@@ -101,7 +134,7 @@ class Space:
 
     def occupy(self, occupation: Occupation, types: ParsedTypes) -> None:
         """Remove the resources of a job from the free ones."""
-        self._pending.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
+        self._occupants.append((occupation.start, occupation.end, occupation.resources, types.sharing_key))
         self._endings.add(occupation)
 
     def for_besteffort(self) -> "Space":
