@@ -108,6 +108,7 @@ def server_of(service: Service, manager: ServiceManager) -> ApiServer:
 
 async def _serve(server: ApiServer, sockets: list[socket.socket], manager: ServiceManager) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
     life = asyncio.create_task(_tell_of_life(server, manager))
     await server.serve(sockets=sockets)
     life.cancel()
@@ -159,6 +160,7 @@ def _tcp(address: str) -> socket.socket:
 
 def main() -> int:
     """Run as a program, until a signal ends it; return the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # until the server can take it, it would end us
     service = open_runtime("oar-api", deliver=None)
     service.database = limited(service)
     try:

@@ -439,19 +439,16 @@ def serve(
 ) -> int:
     """Run the server until a signal ends it; return the exit code.  Raises AlreadyRunning, ConfigError."""
     os.umask(0o022)
-    pid_file = lock_pid_file(config)
-    try:
-        with (
-            processes.signals() as signals,
-            bus.opened() as context,
-            closing(Endpoints(context, config)) as sockets,
-        ):
-            almighty = Almighty(
-                config, sockets, children, environment, conf_file=conf_file, orphan_patience=orphan_patience
-            )
-            return almighty.run(signals)
-    finally:
-        pid_file.release()
+    with processes.signals() as signals:  # first: who reads the pid file may send one
+        pid_file = lock_pid_file(config)
+        try:
+            with bus.opened() as context, closing(Endpoints(context, config)) as sockets:
+                almighty = Almighty(
+                    config, sockets, children, environment, conf_file=conf_file, orphan_patience=orphan_patience
+                )
+                return almighty.run(signals)
+        finally:
+            pid_file.release()
 
 
 def main() -> int:

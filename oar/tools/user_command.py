@@ -51,6 +51,7 @@ def run(data: "Data", account: pwd.struct_passwd) -> int:
     wakeup = oarexec_user.Wakeup()
     number = os.getpid()
     name = "%s_command_%d" % (account.pw_name, number)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it is listened to: the enclosure must not stay
     confinement = node_enclosure.enclose(data["enclosure"], name, account.pw_name, number)
     wakeup.listen([signal.SIGCHLD, signal.SIGTERM])
     pid = os.fork()

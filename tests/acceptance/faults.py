@@ -373,9 +373,10 @@ class Scene:
         """The types of the events of a job."""
         return [row[0] for row in self.cluster.sql(f"SELECT type FROM event_logs WHERE job_id = {job} ORDER BY 1")]
 
-    def phase(self, job: int) -> str:
-        """How far the server has come with a job."""
-        return self.cluster.sql(f"SELECT phase FROM job_runs WHERE job_id = {job}")[0][0]
+    def wait_for_start(self, *jobs: int) -> None:
+        """Wait until the commands of jobs run, and the server knows that they do."""
+        wait_until(lambda: all(self.starts(job) for job in jobs), "the commands run")
+        self.cluster.wait_for_start(*jobs)
 
     @property
     def _numbers(self) -> str:

@@ -246,6 +246,10 @@ class Cluster:
         rows = self.sql(f"SELECT state FROM jobs WHERE job_id = {job}")
         return rows[0][0] if rows else ""
 
+    def phase(self, job: int) -> str:
+        """How far the server has come with a job."""
+        return self.sql(f"SELECT phase FROM job_runs WHERE job_id = {job}")[0][0]
+
     def cause(self, job: int) -> str:
         """Return the code of why a job ended."""
         return self.sql(f"SELECT code FROM job_ends WHERE job_id = {job}")[0][0]
@@ -259,6 +263,12 @@ class Cluster:
         )
         assert reached in states, f"job {job} ended in {reached}, wanted {' or '.join(states)}\n{self.story(job)}"
         return reached
+
+    def wait_for_start(self, *jobs: int) -> None:
+        """Wait until the commands of jobs run, as the server knows: it writes Running before it lets them begin."""
+        for job in jobs:
+            self.wait_for_state(job, "Running")
+            wait_until(lambda: self.phase(job) == "STARTED", lambda: self.story(job))  # noqa: B023 - it is over then
 
     def _state_among(self, job: int, states: Sequence[str]) -> str:
         """The state of a job if it is one of these."""

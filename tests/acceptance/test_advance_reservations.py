@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
 from tests.acceptance.reservations import EVERYTHING, may_reserve, proposal, row, shown_state
 
 
@@ -21,15 +21,15 @@ def alice(cluster: Cluster) -> Person:
 
 
 def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run(f"qrsub -a +10 -d 15 {EVERYTHING} -terse"))
+    number = int(alice.run(f"qrsub -a +20 -d 20 {EVERYTHING} -terse"))
     assert shown_state(alice, number) == "w"
     outside = alice.submit("-l core=1,walltime=0:0:30 true")
     wait_until(lambda: shown_state(alice, number) == "r")
     assert cluster.state(outside) == "Waiting"
     wait_until(lambda: shown_state(alice, number) == "gone")
     start, end, state, ended = row(cluster, number, "start_time, end_time, state, ended")
-    assert (state, int(end) - int(start)) == ("x", 15)
-    assert 0 <= int(ended) - int(end) <= 5
+    assert (state, int(end) - int(start)) == ("x", 20)
+    assert 0 <= int(ended) - int(end) <= 60
     cluster.wait_for_state(outside, "Terminated")
     assert int(cluster.sql(f"SELECT start_time FROM jobs WHERE job_id = {outside}")[0][0]) >= int(end)
     events = cluster.sql(
@@ -40,7 +40,7 @@ def test_a_reservation_begins_keeps_others_away_and_ends(cluster: Cluster, alice
 
 
 def test_no_job_of_a_reservation_outlives_it(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run(f"qrsub -d 14 {EVERYTHING} -terse"))
+    number = int(alice.run(f"qrsub -d 30 {EVERYTHING} -terse"))
     stubborn = alice.submit(f"--ar {number} -l nodes=4 'trap \"\" TERM; while :; do sleep 0.2; done'")
     waiting = alice.submit(f"--ar {number} -l core=1,walltime=0:0:5 --verify n true")
     cluster.wait_for_state(stubborn, "Running")
@@ -173,12 +173,12 @@ def test_who_does_not_wait_for_the_answer_leaves_no_request(cluster: Cluster, al
         press = "while [ ! -e ~/go ]; do sleep 0.1; done; printf '\\003'; while [ ! -e ~/seen ]; do sleep 0.1; done"
         command = f"({press}) | script -qec '{command}; echo ended with $? > ~/seen' /dev/null"
     else:
-        command = f"timeout 5 {command}"
+        command = f"timeout 20 {command}"
     thread = threading.Thread(target=alice.attempt, args=(command,))
     thread.start()
     wait_until(lambda: len(cluster.sql("SELECT 1 FROM reservations")) > before)
     alice.run("touch ~/go")
-    thread.join(60)
+    thread.join(PATIENCE)
     wait_until(lambda: cluster.sql("SELECT state FROM reservations ORDER BY reservation_id DESC LIMIT 1") == [["n"]])
     if end == "interrupt":
         assert alice.run("cat ~/seen") == "ended with 26\n"
@@ -192,7 +192,7 @@ def test_who_does_not_wait_for_the_answer_leaves_no_request(cluster: Cluster, al
 
 def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Cluster, alice: Person) -> None:
     rule = "FREQ=HOURLY;COUNT=9"
-    granted = alice.run(f"qrsub -a +4 -d 8 -N hourly -l /network_address=1 -rrule '{rule}' -depth 2 -terse")
+    granted = alice.run(f"qrsub -a +10 -d 20 -N hourly -l /network_address=1 -rrule '{rule}' -depth 2 -terse")
     first, second = map(int, granted.split())
     starts = [int(row(cluster, number, "start_time")[0]) for number in (first, second)]
     assert starts[1] - starts[0] == 3600

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, Result, wait_until
+from tests.acceptance.harness import PATIENCE, Cluster, Person, Result, wait_until
 
 SECRET = "Xk29-not-for-others"
 
@@ -37,7 +37,7 @@ def test_who_waits_hears_the_end_although_the_server_is_restarted(cluster: Clust
     cluster.server.do("stop")
     alice.run("touch ~/go")
     cluster.server.do("start")
-    thread.join(60)
+    thread.join(PATIENCE)
     assert (results[0].code, results[0].out.split()) == (4, [str(job)])
 
 
@@ -48,7 +48,7 @@ def test_an_interrupted_wait_may_end_its_job(cluster: Cluster, alice: Person) ->
     job = wait_until(lambda: max(alice.jobs("-u alice"), default=0))
     cluster.wait_for_state(job, "Running")
     alice.run("touch ~/go")
-    thread.join(60)
+    thread.join(PATIENCE)
     assert alice.run("cat ~/seen") == "ended with 1\n"
     cluster.wait_for_state(job, "Error", "Terminated")
     assert cluster.cause(job) == "DELETED"

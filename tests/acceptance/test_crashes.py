@@ -82,8 +82,7 @@ def bring_back_bystanders(cluster: Cluster) -> None:
 def kill(cluster: Cluster, victim: str) -> None:
     """SIGKILL to a part of OAR on the server, or to the sessions of all nodes; it must be there."""
     parts = BYSTANDERS if victim == "bystanders" else (victim,)
-    found = [one for part in parts for one in processes_of(cluster, part)]
-    assert found, f"no process is {victim}"
+    found = wait_until(lambda: [one for part in parts for one in processes_of(cluster, part)], f"there is {victim}")
     for one in found:
         one.kill()
 
@@ -186,6 +185,7 @@ def test_a_job_that_was_deleted_during_its_launch_never_runs(scene: Scene, victi
 def test_a_walltime_is_kept_though_sarko_is_killed(scene: Scene, moment: str) -> None:
     (job,) = scene.submit([Step("LEON", moment)], walltime="0:0:1")
     scene.stops.wait_for([job])
+    wait_until(lambda: scene.starts(job), "the command runs")
     kill(scene.cluster, "sarko")
     scene.go_on("sarko")
     scene.assert_all(KILLED)

@@ -122,7 +122,7 @@ def test_a_job_is_killed_with_all_that_it_has_started(classroom: Classroom) -> N
     classroom.alice.run(f"oardel {job}")
     classroom.cluster.wait_for_state(job, "Error")
     assert classroom.cluster.cause(job) == "DELETED"
-    assert not root.attempt("pgrep -f [s]leep.4242").out
+    wait_until(lambda: not root.attempt("pgrep -f [s]leep.4242").out, "nothing of the job runs")
 
 
 def test_an_agent_that_is_killed_comes_back_and_works_on(classroom: Classroom) -> None:

@@ -99,7 +99,7 @@ def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, h
     jobs = scene.prepare([NOT_HELD], on("node-1"))
     jobs += scene.prepare([NOT_HELD], f"-t idempotent {on('node-1', 'node-2')}")
     scene.begin(jobs)
-    wait_until(lambda: all(scene.starts(job) for job in jobs), "both run")
+    scene.wait_for_start(*jobs)
     scene.cluster.node("node-1").do(harm)
     scene.cluster.node("node-1").do("reboot")
     scene.wait_for_end()
@@ -117,8 +117,7 @@ def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_us
     node = scene.cluster.node("node-1")
     (job,) = scene.prepare([NOT_HELD], on("node-1"))
     scene.begin([job])
-    wait_until(lambda: scene.starts(job), "it runs")
-    wait_until(lambda: scene.phase(job) == "STARTED", "the server knows that it runs")
+    scene.wait_for_start(job)
     node.do("hang")
     scene.alice.run(f"oardel {job}")
     scene.wait_for_end()
@@ -228,7 +227,7 @@ def test_no_end_is_lost_with_the_server(scene: Scene, how: str) -> None:
     """One waits with its report; one was killed before it could give it; one waits to be killed; one to be started."""
     jobs = scene.prepare([NOT_HELD] * 3, on("node-1"))
     scene.begin(jobs)
-    wait_until(lambda: all(scene.starts(job) for job in jobs), "all run")
+    scene.wait_for_start(*jobs)
     reporting, silent, doomed = jobs
     with without(scene.cluster.server, how):
         scene.let_end(reporting, silent)

@@ -37,7 +37,7 @@ def events(cluster: Cluster, job: int) -> set[str]:
 def running(cluster: Cluster, person: Person, arguments: str) -> int:
     """Submit a job and wait until it runs."""
     job = person.submit(arguments)
-    cluster.wait_for_state(job, "Running")
+    cluster.wait_for_start(job)
     return job
 
 
@@ -69,7 +69,7 @@ def test_a_terminal_is_as_in_any_shell_and_its_end_is_the_end_of_the_job(cluster
         terminal.expect(rf"Disconnected from OAR job {job}\.\n")
         assert terminal.exit() == 0
     assert cluster.wait_for_state(job, "Terminated") == "Terminated"
-    assert not alice_runs(cluster, "sleep")
+    wait_until(lambda: not alice_runs(cluster, "sleep"), "nothing of it runs")
 
 
 def alice_runs(cluster: Cluster, name: str) -> bool:
@@ -193,7 +193,8 @@ def test_a_session_that_is_lost_ends_its_job(cluster: Cluster, alice: Person, ho
         else:
             root.run("kill -KILL $(pgrep -u oar -f '/oarsub -I')")
         cluster.wait_for_state(job, "Terminated", "Error")
-    assert not root.attempt("pgrep -u oar -f '^/usr/bin/ssh .*sessions'").out
+    ssh = "pgrep -u oar -f '^/usr/bin/ssh .*sessions'"
+    wait_until(lambda: not root.attempt(ssh).out, "the session's ssh has ended")
     assert ("LOST_SESSION" in events(cluster, job)) is (how != "command")
 
 
@@ -210,7 +211,7 @@ def test_a_job_for_which_nobody_waits_any_more_is_deleted(cluster: Cluster, alic
 
 
 def test_the_end_of_the_job_is_told_with_its_reason(cluster: Cluster, alice: Person) -> None:
-    with Terminal(alice, f"oarsub -I {ONE},walltime=0:0:10") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
+    with Terminal(alice, f"oarsub -I {ONE},walltime=0:0:30") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
         job = number(deleted)
         deleted.expect(PROMPT)
         cluster.as_user("root").run(f"oardel {job}")

@@ -45,9 +45,8 @@ def fact(cluster: Cluster, job: int, column: str) -> str:
 
 
 def runs(cluster: Cluster, *jobs: int) -> None:
-    """Wait until jobs are Running."""
-    for job in jobs:
-        cluster.wait_for_state(job, "Running")
+    """Wait until jobs run."""
+    cluster.wait_for_start(*jobs)
 
 
 # -- what a job can do ------------------------------------------------------------------------------------------------
@@ -155,7 +154,7 @@ def test_a_job_that_cannot_begin_ends_in_error(cluster: Cluster, alice: Person) 
 
 
 def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit("-l nodes=2,walltime=0:0:2 'echo begun; sleep 100; echo late'")
+    job = alice.submit("-l nodes=2,walltime=0:0:12 'echo begun; sleep 100; echo late'")
     assert ended(cluster, job) == {job: ("Error", "")}
     assert "WALLTIME" in events(cluster, job)
     assert cluster.cause(job) == "WALLTIME"
@@ -167,8 +166,7 @@ def test_a_job_is_killed_at_its_walltime(cluster: Cluster, alice: Person) -> Non
         f"SELECT e.date - j.start_time FROM event_logs e JOIN jobs j USING (job_id) WHERE job_id = {job}"
         " AND type = 'WALLTIME'"
     )
-    assert int(noticed) >= 2
-    assert int(noticed) < 20
+    assert 12 <= int(noticed) < 60
 
 
 def test_nothing_of_a_job_survives_it(cluster: Cluster, alice: Person) -> None:
@@ -177,7 +175,7 @@ def test_nothing_of_a_job_survives_it(cluster: Cluster, alice: Person) -> None:
     job = alice.submit(f"-l nodes=2 '{here} {there}; echo done'")
     assert ended(cluster, job) == {job: ("Terminated", "0")}
     for node in cluster.nodes:
-        assert Machine(cluster, node.name).leftovers() == []
+        wait_until(Machine(cluster, node.name).is_clean, Machine(cluster, node.name).leftovers)
 
 
 # -- steering ---------------------------------------------------------------------------------------------------------
@@ -251,8 +249,9 @@ def test_a_suspended_job_stands_still(cluster: Cluster, alice: Person) -> None:
     root = cluster.as_user("root")
 
     def counted() -> list[str]:
-        return alice.run(f"cat OAR.{job}.stdout").split()
+        return alice.attempt(f"cat OAR.{job}.stdout").out.split()
 
+    wait_until(counted, "it counts")
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
     seen = counted()
@@ -298,7 +297,7 @@ def test_who_does_not_catch_a_signal_of_oar_is_told_whose_it_was(
 
 
 def test_a_job_is_told_to_write_a_checkpoint_before_its_end(cluster: Cluster, alice: Person) -> None:
-    job = alice.submit(f"--checkpoint 30 --signal 10 -l /resource_id=1,walltime=0:0:36 '{TRAP.format('USR1')}'")
+    job = alice.submit(f"--checkpoint 30 --signal 10 -l /resource_id=1,walltime=0:0:50 '{TRAP.format('USR1')}'")
     assert ended(cluster, job) == {job: ("Terminated", str(5 << 8))}
     assert "CHECKPOINT" in events(cluster, job)
 
@@ -317,10 +316,16 @@ def test_a_job_waits_for_the_one_that_it_needs(cluster: Cluster, alice: Person) 
     assert "evil" not in alice.run("ls").split()
 
 
+def begun(person: Person) -> int:
+    """How many jobs have written down that they have begun."""
+    return person.attempt("cat out/begun").out.count("begun\n")
+
+
 def test_a_besteffort_job_gives_way(cluster: Cluster, alice: Person) -> None:
     lost = alice.submit("-t besteffort -l nodes=2 'sleep 1000'")
     kept = alice.submit("-t besteffort -t idempotent -l nodes=2 'echo begun >> out/begun; sleep 1000'")
     runs(cluster, lost, kept)
+    wait_until(lambda: begun(alice) == 1, "the first one has begun")
     normal = cluster.as_user("bob").submit("-l nodes=4 true")
     assert ended(cluster, lost, kept, normal) == {
         lost: ("Error", ""),
@@ -333,7 +338,7 @@ def test_a_besteffort_job_gives_way(cluster: Cluster, alice: Person) -> None:
     assert copies(cluster, [lost]) == []
     (copy,) = copies(cluster, [kept])
     runs(cluster, copy)
-    assert alice.run("cat out/begun").split() == ["begun", "begun"]
+    wait_until(lambda: begun(alice) == 2, "the copy has begun")
 
 
 def copies(cluster: Cluster, jobs: Collection[int]) -> list[int]:

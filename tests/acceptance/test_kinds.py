@@ -60,7 +60,7 @@ def waits(cluster: Cluster, job: int, why: str) -> None:
 
 
 def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 12
+    begin = now(cluster) + 25
     dates = f"{shown(begin)},{shown(begin + 120)}"
     granted = alice.run(f"oarsub -v -r '{dates}' -l nodes=4 'sleep 1000'")
     job = int(granted.partition("OAR_JOB_ID=")[2].split()[0])
@@ -85,6 +85,8 @@ def test_a_reservation_waits_for_missing_nodes_and_then_starts_with_less(cluster
         alice.submit(f"-r '{far}' {options} -l nodes=2,walltime=0:10 'sleep 1000'") for options in ("", "-t ar=hard")
     )
     cluster.as_user("root").run("oarnodesetting -h node-1 -h node-3 -s Absent")
+    absent = "SELECT DISTINCT network_address FROM resources WHERE state = 'Absent' ORDER BY 1"
+    wait_until(lambda: cluster.sql(absent) == [["node-1"], ["node-3"]], "two nodes are missing")
     begin = now(cluster)
     move(cluster, begin, job, whole)
     cluster.wait_for_state(job, "Running")

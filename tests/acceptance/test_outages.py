@@ -19,7 +19,7 @@ IMPATIENT = {
     "JOB_KILL_GRACE": 1,
     "JOBDEL_SOFTWALLTIME": 4,
     "JOBDEL_WALLTIME": 8,
-    "NODE_LOST_TIMEOUT": 15,
+    "NODE_LOST_TIMEOUT": 30,
 }
 
 
@@ -44,8 +44,9 @@ def cluster(impatient: Cluster) -> Iterator[Cluster]:
 
 
 def started(cluster: Cluster, job: int) -> Node:
-    """The head of a job that has begun to run."""
-    cluster.wait_for_state(job, "Running")
+    """The head of a job whose command has begun, as the server knows."""
+    cluster.wait_for_start(job)
+    wait_until(lambda: lines(cluster, job) == ["start"], "the command runs")
     return cluster.node(cluster.as_user("alice").jobs(f"-j {job}")[job]["assigned_network_address"][0])
 
 
@@ -88,9 +89,10 @@ def test_a_job_whose_head_crashes_ends_when_the_node_is_back(cluster: Cluster) -
 
 
 def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:0:3 {WORK}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {WORK}")
     head = started(cluster, job)
     head.do("power-off")
+    cluster.sql(f"UPDATE moldable_job_descriptions SET moldable_walltime = 1 WHERE moldable_job_id = {job}")
     cluster.wait_for_state(job, "Error")
     wait_until(lambda: state_of(cluster, head) != "Alive", f"{head.name} is no longer Alive")
 

@@ -86,7 +86,8 @@ def test_what_an_editor_starts_by_ssh_is_in_the_job_and_ends_with_it(
     wait_until(lambda: own_sshd.attempt(get).out == "b'content\\n'\n", lambda: own_sshd.attempt(get))
     own_sshd.run(f"oardel {job}")
     cluster.wait_for_state(job, "Error")
-    assert cluster.node("node-1").as_user("root").attempt("pgrep -u alice").code == 1
+    there = cluster.node("node-1").as_user("root")
+    wait_until(lambda: there.attempt("pgrep -u alice").code == 1, "nothing of the job runs on its node")
     wait_until(lambda: own_sshd.attempt("pgrep -u alice -x ssh").code == 1)
 
 

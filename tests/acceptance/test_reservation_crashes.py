@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.acceptance.faults import assert_sound, processes_of
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
 from tests.acceptance.reservations import (
     ask,
     configured,
@@ -72,7 +72,7 @@ def assert_ended_once(cluster: Cluster, number: int, job: int) -> None:
 
 
 def test_a_server_that_is_killed_over_an_end_ends_the_reservation_and_its_jobs(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run("qrsub -d 8 -l /network_address=1 -terse"))
+    number = int(alice.run("qrsub -d 25 -l /network_address=1 -terse"))
     job = alice.submit(f"--ar {number} -l nodes=1 'sleep 600'")
     cluster.wait_for_state(job, "Running")
     kill_the_server(cluster)
@@ -102,7 +102,7 @@ def test_a_change_that_a_killed_server_has_not_seen_is_made_once(cluster: Cluste
     asking.start()
     wait_until(lambda: cluster.sql("SELECT count(*) FROM reservation_changes WHERE answer = ''") == [["1"]])
     start_it_again(cluster)
-    asking.join(120)
+    asking.join(PATIENCE)
     assert alice.run("cat changed").startswith(f"Your reservation {number} has been altered\n")
     assert row(cluster, number, "end_time - start_time, revision") == ["900", "2"]
     assert len(hosts(cluster, number)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 import pytest
 
@@ -78,12 +79,13 @@ def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reser
     cluster: Cluster, alice: Person
 ) -> None:
     root = cluster.as_user("root")
-    job = alice.submit("-p \"network_address='node-1'\" -l nodes=1,walltime=0:0:50 'sleep 1000'")
+    job = alice.submit("-p \"network_address='node-1'\" -l nodes=1,walltime=0:1:40 'sleep 1000'")
     cluster.wait_for_state(job, "Running")
     (start, _) = dates(cluster, job)
-    behind = ask(alice, f"-a {write_option_date(start + 55)} -d 600 -h node-1 -l /network_address=1")
+    behind = ask(alice, f"-a {write_option_date(start + 105)} -d 600 -h node-1 -l /network_address=1")
     root.run(f"oarhold -r {job}")
     cluster.wait_for_state(job, "Suspended")
+    suspended = now(cluster)
     refused = alice.attempt("qrsub -a +2h -d 60 -h node-1 -l /network_address=1")
     assert (refused.code, f"(suspended job {job})" in refused.err, "no later start was found" in refused.err) == (
         1,
@@ -91,7 +93,7 @@ def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reser
         True,
     ), refused
     assert hosts(cluster, ask(alice, "-a +2h -d 60 -l /network_address=3")) == ["node-2", "node-3", "node-4"]
-    wait_for_date(cluster, start + 12)  # with what is left of its walltime it would run into the reservation
+    wait_for_date(cluster, suspended + 6)  # with what is left of its walltime it would run into the reservation
     root.run(f"oarresume {job}")
     sentence = f"waits until the advance reservation {behind} is over"
     wait_until(lambda: sentence in alice.run(f"oarstat --explain {job}"), lambda: alice.run(f"oarstat --explain {job}"))
@@ -135,18 +137,20 @@ def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(clu
     bob = cluster.as_user("bob")
     bob.run("rm -rf ~/*")
     trap = 'trap "date +%s > signalled" USR2; touch ready; while :; do sleep 0.1; done'
-    job = bob.submit(f"-t besteffort --checkpoint 4 -l nodes=4,walltime=1 '{trap}'")
+    job = bob.submit(f"-t besteffort --checkpoint 10 -l nodes=4,walltime=1 '{trap}'")
     wait_until(lambda: bob.attempt("test -e ready").code == 0, "the trap is set")
-    number = ask(alice, f"-a +12 -d 300 {EVERYTHING}")
+    offset = 20
+    with configured(cluster, f"RESERVATION_DURATION_OFFSET={offset}"):
+        number = ask(alice, f"-a +40 -d 300 {EVERYTHING}")
     inside = alice.submit(f"--ar {number} -l nodes=4,walltime=0:1 hostname")
     start = int(row(cluster, number, "start_time")[0])
     cluster.wait_for_state(job, "Error")
     signalled = int(bob.run("cat signalled"))
-    assert start - OFFSET - 4 <= signalled <= start - OFFSET
+    assert start - offset - 10 <= signalled <= start - offset
     assert signalled <= dates(cluster, job)[1] <= start
     cluster.wait_for_state(inside, "Terminated")
     assert record(alice, number)["state"] == "r"
-    assert dates(cluster, inside)[0] - start <= 2
+    assert dates(cluster, inside)[0] - start <= 30
     assert log(cluster, number) == ["CREATED", "START TIME REACHED"]  # it began with all of its resources
 
 
@@ -156,7 +160,7 @@ def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(clu
 def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it(
     cluster: Cluster, alice: Person
 ) -> None:
-    number = ask(alice, "-a +5 -d 8 -l /network_address=1 -flex yes")
+    number = ask(alice, "-a +25 -d 15 -l /network_address=1 -flex yes")
     wide = alice.submit(f"--ar {number} -l nodes=3,walltime=0:5 'sleep 1000'")
     cluster.wait_for_state(wide, "Running")
     start, end = map(int, row(cluster, number, "start_time, end_time"))
@@ -176,14 +180,14 @@ def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_
 
 
 def test_a_reservation_that_nobody_uses_ends_when_its_idle_limit_is_reached(cluster: Cluster, alice: Person) -> None:
-    number = ask(alice, f"-d 900 -idle 4 {EVERYTHING}")
+    number = ask(alice, f"-d 900 -idle 15 {EVERYTHING}")
     outside = cluster.as_user("bob").submit("-l nodes=4,walltime=0:0:10 true")
     inside = alice.submit(f"--ar {number} -l core=1,walltime=0:0:30 'sleep 6'")
     cluster.wait_for_state(inside, "Terminated")
     assert record(alice, number)["state"] == "r"
     wait_for_reservation(cluster, number, "gone")
     assert log(cluster, number) == ["CREATED", "START TIME REACHED", "IDLE", "TERMINATED"]
-    assert int(row(cluster, number, "ended")[0]) - dates(cluster, inside)[1] >= 4
+    assert int(row(cluster, number, "ended")[0]) - dates(cluster, inside)[1] >= 15
     cluster.wait_for_state(outside, "Terminated")
 
 
@@ -283,6 +287,12 @@ def test_a_running_reservation_keeps_its_start_its_jobs_and_its_resources_while_
 # -- series -----------------------------------------------------------------------------------------------------------
 
 
+def change_to_summer_time() -> date:
+    """Return the next day but a year of the change in Paris, which is not near: the last Sunday of a March."""
+    last = date(date.today().year + 1, 3, 31)
+    return last - timedelta(days=(last.weekday() + 1) % 7)
+
+
 @pytest.fixture
 def in_paris() -> dict[str, str]:
     """The variables of somebody who types his dates as a clock in Paris shows them."""
@@ -292,12 +302,14 @@ def in_paris() -> dict[str, str]:
 def test_a_series_keeps_the_hour_of_the_wall_over_the_change_to_summer_time(
     cluster: Cluster, alice: Person, in_paris: dict[str, str]
 ) -> None:
-    request = "qrsub -a 202703270900 -d 1h -N spring -l /network_address=1 -rrule 'FREQ=DAILY;COUNT=6' -depth 3"
+    change = change_to_summer_time()
+    before = change - timedelta(days=1)
+    request = f"qrsub -a {before:%Y%m%d}0900 -d 1h -N spring -l /network_address=1 -rrule 'FREQ=DAILY;COUNT=6' -depth 3"
     numbers = [int(each) for each in alice.run(f"{request} -terse", env=in_paris).split()]
     first, second, third = (int(row(cluster, number, "start_time")[0]) for number in numbers)
     assert (second - first, third - second) == (23 * 3600, 24 * 3600)
-    altered = alice.run(f"qralter -a 202703280930 {numbers[1]}", env=in_paris)
-    assert altered.splitlines()[1] == "now 03/28/2027 09:30:00 to 03/28/2027 10:30:00"
+    altered = alice.run(f"qralter -a {change:%Y%m%d}0930 {numbers[1]}", env=in_paris)
+    assert altered.splitlines()[1] == f"now {change:%m/%d/%Y} 09:30:00 to {change:%m/%d/%Y} 10:30:00"
     assert alice.run(f"qrdel {numbers[0]}") == f"alice has deleted advance_reservation {numbers[0]}\n"
     wait_until(lambda: len(alice.run("qrstat -terse").split()) == 3)
     (following,) = {int(each) for each in alice.run("qrstat -terse").split()} - {*numbers}
@@ -309,12 +321,14 @@ def test_a_series_keeps_the_hour_of_the_wall_over_the_change_to_summer_time(
 def test_a_conflict_refuses_a_series_or_is_left_out_of_it(
     cluster: Cluster, alice: Person, in_paris: dict[str, str]
 ) -> None:
-    ask(alice, f"-a 202703281000 -d 1h {EVERYTHING}")
-    request = "qrsub -a 202703271000 -d 1h -N daily -l /network_address=1 -rrule 'FREQ=DAILY;COUNT=4' -depth 3"
+    change = change_to_summer_time()
+    ask(alice, f"-a {change:%Y%m%d}1000 -d 1h {EVERYTHING}")
+    first = f"-a {change - timedelta(days=1):%Y%m%d}1000 -d 1h -N daily -l /network_address=1"
+    request = f"qrsub {first} -rrule 'FREQ=DAILY;COUNT=4' -depth 3"
     before = cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'")
     refused = alice.attempt(request)
     assert refused.code == 1
-    assert "  occurrence 2, 03/28/2027 10:00:00: only 0 of 4 suitable nodes are free until " in refused.err
+    assert f"  occurrence 2, {change:%m/%d/%Y} 10:00:00: only 0 of 4 suitable nodes are free until " in refused.err
     assert cluster.sql("SELECT count(*) FROM reservations WHERE state <> 'n'") == before
     assert alice.run("qrstat -series") == ""
     granted = [int(each) for each in alice.run(f"{request} -conflict skip -terse").split()]

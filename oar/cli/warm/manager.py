@@ -59,6 +59,8 @@ _CREDENTIALS = struct.Struct("3i")
 BACKLOG = 128
 _FIRST_PASSED = 3  #: descriptor that systemd passes
 _LONGEST_WORD = 64
+#: Signals that are held back until they can be heard, while the program starts or becomes another.
+_HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 @dataclass(slots=True)
@@ -126,6 +128,7 @@ class Manager:
         signal.signal(signal.SIGTERM, self._end)
         signal.signal(signal.SIGHUP, self._forget_config)
         signal.signal(signal.SIGINT, self._end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
         self._watch(reader, partial(_empty, reader))
 
     def _end(self, number: int, frame: object) -> None:
@@ -276,6 +279,7 @@ class Manager:
 
 def main() -> int:
     """Run the server on the socket of systemd, or on one of its own: ``oar-commands [--listen PATH]``."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     listener, path = _listener(sys.argv[1:]), conf_file()
     preload()
     gc.disable()
@@ -311,6 +315,7 @@ def _listener(arguments: list[str]) -> socket.socket:
 
 def _start_again(listener: socket.socket) -> NoReturn:
     """Become the program as it is now, with the same socket."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     os.dup2(listener.fileno(), _FIRST_PASSED)
     os.set_inheritable(_FIRST_PASSED, True)  # it may have been this one before
     os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")

@@ -387,8 +387,8 @@ def serve(opened: Runtime, endpoint: str) -> int:
             log.error("no admission rule is enabled: anybody could use the admin queue. Add the rules again, or set")
             log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
             return NOT_CONFIGURED
-        dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
-        with processes.signals() as signals:
+        with processes.signals() as signals:  # before anybody knows of us
+            dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             _notice_restore(opened)
             with opened.database.begin() as tx:
