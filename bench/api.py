@@ -25,7 +25,7 @@ from bench.commands import CORES, RUNNING, add_jobs
 from bench.figures import Figures, heading
 from bench.ground import ground
 from oar.api.routing.protocol import PeerProtocol
-from oar.api.server import listening_sockets, server_of
+from oar.api.server import listening_sockets, server_of, spare_what_stays
 from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
@@ -201,7 +201,9 @@ def _service(settings: DatabaseSettings, listening: socket.socket) -> None:
     config = Config(api_rate_read=0, api_rate_change=0)
     with tempfile.TemporaryDirectory() as directory:
         runtime = Runtime(config, Database(settings), oardir=directory)
-        server_of(Service(runtime), ServiceManager({})).run(sockets=[listening])
+        server = server_of(Service(runtime), ServiceManager({}))
+        spare_what_stays()
+        server.run(sockets=[listening])
 
 
 if __name__ == "__main__":

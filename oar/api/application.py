@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,6 +38,7 @@ from oar.api.reservations import events as reservation_events
 from oar.api.reservations import reading as reservations
 from oar.api.reservations import usersets
 from oar.api.routing import problems
+from oar.api.routing.head import asked_in, with_headers
 from oar.api.routing.other_origins import OtherOrigins
 from oar.api.routing.routes import Routes
 from oar.api.serving.request_counts import RequestCounts
@@ -46,7 +46,10 @@ from oar.api.serving.service import Service
 from oar.api.serving.timings import SPENT, Spent
 from oar.lib.facts.version import VERSION
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+#: Headers of every answer, and those that an answer may have of its own.
+_ALWAYS = {b"x-content-type-options": b"nosniff", b"vary": b"Accept, Authorization, Cookie, Accept-Encoding, Origin"}
+_BY_DEFAULT = {b"cache-control": REVALIDATED.encode()}
 #: Newer versions of FastAPI measure each request for OpenTelemetry: ours are counted in ``metrics``.
 _TOLD_TO_NOBODY: Any = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 #: Smaller answers are not worth packing.
@@ -71,7 +74,7 @@ def application(service: Service) -> FastAPI:
     app.router.routes += [routes, LegacyRoute()]
     app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]
     problems.install(app)
-    app.add_middleware(GZipMiddleware, minimum_size=_PACKED_FROM, compresslevel=1)
+    app.add_middleware(Packing, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
     app.add_middleware(Frame, counts=service.requests, changed=service.state_tags.count_change)
@@ -146,10 +149,10 @@ class Frame:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = request_id
-
+        given = asked_in(scope).get(b"x-request-id", b"")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id.decode()
         spent = Spent()
         SPENT.set(spent)
 
@@ -158,14 +161,21 @@ class Frame:
                 self._counts.count(scope, message["status"], spent)
                 if scope["method"] not in SAFE_METHODS:
                     self._changed()
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
-                headers["Server-Timing"] = spent.header
-                headers["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding, Origin"
-                headers.setdefault("Cache-Control", REVALIDATED)
-                if allowance := scope["state"].get("allowance"):
-                    headers.update(allowance.headers)
+                more = {**_ALWAYS, b"x-request-id": request_id, b"server-timing": spent.header.encode()}
+                if allowance := state.get("allowance"):
+                    more |= {name.lower().encode(): value.encode() for name, value in allowance.headers.items()}
+                message = with_headers(message, more, _BY_DEFAULT)
             await send(message)
 
         await self._app(scope, receive, send_framed)
+
+
+class Packing(GZipMiddleware):
+    """Packs the answers to who takes them packed; the others do not pass through it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and b"gzip" in asked_in(scope).get(b"accept-encoding", b""):
+            await super().__call__(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)

@@ -1,12 +1,11 @@
 """The idiom of oar/lib/db: a file, its table and the attribute of a transaction have one name."""
 
-from functools import cached_property
 from importlib import import_module
 
 import pytest
 
 from oar.lib.db.statements import Table
-from oar.lib.db.transaction import Transaction
+from oar.lib.db.transaction import Lazy, Transaction
 from tests.unit.sources import modules
 
 #: What tables may import of their own package.
@@ -33,7 +32,7 @@ def test_a_file_has_one_table_which_is_named_like_it(file: str) -> None:
 
 
 def test_a_transaction_has_all_tables_and_no_others() -> None:
-    assert {name for name, value in vars(Transaction).items() if isinstance(value, cached_property)} == TABLES.keys()
+    assert {name for name, value in vars(Transaction).items() if isinstance(value, Lazy)} == TABLES.keys()
 
 
 @pytest.mark.parametrize("file", TABLES)

@@ -6,11 +6,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import orjson
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api.legacy.calls import file_in
+from oar.api.routing.head import asked_in
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Requests that wait for each thread, at most.
 WAITING_FOR_A_THREAD = 8
 #: Routes that take files, and the media type of the bodies in which these come.
-_UPLOADS, _FORM = frozenset({"/oar-cgi"}), "multipart/form-data"
+_UPLOADS, _FORM = frozenset({"/oar-cgi"}), b"multipart/form-data"
 #: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
 _BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 14
 #: Routes that hold no thread.
@@ -70,17 +70,19 @@ class Gate:
         self._under_way -= 1
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
-        headers = Headers(scope=scope)
+        headers = asked_in(scope)
+        declared = headers.get(b"content-length", b"0")
+        if declared == b"0" and b"transfer-encoding" not in headers:
+            await self._app(scope, receive, send)
+            return
         is_file = file_in(scope["path"]) is not None
-        is_upload = is_file or (scope["path"] in _UPLOADS and headers.get("content-type", "").startswith(_FORM))
+        is_upload = is_file or (scope["path"] in _UPLOADS and headers.get(b"content-type", b"").startswith(_FORM))
         most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
-        declared = headers.get("content-length", "0")
-        if not declared.isdecimal() or int(declared[:20]) > most:
+        if not declared.isdigit() or int(declared[:20]) > most:
             await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
         body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
-        has_body = declared != "0" or "transfer-encoding" in headers
-        await self._app(scope, body.receive, _closing(send, body) if has_body else send)
+        await self._app(scope, body.receive, _closing(send, body))
 
 
 class _Body:

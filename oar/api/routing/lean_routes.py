@@ -6,7 +6,8 @@ not so simple, and what is wrong, goes FastAPI's own way: it alone makes errors.
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -15,39 +16,40 @@ from fastapi.params import Path, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oar.api.routing.known_answers import TOPICS, unless_known
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _NOTHING = inspect.Parameter.empty
 
 
 class LeanRoute(APIRoute):
     """A route of FastAPI that takes the short way where there is one."""
 
-    def get_route_handler(self) -> Handler:
-        """Return what answers a request."""
-        whole = super().get_route_handler()
-        call = self.endpoint
-        parameters = _Parameters.of(call) if self.methods == {"GET"} else None
-        if parameters is None:
-            return whole
-        is_asynchronous = inspect.iscoroutinefunction(call)
-        if topics := TOPICS.get(self.operation_id or ""):
-            call = unless_known(call, parameters.request, topics)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        parameters = _Parameters.of(self.endpoint) if self.methods == {"GET"} else None
+        if parameters:
+            self.app = _short_way(self, parameters, self.app)
 
-        async def answer(request: Request) -> Response:
-            try:
-                values = parameters.values(request)
-            except (ValidationError, _NotSimpleError):
-                return await whole(request)
-            if is_asynchronous:
-                response: Response = await call(**values)
-            else:
-                response = await run_in_threadpool(call, **values)
-            return response
 
-        return answer
+def _short_way(route: APIRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
+    """Return what answers a request; ``whole``: FastAPI's own way."""
+    call = route.endpoint
+    if topics := TOPICS.get(route.operation_id or ""):
+        call = unless_known(call, parameters.request, topics)
+    asynchronous = call if inspect.iscoroutinefunction(call) else partial(run_in_threadpool, call)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            values = parameters.values(Request(scope, receive, send))
+        except (ValidationError, _NotSimpleError):
+            await whole(scope, receive, send)
+            return
+        response: Response = await asynchronous(**values)
+        await response(scope, receive, send)
+
+    return answer
 
 
 class _NotSimpleError(Exception):

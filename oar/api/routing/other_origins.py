@@ -7,9 +7,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from oar.api.routing.head import asked_in, with_headers
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -33,22 +34,21 @@ class OtherOrigins:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the question of a browser, or let the answer to a request name the origin of its page."""
-        asked = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        origin, config = asked.get("origin"), self._config()
-        if origin is None or origin not in config.api_cors_origins:
+        asked = asked_in(scope) if scope["type"] == "http" else {}
+        origin = asked.get(b"origin", b"").decode("latin-1")
+        if not origin or origin not in self._config().api_cors_origins:
             await self._app(scope, receive, send)
             return
         named = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SEEN}
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in asked:
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in asked:
             allowed = {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Allow-Headers": _SENT}
             headers = {**named, **allowed, "Access-Control-Max-Age": _KEPT, "Vary": "Origin"}
             await Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)(scope, receive, send)
             return
+        more = {name.lower().encode(): value.encode() for name, value in named.items()}
 
         async def send_named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(named)
-            await send(message)
+            is_begin = message["type"] == "http.response.start"
+            await send(with_headers(message, more, {}) if is_begin else message)
 
         await self._app(scope, receive, send_named)

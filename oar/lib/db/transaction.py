@@ -1,8 +1,8 @@
 """A transaction and its tables.  This file is the only one that knows all of them."""
 
-from functools import cached_property
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from oar.lib.db.statements import Statements
 
@@ -62,20 +62,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Lazy(cached_property[T]):
+class Lazy(Generic[T]):
     """A table whose file is loaded when the attribute is first used.
 
     The names follow from that of the attribute: ``job_runs`` is the class ``JobRuns`` in the file ``job_runs.py``.
     """
 
-    def __init__(self) -> None:
-        super().__init__(self._load)
+    _made_by: Callable[["Transaction"], T] | None = None
 
-    def _load(self, tx: "Transaction") -> T:
-        name = self.attrname or ""
-        module = import_module(f"oar.lib.db.{name}")
-        table: T = getattr(module, name.title().replace("_", ""))(tx)
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tx: "Transaction", owner: type | None = None) -> T:
+        """Return the table of a transaction, which finds it among its own attributes the next time."""
+        table = (self._made_by or self._loaded())(tx)
+        tx.__dict__[self._name] = table
         return table
+
+    def _loaded(self) -> Callable[["Transaction"], T]:
+        made_by: Callable[[Transaction], T]
+        made_by = getattr(import_module(f"oar.lib.db.{self._name}"), self._name.title().replace("_", ""))
+        self._made_by = made_by
+        return made_by
 
 
 class Transaction(Statements):

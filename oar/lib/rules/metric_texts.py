@@ -1,6 +1,7 @@
 """The text format of Prometheus: numbers with names and labels."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,8 +62,8 @@ class Histogram:
         """Count one."""
         self.number += 1
         self.sum += seconds
-        for place, bound in enumerate(self._bounds):
-            self._counts[place] += seconds <= bound
+        for place in range(bisect_left(self._bounds, seconds), len(self._bounds)):
+            self._counts[place] += 1
 
 
 class HistogramFamily:
@@ -89,7 +90,10 @@ class HistogramFamily:
 
     def add(self, seconds: float, *value: str) -> None:
         """Count one, of that value of the label."""
-        self._by_value.setdefault(value, Histogram(self._bounds)).add(seconds)
+        histogram = self._by_value.get(value)
+        if histogram is None:
+            histogram = self._by_value.setdefault(value, Histogram(self._bounds))
+        histogram.add(seconds)
 
     def lines(self) -> list[str]:
         """Return its lines."""
