@@ -12,7 +12,7 @@ from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.facts.frames import EndReport
 from oar.lib.facts.node_protocol import ReportAnswer
 from oar.lib.facts.records import Group, Level
-from oar.lib.facts.states import EventType, JobState, JobType, Phase
+from oar.lib.facts.states import EventType, JobState, JobType, Phase, ResourceState
 from oar.lib.jobs.recognition import FoundJob, recognise
 from oar.lib.resources import nodes
 from oar.lib.resources.restoration import after_restore
@@ -35,6 +35,7 @@ def found(database: Database, job_id: int, resources: list[int]) -> FoundJob:
 
 def recognised(database: Database, told: FoundJob, host: str = HOST) -> list[int]:
     with database.begin() as tx:
+        nodes.suspect(tx, {one.network_address for one in tx.resources.all()}, finaud=True)
         return recognise(tx, host, [told])
 
 
@@ -154,6 +155,23 @@ def test_what_a_node_tells_is_read() -> None:
 )
 def test_what_no_node_tells_is_dropped(text: str) -> None:
     assert read_job(text) is None
+
+
+def test_nodes_that_were_away_are_asked_when_they_come_back(database: Database) -> None:
+    away = add_resources(database, nodes=1, network_address="node-9")
+    with database.begin() as tx:
+        tx.resources.move(away, ResourceState.ABSENT, finaud=False)
+        assert after_restore(tx).away == ("node-9",)
+        assert tx.resources.to_sweep() == []  # nobody waits for it
+        assert [event.hosts for event in tx.events.open([EventType.NODE_SURVEY])] == [("node-9",)]
+
+
+def test_a_job_one_of_whose_nodes_was_swept_already_is_not_recognised(database: Database) -> None:
+    resources = add_resources(database)
+    told = found(database, add_job(database), resources)
+    with database.begin() as tx:
+        nodes.suspect(tx, [HOST], finaud=True)
+        assert recognise(tx, HOST, [told]) == []
 
 
 def test_nodes_that_are_not_swept_are_not_asked_either(database: Database) -> None:

@@ -1,7 +1,7 @@
 """After a restore: nodes are asked for jobs that were started after the dump, and only then swept."""
 
-from oar.lib.facts.states import EventType, JobState
-from oar.lib.resources import restoration
+from oar.lib.facts.states import EventType, JobState, ResourceState
+from oar.lib.resources import nodes, restoration
 from oar.modules.runner.actions import probe, survey
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
@@ -35,6 +35,20 @@ def test_a_job_that_was_started_after_the_dump_is_recognised_and_goes_on(world: 
     end(world, job_id)
     assert begun.read_text() == "begun\n"
     begun.unlink()
+
+
+def test_a_node_that_was_absent_at_the_time_of_the_dump_is_asked_when_it_comes_back(world: World) -> None:
+    job_id = world.job("sleep 1000")
+    launch_job(world.context, job_id)
+    with world.database.begin() as tx:
+        ids = [one.id for one in tx.resources.all()]
+        tx.resources.move(ids, ResourceState.ABSENT, finaud=False)
+    go_back_to_before_the_start(world, job_id)
+    with world.database.begin() as tx:
+        nodes.ask_state(tx, ids, ResourceState.ALIVE)
+    assert probe.sweep(world.context, NODE) is None
+    assert state_of(world.database, job_id) is JobState.RUNNING
+    end(world, job_id)
 
 
 def test_a_job_that_the_restored_database_does_not_know_is_ended(world: World) -> None:

@@ -54,6 +54,11 @@ _CHECKABLE = """
     WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND finaud_decision = 'YES'))
     GROUP BY network_address ORDER BY network_address"""
+#: Nodes that are out of service, and may come back.
+_AWAY = """
+    SELECT network_address FROM resources
+    WHERE type = 'default' AND desktop_computing = 'NO' AND network_address <> ''
+    GROUP BY network_address HAVING bool_and(state IN ('Suspected', 'Absent')) ORDER BY network_address"""
 #: Nodes on which a job is.  The frame of an advance reservation is none: a node that fails while it is only reserved
 #: is found.
 _BUSY_NODES = f"""
@@ -262,6 +267,10 @@ class Resources(Table):
     def checkable_nodes(self) -> dict[str, bool]:
         """Return the nodes that Finaud may test, each with whether it is Alive (else Suspected)."""
         return dict(self._tx.rows(_CHECKABLE))
+
+    def away_nodes(self) -> list[str]:
+        """Return the nodes that are out of service and may come back, sorted."""
+        return self._tx.column(_AWAY)
 
     def busy_nodes(self) -> set[str]:
         """Return the nodes whose resources a live job has."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.rounds import StartRow
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase
+from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase, ResourceState
 from oar.lib.jobs import lifecycle
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found:
     if not is_same or not _may_go_on(job, detail):
         return None
     walltimes = {one.id: one.walltime for one in tx.jobs.moldables([job.id])[job.id]}
-    if found.alternative not in walltimes or not _are_there(tx, host, found.resources):
+    if found.alternative not in walltimes or not _are_kept(tx, host, found.resources):
         return None
     start = max(job.submission_time, tx.now - found.ago)
     return StartRow(job.id, found.alternative, start, found.resources, walltimes[found.alternative])
@@ -82,8 +82,14 @@ def _may_go_on(job: "Job", detail: "JobDetail") -> bool:
     return job.job_type is JobType.PASSIVE and not is_part
 
 
-def _are_there(tx: "Transaction", host: str, resources: Collection[int]) -> bool:
-    """Whether all resources exist, and a host is the head of a job that has them."""
+def _are_kept(tx: "Transaction", host: str, resources: Collection[int]) -> bool:
+    """Whether all resources exist, a host is the head of a job that has them, and the other nodes wait to be swept.
+
+    A node that is Alive was swept: what the job had there has been ended, and another job may be there.
+    """
     present = tx.resources.select(resources)
     names = {one.network_address for one in present if one.type == "default" and one.network_address}
-    return len(present) == len(set(resources)) and bool(names) and min(names) == host
+    is_head = len(present) == len(set(resources)) and bool(names) and min(names) == host
+    return is_head and not any(
+        one.state is ResourceState.ALIVE for one in present if one.network_address in names - {host}
+    )

@@ -27,6 +27,7 @@ class Restoration(NamedTuple):
     former_job: int  #: the last job of the database
     first_job: int  #: the number that the next job gets at least
     swept: tuple[str, ...]  #: the nodes that are looked through
+    away: tuple[str, ...]  #: the nodes that are looked through when they come back
     current: int  #: jobs that have nodes, as the database knows it
     waiting: int  #: jobs that wait, as the database knows it
 
@@ -40,6 +41,7 @@ class Restoration(NamedTuple):
                 f"{len(self.swept)} nodes are Suspected until they have been asked and swept: jobs that wait as the"
                 " database knows it and run there go on; others that it does not know as running are ended; the log"
                 " names them.",
+                f"{len(self.away)} nodes were not Alive: each is asked and swept in the same way when it comes back.",
                 f"{self.current} jobs have nodes as the database knows it: each is asked for on its nodes, and ends if"
                 " it is not there.",
                 f"{self.waiting} jobs wait as the database knows it: those that have ended since the dump will run"
@@ -63,8 +65,9 @@ def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
     first = max(present[JOBS], newest_job) + MARGIN
     tx.id_sequences.advance({name: (first if name == JOBS else last + MARGIN) for name, last in present.items()})
     names = sorted(name for name, is_alive in tx.resources.checkable_nodes().items() if is_alive)
+    away = tx.resources.away_nodes()
     nodes.suspect(tx, names, finaud=True)
-    for name in names:
+    for name in (*names, *away):
         text = f"{name} is to be asked for jobs that were started after the dump"
         tx.events.add(EventType.NODE_SURVEY, 0, text, to_check=True, hosts=[name])
     nodes.ask_return(tx, names)
@@ -72,6 +75,7 @@ def after_restore(tx: "Transaction", newest_job: int = 0) -> Restoration:
         former,
         first + 1,
         tuple(names),
+        tuple(away),
         len(tx.jobs.in_states(CURRENT)),
         len(tx.jobs.in_states((JobState.WAITING, JobState.HOLD))),
     )
