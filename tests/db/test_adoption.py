@@ -162,11 +162,40 @@ def test_running_jobs_are_refused_and_named(old: OldSite, adopt: Adopt, new: Any
 def test_running_jobs_are_waited_for(old: OldSite, adopt: Adopt, new: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     old.live()
     old.start(job := old.submit())
+    old.run("UPDATE jobs SET start_time = extract(epoch FROM now())::integer WHERE job_id = %s", job)
     monkeypatch.setattr("time.sleep", lambda seconds: old.end(job))
     result = adopt("--running")
     assert (result.exit, result.err) == (0, "")
     assert result.out.startswith("Waiting for 1 jobs of the old server; their walltimes end 20")
     assert new(f"SELECT state FROM jobs WHERE job_id = {job}") == [("Terminated",)]
+
+
+def test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says(
+    old: OldSite, adopt: Adopt, new: Any, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old.live()
+    old.start(job := old.submit())
+    waiting = old.submit(job_type="INTERACTIVE")
+    first, *statement, _ = named_blocks(SOURCE / "docs" / "adoption.rst")["end what ran"].splitlines()
+    assert first == "$ psql oar_copy <<END"
+    monkeypatch.setattr("time.sleep", lambda seconds: old.run("\n".join(statement)))
+    result = adopt("--running")
+    assert (result.exit, result.err) == (0, "")
+    assert "As in the old database" not in result.out
+    assert (
+        new(f"SELECT state, message FROM jobs WHERE job_id IN ({job}, {waiting})")
+        == [("Error", "lost with the old server")] * 2
+    )
+    assert new("SELECT count(*) FROM assigned_resources WHERE assigned_resource_index = 'CURRENT'") == [(0,)]
+    check = invoke(oar_database.main, ["--conf", str(conf), "--check", "--deep"], user=User("root", 0))
+    assert (check.exit, check.err) == (0, "")
+
+
+def test_a_copy_whose_jobs_nobody_ends_is_named(old: OldSite, adopt: Adopt, monkeypatch: pytest.MonkeyPatch) -> None:
+    old.live()
+    old.start(job := old.submit())
+    monkeypatch.setattr("time.sleep", lambda seconds: old.end(job))
+    assert 'if this is a copy, nobody ends them (docs/adoption.rst, "From a dump").' in adopt("--running").out
 
 
 @pytest.mark.parametrize(

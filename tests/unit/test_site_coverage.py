@@ -94,6 +94,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "D.2 jobs that run and are not known are recognised, or ended": (
         "site/test_backup::test_nothing_is_mended_by_hand_after_a_dump_of_yesterday",
         "process/test_survey::test_a_job_that_was_started_after_the_dump_is_recognised_and_goes_on",
+        "process/test_survey::test_a_node_that_was_absent_at_the_time_of_the_dump_is_asked_when_it_comes_back",
         "process/test_survey::test_a_job_that_the_restored_database_does_not_know_is_ended",
         "process/test_survey::test_no_node_is_swept_before_the_others_were_asked",
         "db/test_recognition::test_a_job_of_which_something_does_not_agree_is_none_of_ours",
@@ -116,6 +117,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_adoption::test_a_database_of_oar_3_and_its_accepted_reservation",
         "db/test_adoption::test_a_dry_run_changes_nothing_and_tells_the_same",
         "db/test_adoption::test_running_jobs_are_waited_for",
+        "db/test_adoption::test_jobs_that_ran_in_a_dump_are_ended_as_the_chapter_says",
         "db/test_adoption::test_running_jobs_are_refused_and_named",
         "db/test_adoption::test_queues_keep_their_policies_or_stop",
         "db/test_adopted_rules::test_every_standard_rule_is_recognised",

@@ -75,12 +75,19 @@ def _waited(old: OldDatabase) -> LiveJobs:
     told = -1
     while (live := live_jobs(old)).number:
         if live.number != told:
-            end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(live.last_end)) if live.last_end else "unknown"
-            click.echo(f"Waiting for {live.number} jobs of the old server; their walltimes end {end}.")
+            click.echo(f"Waiting for {live.number} jobs of the old server; {_ends(live.last_end)}.")
             told = live.number
         time.sleep(LOOK)
         old.refresh()
     return live
+
+
+def _ends(date: int) -> str:
+    """Say when the last of the jobs ends that are waited for; 0: unknown."""
+    told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else "unknown"
+    if not date or date > time.time():
+        return f"their walltimes end {told}"
+    return f'their walltimes ended {told}: if this is a copy, nobody ends them (docs/adoption.rst, "From a dump")'
 
 
 def _choices(migrator: Migrator) -> adoption.AdoptionChoices:
