@@ -22,6 +22,8 @@ def scheduling(api: Api, database: Database) -> Iterator[None]:
 
     thread = threading.Thread(target=work)
     thread.start()
-    yield
-    is_over.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

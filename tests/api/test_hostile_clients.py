@@ -93,9 +93,10 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api, anonymo
 
 
 def test_nobody_is_waited_for_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
-    assert _raw(api, b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n") == b""
-    assert _raw(api, b"") == b""
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "HEAD_SECONDS", 0.1)
+        assert _raw(api, b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n") == b""
+        assert _raw(api, b"") == b""
     api.runtime.config = Config(api_timeout=1)
     assert _raw(api, _LOGIN + _BODY).startswith(b"HTTP/1.1 408 ")
 
@@ -105,8 +106,8 @@ def test_who_asks_too_often_is_told_so_and_others_are_not(
 ) -> None:
     api.runtime.config = Config(api_rate_read=1)
     api.service.set_rates()
-    statuses = [anonymous.get("/v1/version").status_code for _ in range(20)]
-    assert (statuses[0], statuses[-1]) == (200, 429)
+    assert anonymous.get("/v1/version").status_code == 200
+    wait_until(lambda: anonymous.get("/v1/version").status_code == 429)
     assert local.get("/v1/version").status_code == 200
 
 

@@ -333,7 +333,7 @@ def test_a_file_that_takes_too_long_is_given_up_and_nothing_is_left(
 ) -> None:
     add_resources(database)
     directory = tmp_path_factory.mktemp("stagein")
-    api.runtime.config = Config(api_rate_change=0, stagein_dir=str(directory), api_timeout=1)
+    api.runtime.config = Config(api_rate_change=0, stagein_dir=str(directory), api_timeout=3)
     with tempfile.NamedTemporaryFile() as file:
         os.truncate(file.name, 1 << 40)
         os.chmod(file.name, 0o644)

@@ -65,7 +65,7 @@ addEventListener("securitypolicyviolation", (event) =>
     console.error(`policy: ${event.effectiveDirective} ${event.blockedURI} ${event.sample}`));
 """
 #: Milliseconds that a page may take on a busy machine.
-PATIENCE = 30_000
+PATIENCE = 120_000
 
 
 def is_scripted(path: str) -> bool:
