@@ -124,6 +124,7 @@ class Almighty:
         self._restarts = RunnerRestarts(orphan_patience)
         self._database = f"{config.db_hostname}:{config.db_port}"
         self._load = Load(0, 0)
+        self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it
         self._energy_orders: deque[Energy] = deque(maxlen=MOST_ENERGY_ORDERS)
         self._waiters: list[_RoundWaiter] = []
         self._started = time.time()
@@ -298,6 +299,7 @@ class Almighty:
         module = Module(end.name)
         hint = None if end.next is None else now + (end.next - time.time())
         self._automaton.on_exit(module, end.code, now, hint, end.starts)
+        self._last_round = end.record or self._last_round
         if end.code is None or (module, end.code) not in NEXT_MODULES:
             self._report_failure(module, end.error or f"it ended with code {end.code}")
             self._children.retire(module, "", now)
@@ -352,6 +354,7 @@ class Almighty:
             self._automaton,
             self._children,
             self._load,
+            self._last_round,
             is_ready=self._restarts.is_ready,
             start=int(self._started),
             now=now,

@@ -22,7 +22,7 @@ class _Scheduler:
                 self._warm.close()
             self._runtime, self._warm = runtime, MetaScheduler(runtime, goes_on=order.goes_on)
         code = self._warm.round(disable=order.disable, announce=order.announce)
-        return worker.RoundResult(code, self._warm.next_start, self._warm.starts)
+        return worker.RoundResult(code, self._warm.next_start, self._warm.starts, self._warm.phases.record)
 
     def due(self) -> float | None:
         """Return in how many seconds there is work between the rounds; None: there is none."""

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from oar.lib.facts.frames import Load
@@ -12,12 +13,19 @@ from oar.modules.supervisor import SupervisedChild, Supervisor
 
 
 def server_status(
-    automaton: Automaton, children: Supervisor, load: Load, *, is_ready: bool, start: int, now: float
+    automaton: Automaton,
+    children: Supervisor,
+    load: Load,
+    last_round: Mapping[str, Any],
+    *,
+    is_ready: bool,
+    start: int,
+    now: float,
 ) -> dict[str, Any]:
     """Return the status record; its dates are epochs, its durations seconds.
 
     ``start``: date of the server's start; ``now``: the automaton's clock; ``load``: of the Runner.
-
+    ``last_round``: what the scheduler tells of it, nothing before the first one.
     """
     epoch = time.time() - now
     return {
@@ -41,6 +49,7 @@ def server_status(
             for module, record in automaton.records.items()
         },
         "rounds": automaton.rounds.record,
+        "last_round": dict(last_round),
         "runner": {
             **_process(children.workers[RUNNER]),
             "waiting": load.waiting,

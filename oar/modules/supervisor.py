@@ -9,8 +9,9 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from oar.lib.facts.frames import Done, Frame, Hello, Ping, Renewal, RunPass, StopChild
 from oar.lib.io import bus, processes
@@ -60,6 +61,7 @@ class PassEnd:
     next: int | None = None
     error: str = ""
     starts: int = 0  #: jobs that a round has started
+    record: Mapping[str, Any] = field(default_factory=dict)  #: what is told of a round
 
 
 @dataclass(slots=True)
@@ -177,7 +179,8 @@ class Supervisor:
             return
         worker.order = None
         self._enter(worker, State.IDLE, now)
-        self._ended.append(PassEnd(worker.program.name, frame.code, frame.next, starts=frame.starts))
+        name = worker.program.name
+        self._ended.append(PassEnd(name, frame.code, frame.next, starts=frame.starts, record=frame.record))
         worker.renew_at = float("inf")
         if frame.renewal is Renewal.NOW:
             self._renew(worker, now)

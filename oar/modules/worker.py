@@ -11,9 +11,10 @@ See docs/design/bus.rst, "Processes".
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from oar.lib import runtime
 from oar.lib.control_delivery import delivering
@@ -90,6 +91,7 @@ class RoundResult(NamedTuple):
     code: int
     next: int | None = None  #: when the next job is to start
     starts: int = 0  #: jobs that start now
+    record: Mapping[str, Any] = MappingProxyType({})  #: what the server tells of it
 
 
 def main(name: str, run: Module) -> int:
@@ -203,7 +205,7 @@ class PassWorker:
         result = _guarded(self._run, self._runtime, pass_order)
         most = memory_of_machine() * self._runtime.config.module_max_memory / 100
         renewal = self._lifetime.renewal(resident_bytes(), most)
-        self._tell(Done(order.id, result.code, result.next, renewal, result.starts))
+        self._tell(Done(order.id, result.code, result.next, renewal, result.starts, dict(result.record)))
 
     def _follow_configuration(self) -> None:
         """Read oar.conf again if the file has changed; a bad one changes nothing."""

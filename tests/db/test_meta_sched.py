@@ -90,6 +90,17 @@ def test_a_waiting_job_is_given_resources_and_started(
     assert Ask(JobAction.RUN, number) in sent
 
 
+def test_a_round_tells_how_long_its_parts_took(clocked: Database, scheduler: MetaScheduler) -> None:
+    add_resources(clocked)
+    submit(clocked, "/resource_id=1")
+    submit(clocked, "/resource_id=1")
+    scheduler.round()
+    record: Any = scheduler.phases.record
+    assert record["jobs"] == 2
+    assert list(record["phases"]) == ["read", "plan", "write"]
+    assert all(seconds > 0 for seconds in record["phases"].values())
+
+
 def test_a_job_that_must_wait_is_told_until_when_and_why(clocked: Database, scheduler: MetaScheduler) -> None:
     add_resources(clocked, nodes=1, cores=1)
     first = submit(clocked, "/resource_id=1")

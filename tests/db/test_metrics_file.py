@@ -45,6 +45,7 @@ STATUS = {
     "modules": {"meta_sched": {"pid": 9, "passes": 7, "failures": 1, "last_duration": 0.25}},
     "runner": {"waiting": 3, "running": 2},
     "rounds": Histogram(ROUND_BOUNDS).record,
+    "last_round": {"jobs": 12, "phases": {"read": 0.01, "plan": 0.5, "write": 0.02}},
 }
 
 
@@ -150,6 +151,8 @@ def test_the_server_tells_its_modules() -> None:
     assert 'oar_modules_up{module="meta_sched"} 1' in lines
     assert 'oar_module_last_duration_seconds{module="meta_sched"} 0.25' in lines
     assert 'oar_runner_actions{state="waiting"} 3' in lines
+    assert 'oar_round_phase_seconds{phase="plan"} 0.5' in lines
+    assert "oar_round_jobs 12" in lines
     assert 'oar_server_role{role="active"} 1' in lines
     assert list(server_families({})) == []
     rounds = Histogram(ROUND_BOUNDS)

@@ -42,14 +42,6 @@ class Directory:
             file.write(" ".join(str(word) for word in words) + "\n")
 
 
-class Result:
-    """How a pass ended."""
-
-    def __init__(self, code: int, following: int | None) -> None:
-        self.code = code
-        self.next = following
-
-
 class Rest:
     """Work between the passes: a slice for each letter in a file."""
 
@@ -70,7 +62,7 @@ def module(name: str, path: str, endpoint: str) -> int:
     files = Directory(path, name)
     kept = []
 
-    def run(runtime: Runtime, order: worker.PassOrder) -> Result:
+    def run(runtime: Runtime, order: worker.PassOrder) -> worker.RoundResult:
         files.note("pass", os.getpid(), ",".join(order.disable))
         if files.get("at"):
             order.announce(files.get("at").split(","))
@@ -91,7 +83,9 @@ def module(name: str, path: str, endpoint: str) -> int:
                 while files.get("do") == "wait":
                     time.sleep(0.01)
         following = files.get("next")
-        return Result(int(files.get("code") or 0), int(time.time()) + int(following) if following else None)
+        record = {"jobs": int(files.get("jobs"))} if files.get("jobs") else {}
+        date = int(time.time()) + int(following) if following else None
+        return worker.RoundResult(int(files.get("code") or 0), date, record=record)
 
     files.note("start", os.getpid())
     return worker.serve(name, run, endpoint, Rest(files), files.note)

@@ -464,6 +464,15 @@ def test_a_meta_scheduler_that_has_grown_is_renewed_when_nothing_is_due(server: 
     assert "failed" not in server.log()
 
 
+def test_the_last_round_is_told(server: Server) -> None:
+    server.start()
+    wait_until(server.is_idle)
+    assert server.status()["last_round"] == {}
+    server.say("meta_sched", "jobs", "5")
+    one_round(server)
+    wait_until(lambda: server.status()["last_round"] == {"jobs": 5})
+
+
 def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(server: Server) -> None:
     server.configure(MODULE_MAX_MEMORY=0.0001)
     server.start()

@@ -41,6 +41,8 @@ METRICS = {
         "oar_jobs_ended_total",
         "oar_job_wait_seconds",
         "oar_round_seconds",
+        "oar_round_phase_seconds",
+        "oar_round_jobs",
         "oar_module_passes_total",
     ),
     *("oar_round_age_seconds", "oar_api_streams", "oar_api_feed_lag_seconds", "oar_jobs", "oar_jobs_waiting"),

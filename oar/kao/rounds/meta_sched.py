@@ -29,6 +29,7 @@ from oar.kao.rounds.reading.situation import Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.kao.rounds.round_lock import RoundLock
+from oar.kao.rounds.round_phases import RoundPart, RoundPhases
 from oar.kao.rounds.round_results import exit_code, next_start
 from oar.kao.rounds.site import plugins, token_scripts
 from oar.kao.rounds.site.external_schedulers import ExternalSchedulers
@@ -91,6 +92,7 @@ class MetaScheduler:
         self._planned_anew = 0  #: date of the last plan from nothing
         self.next_start: int | None = None  #: when the next job is to start or to be given up, as the last round knows
         self.starts = 0  #: jobs that the last round has started
+        self.phases = RoundPhases()  #: of the last round
         self._predictions = InteractivePredictions()
         scripts = runtime.config.scheduler_token_scripts or {}
         self._ask_tokens = partial(token_scripts.ask, scripts, runtime.config.scheduler_timeout or 10)
@@ -102,6 +104,7 @@ class MetaScheduler:
         ``disable``: queues to stop first.  ``announce`` is told each group of queues before it is planned.  Raises
         Unavailable when another round is going on.
         """
+        self.phases = RoundPhases()
         with self._lock.held(), resting():
             if disable:
                 self._stop_queues(disable)
@@ -115,22 +118,34 @@ class MetaScheduler:
 
     def _read_and_plan(self, announce: Announce) -> Plan:
         tokens = _asked_once(self._ask_tokens)
-        situation = self._platform.read(tokens)
-        self._policies.look(situation.snapshot.queues, situation.snapshot.now)
-        if self._repair(situation) or self._granting.grant(situation):
-            self._platform.forget()
-            situation = self._platform.read(tokens)
+        with self.phases.of(RoundPart.READ):
+            situation = self._read(tokens)
         if situation.starts.get(0, 0) != self._last_date:
             self._writer.forget()
             self._tail.forget()
             self._foreseen.forget()
         self._clock = SearchClock(time.monotonic)
-        if self._answer_reservations(situation):
-            situation = self._platform.read(tokens)
-        plan = self._plan(situation, announce)
-        self._write(situation, plan)
+        with self.phases.of(RoundPart.PLAN):
+            has_answered = self._answer_reservations(situation)
+        if has_answered:
+            with self.phases.of(RoundPart.READ):
+                situation = self._platform.read(tokens)
+        self.phases.jobs = len(situation.snapshot.waiting)
+        with self.phases.of(RoundPart.PLAN):
+            plan = self._plan(situation, announce)
+        with self.phases.of(RoundPart.WRITE):
+            self._write(situation, plan)
         self.next_start = next_start(situation.snapshot, plan)
         return plan
+
+    def _read(self, tokens: TokenCounts) -> Situation:
+        """Read all that is live, a second time if something had to be mended or was granted first."""
+        situation = self._platform.read(tokens)
+        self._policies.look(situation.snapshot.queues, situation.snapshot.now)
+        if self._repair(situation) or self._granting.grant(situation):
+            self._platform.forget()
+            situation = self._platform.read(tokens)
+        return situation
 
     def _answer_reservations(self, situation: Situation) -> bool:
         """Write first what is due of advance reservations, if anything is; whether anything was.

@@ -80,6 +80,7 @@ class Done:
     next: int | None = None
     renewal: Renewal = Renewal.NONE
     starts: int = 0  #: jobs that the round has started
+    record: dict[str, Any] = field(default_factory=dict)  #: what the server tells of the round
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,9 +76,19 @@ def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "oar_module_last_duration_seconds", "How long the last pass of a module took.", ("module",), durations
     )
+    yield from _last_round(status.get("last_round") or {})
     runner = status.get("runner") or {}
     actions = [((name,), float(runner[name])) for name in ("waiting", "running") if name in runner]
     yield MetricFamily("oar_runner_actions", "Actions on jobs in the Runner's hands.", ("state",), actions)
     start = float(status.get("start") or 0)
     yield MetricFamily("oar_server_start_seconds", "When the server was started, epoch seconds.", (), [((), start)])
     yield MetricFamily("oar_server_role", "What this server is.", ("role",), [(("active",), 1.0)])
+
+
+def _last_round(record: Mapping[str, Any]) -> Iterator[MetricFamily]:
+    if not record:
+        return
+    phases = [((name,), float(seconds)) for name, seconds in record["phases"].items()]
+    what = "How long the parts of the last round of the scheduler took."
+    yield MetricFamily("oar_round_phase_seconds", what, ("phase",), phases)
+    yield MetricFamily("oar_round_jobs", "Jobs that waited for the last round.", (), [((), float(record["jobs"]))])

@@ -1,0 +1,37 @@
+"""How long the parts of a round took: what the server tells of its last round."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class RoundPart(StrEnum):
+    """A part of a round."""
+
+    READ = "read"  #: reads the database
+    PLAN = "plan"
+    WRITE = "write"  #: writes what is decided
+
+
+class RoundPhases:
+    """The parts of one round, and how many jobs waited for it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seconds = dict.fromkeys(RoundPart, 0.0)
+        self.jobs = 0  #: that waited
+
+    @contextmanager
+    def of(self, part: RoundPart) -> Iterator[None]:
+        """Count the time of a block; a part may come in several of them."""
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds[part] += self._clock() - begin
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What it holds, for JSON."""
+        return {"jobs": self.jobs, "phases": {str(part): round(each, 4) for part, each in self._seconds.items()}}
