@@ -10,7 +10,7 @@ from oar.lib.db.new_jobs import NewAlternative
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import output_names
 from oar.lib.facts.records import Group, Job, Level, User
-from oar.lib.facts.states import EventType, JobState, Reservation
+from oar.lib.facts.states import EventType, JobState, JobType, Reservation
 from oar.lib.views.gantt import gantt
 from oar.lib.views.job_records import JobRecords
 from oar.lib.views.jobs import job_views
@@ -94,6 +94,7 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
     for state in (JobState.RUNNING, JobState.WAITING, JobState.TERMINATED, JobState.ERROR):
         add_job(database, state, on=resources if state is JobState.RUNNING else [], types=["timesharing", "a=b"])
         add_job(database, state, reservation=Reservation.SCHEDULED, stdout_file="%jobid%.%user%", name="50%")
+        add_job(database, state, job_type=JobType.INTERACTIVE, stdout_file=None)
     with database.begin() as tx:
         ids = [job_id for (job_id,) in tx.rows("SELECT job_id FROM jobs ORDER BY job_id")]
         tx.events.add(EventType.FRAG_JOB_REQUEST, ids[0], "somebody")
@@ -111,6 +112,24 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
 
 
 CORE = (Group("", (Level("resource_id", 1),)),)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        (),
+        (Group("", ()),),
+        CORE,
+        (Group("a > 1", CORE[0].levels),),
+        (*CORE, Group("", ())),
+        (Group("", CORE[0].levels * 2),),
+    ],
+    ids=str,
+)
+def test_a_request_is_read_as_it_was_stored(database: Database, groups: tuple[Group, ...]) -> None:
+    job_id = add_job(database, alternatives=[NewAlternative(100, groups), NewAlternative(200, CORE)])
+    with database.snapshot() as tx:
+        assert [each.groups for each in tx.jobs.moldables([job_id])[job_id]] == [groups, CORE]
 
 
 def test_the_walltime_is_that_of_the_alternative_that_was_chosen(database: Database) -> None:
@@ -136,6 +155,16 @@ def test_the_patterns_of_an_output_file_are_replaced(job: Job) -> None:
     assert output_names.expand(pattern, named, "node-1") == "7-a_b-5-3-alice-node-1"
     assert output_names.expand(pattern, named, None) == "7-a_b-5-3-alice-%host%"
     assert output_names.expand("100%", job._replace(name=None), None) == "100%"
+
+
+@pytest.mark.parametrize(
+    "patterns", [["%jobid%.%host%.out"] * 3, ["100%%"] * 3, ["out"] * 3, ["%jobname%", "", "%%jobid%"], []], ids=str
+)
+def test_output_files_of_many_jobs_are_named_as_those_of_one(job: Job, patterns: list[str]) -> None:
+    jobs = [job._replace(id=number, name=f"{number}%") for number in range(len(patterns))]
+    hosts = [None, "node-1", "node-2"][: len(patterns)]
+    alone = list(map(output_names.expand, patterns, jobs, hosts))
+    assert output_names.expand_all(patterns, jobs, hosts) == alone
 
 
 def test_a_job_that_never_ran_has_no_start(job: Job) -> None:

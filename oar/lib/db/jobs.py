@@ -244,10 +244,21 @@ def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
     """Gather the joined rows, which come by alternative: alternatives, their groups, the levels of the groups."""
     moldables: dict[int, list[Moldable]] = defaultdict(list)
     for moldable_id, some in groupby(rows, itemgetter(0)):
-        lines = list(some)
-        _, job_id, walltime, default, *_ = lines[0]
-        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, _request(lines), default))
+        lines = tuple(some)
+        _, job_id, walltime, default, *rest = lines[0]
+        request = _simple_request(*rest) if len(lines) == 1 else _request(lines)
+        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
     return moldables
+
+
+def _simple_request(group_id: int | None, text: str | None, name: str | None, value: int) -> tuple[Group, ...]:
+    """Return the groups of an alternative that is one line, as it is with most of ten thousand jobs."""
+    return () if group_id is None else _one_group(text or "", name, value)
+
+
+@lru_cache(maxsize=1024)
+def _one_group(text: str, name: str | None, value: int) -> tuple[Group, ...]:
+    return (_group(text, () if name is None else ((name, value),)),)
 
 
 def _request(lines: Sequence[Row]) -> tuple[Group, ...]:

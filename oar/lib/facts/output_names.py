@@ -24,6 +24,15 @@ def expand(name: str, job: Job, host: str | None) -> str:
     return template % tuple([value(job, host) for value in values])
 
 
+def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | None]) -> list[str]:
+    """Return what ``expand`` does of many jobs, of which most have the same name."""
+    if len(set(names)) != 1 or "%" not in names[0]:
+        return list(map(expand, names, jobs, hosts))
+    template, values = _template(names[0])
+    columns = [map(value, jobs, hosts) for value in values]
+    return list(map(template.__mod__, zip(*columns, strict=True))) if columns else [template % ()] * len(jobs)
+
+
 @lru_cache(maxsize=1024)
 def _template(name: str) -> tuple[str, Sequence[Callable[[Job, str | None], str]]]:
     """Return a name with ``%s`` for each pattern, and what gives their values: most jobs have the same."""

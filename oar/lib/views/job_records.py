@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from oar.lib.facts import output_names
 from oar.lib.facts.formats import RecordTable, RecordTables
 from oar.lib.facts.records import Job, date_of_start
+from oar.lib.facts.states import JobType, Reservation
 from oar.lib.views.events import event_record
-from oar.lib.views.jobs import JobView
+from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobView
 
 #: So many records are made at a time: their text is about 150 kB.
 PAGE = 100
@@ -38,7 +40,7 @@ class JobRecords(RecordTables):
         views = list(self._views.values())
         for start in range(0, len(views), PAGE):
             page = views[start : start + PAGE]
-            if any(view.reserved_resources is not None for view in page):
+            if Reservation.SCHEDULED in [view.job.reservation for view in page]:
                 yield from (_table(list(some)) for _, some in groupby(page, _has_reserved))
             else:
                 yield _table(page)
@@ -74,8 +76,8 @@ def _table(views: Sequence[JobView]) -> RecordTable:
         "exit_code": job.exit_code,
         "launchingDirectory": job.launching_directory,
         "launching_directory": job.launching_directory,
-        "stdout_file": [view.stdout_file for view in views],
-        "stderr_file": [view.stderr_file for view in views],
+        "stdout_file": _output_files(job.stdout_file, job, of),
+        "stderr_file": _output_files(job.stderr_file, job, of),
         "jobType": job.job_type,
         "type": job.job_type,
         "properties": [properties or "" for properties in job.properties],
@@ -98,24 +100,35 @@ def _table(views: Sequence[JobView]) -> RecordTable:
         "resubmit_job_id": job.resubmit_job_id,
         "resubmitted_as": of.resubmitted_as,
         "events": [[event_record(event) for event in some] for some in of.events],
-        **_end_columns(views),
+        **_end_columns(views, of),
     }
     return RecordTable(job.id, columns)
 
 
+def _output_files(patterns: Sequence[str | None], job: Any, of: Any) -> list[str]:
+    """Return the names of output files; ``job`` and ``of`` hold the fields of all jobs and of their views."""
+    hosts = [each.nodes[0] if each.nodes else None for each in of.assigned]
+    names = output_names.expand_all([pattern or "" for pattern in patterns], of.job, hosts)
+    if JobType.INTERACTIVE not in job.job_type:
+        return names
+    shown = zip(job.job_type, names, strict=True)
+    return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
+
+
 def _reserved_columns(views: Sequence[JobView]) -> dict[str, Sequence[object]]:
-    reserved = [view.reserved_resources for view in views]
-    ids = [[resource.id for resource in some] for some in reserved if some is not None]
-    return {"reserved_resources": ids} if ids else {}
+    if views[0].reserved_resources is None:
+        return {}
+    return {"reserved_resources": [[resource.id for resource in view.reserved_resources or ()] for view in views]}
 
 
-def _end_columns(views: Sequence[JobView]) -> dict[str, Sequence[object]]:
+def _end_columns(views: Sequence[JobView], of: Any) -> dict[str, Sequence[object]]:
     """Return the fields that no older version had: why jobs ended and what they used."""
-    ends, usages = [view.end for view in views], [view.usage for view in views]
-    fullest = [usage.fullest if usage else None for usage in usages]
+    nothing = [None] * len(views)
+    ends = [view.end for view in views] if any(of.cause) else nothing
+    fullest = [usage.fullest if usage else None for usage in of.usage] if any(of.usage) else nothing
     return {
         "end": [end.record if end else None for end in ends],
-        "cpu_seconds": [usage.cpu_seconds if usage else None for usage in usages],
-        "cpu_efficiency": [usage.efficiency if usage else None for usage in usages],
+        "cpu_seconds": [usage.cpu_seconds if usage else None for usage in of.usage],
+        "cpu_efficiency": [usage.efficiency if usage else None for usage in of.usage],
         "max_rss": [each.memory_peak if each else None for each in fullest],
     }

@@ -75,6 +75,8 @@ class JobView(NamedTuple):
     @property
     def walltime(self) -> int | None:
         """The walltime of the moldable description that was chosen, else of the first one."""
+        if len(self.moldables) == 1:
+            return self.moldables[0].walltime
         chosen = self.job.assigned_moldable or (self.prediction.moldable if self.prediction else 0)
         for moldable in self.moldables:
             if moldable.id == chosen:
@@ -152,10 +154,9 @@ def _questions(tx: "Transaction") -> "tuple[About, ...]":
 
 
 def _views(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> list[JobView]:
-    predictions = {
-        job.id: beside.predictions[job.id] for job in jobs if job.state in NOT_STARTED and job.id in beside.predictions
-    }
-    reserved = [job.id for job in jobs if job.reservation is Reservation.SCHEDULED and job.id in predictions]
+    foreseen, scheduled = beside.predictions, Reservation.SCHEDULED
+    predictions = {job.id: foreseen[job.id] for job in jobs if job.id in foreseen and job.state in NOT_STARTED}
+    reserved = [job.id for job in jobs if job.reservation is scheduled and job.id in predictions]
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
     ends = _ends(tx, [job for job in jobs if job.is_final])
     ids = [job.id for job in jobs]
