@@ -1,10 +1,13 @@
 """Lists on the addresses of OAR 2.5 and OAR 3: which jobs, which fields, in which order, and what a site chooses."""
 
+import json
+from typing import Any
 from urllib.parse import urljoin
 
 import httpx
 import pytest
 
+from oar.api.legacy import jobs as legacy_jobs
 from oar.lib.config.files import Config
 from oar.lib.db import job_pages
 from oar.lib.db.database import Database
@@ -126,3 +129,39 @@ def test_jobs_of_a_node_and_of_the_values_of_a_property(anonymous: httpx.Client,
     grouped = anonymous.get("/resources/network_address/jobs").json()["items"]
     assert [each["id"] for each in grouped[0]["jobs"]] == [running]
     assert anonymous.get("/resources/odd/jobs").status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/jobs", "/oarapi/jobs/details", "/jobs/table", "/jobs?order=-id"])
+def test_all_jobs_come_as_lines(
+    anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    for _ in range(5):
+        add_job(database)
+    monkeypatch.setattr(legacy_jobs, "PAGE", 2)
+    whole = anonymous.get(address).json()["items"]
+    path, _, query = address.partition("?")
+    for answer in (
+        anonymous.get(f"{path}.ndjson?{query}&limit=1"),
+        anonymous.get(address, headers={"Accept": "application/x-ndjson"}),
+    ):
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
+        assert [_undated(json.loads(line)) for line in answer.text.splitlines()] == [_undated(item) for item in whole]
+    assert len(whole) == 5
+
+
+def test_other_lists_come_as_lines_and_what_is_no_list_is_one(
+    api: Api, anonymous: httpx.Client, database: Database
+) -> None:
+    ids = add_resources(database, nodes=3)
+    api.runtime.config = Config(api_rate_read=0, api_default_max_items_number=1, api_default_data_structure="oar")
+    lines = anonymous.get("/resources/full.ndjson").text.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ids
+    (line,) = anonymous.get("/version.ndjson").text.splitlines()
+    assert "oar_version" in json.loads(line)
+    add_job(database)
+    problem = anonymous.get("/jobs.ndjson?fields=nothing")
+    assert (problem.status_code, json.loads(problem.text)["type"]) == (400, "bad-request")
+
+
+def _undated(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in ("api_timestamp", "links")}

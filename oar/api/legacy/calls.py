@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 from fastapi import Request, Response
 
 from oar.api.answers.bodies import encoded
+from oar.api.answers.exports import LINES
 from oar.api.answers.forms import MULTIPART, fields_of
 from oar.api.identity.callers import is_trusted, peer_of_request
 from oar.api.serving.service import LARGEST_ID, Asking
@@ -35,7 +36,7 @@ PREFIXES = frozenset(
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_EXTENSION = re.compile(r"\.(json|yaml|html)\Z")
+_EXTENSION = re.compile(r"\.(json|ndjson|yaml|html)\Z")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 _FORM = "application/x-www-form-urlencoded"
 _OFF = frozenset({"0", "no", "false", "off", "none", "null"})
@@ -45,16 +46,19 @@ class LegacyFormat(StrEnum):
     """How an answer is written."""
 
     JSON = "json"
+    LINES = "ndjson"  #: a JSON text for each item
     YAML = "yaml"
     HTML = "html"
 
 
 _TYPES = {
     LegacyFormat.JSON: "application/json; charset=utf-8",
+    LegacyFormat.LINES: LINES,
     LegacyFormat.YAML: "text/yaml; charset=utf-8",
     LegacyFormat.HTML: "text/html; charset=utf-8",
 }
 _BY_NAME = {"application/json": LegacyFormat.JSON, "text/yaml": LegacyFormat.YAML, "text/html": LegacyFormat.HTML}
+_BY_NAME |= {LINES: LegacyFormat.LINES}
 _BY_NAME |= {"application/yaml": LegacyFormat.YAML, "application/x-yaml": LegacyFormat.YAML, "*/*": LegacyFormat.JSON}
 _BY_NAME |= {"application/*": LegacyFormat.JSON, "text/*": LegacyFormat.YAML}
 
@@ -122,6 +126,11 @@ class LegacyCall(NamedTuple):
         """The address of the request without its parameters, for links."""
         extension = f".{self.place.extension}" if self.place.extension else ""
         return f"{self.prefix}/{'/'.join(map(segment, self.place.words))}{extension}"
+
+    @property
+    def wants_lines(self) -> bool:
+        """Whether the client wants all items of a list, one a line."""
+        return format_of(self.request, self.place) is LegacyFormat.LINES
 
     def text(self, *names: str) -> str | None:
         """Return a parameter of the address by the first of its names that is given; None if there is none."""
@@ -242,7 +251,9 @@ def written(reply: Reply, form: LegacyFormat) -> Response:
     """Return an answer in a format."""
     kind = _TYPES[form]
     data = encoded(reply.record)
-    if form is not LegacyFormat.JSON:
+    if form is LegacyFormat.LINES:
+        data = b"".join(encoded(item) + b"\n" for item in reply.record.get("items", [reply.record]))
+    elif form is not LegacyFormat.JSON:
         plain = json.loads(data)
         data = (dump(plain, Format.YAML) if form is LegacyFormat.YAML else _page(plain)).encode()
     more = {"Content-Security-Policy": "default-src 'none'"} if form is LegacyFormat.HTML else {}
@@ -278,7 +289,9 @@ class PageOf(NamedTuple):
 
     @classmethod
     def of(cls, call: LegacyCall) -> "PageOf":
-        """Return what a request asks for.  Raises BadRequest."""
+        """Return what a request asks for, of lines always all.  Raises BadRequest."""
+        if call.wants_lines:
+            return cls(0, LARGEST_ID)
         config = call.who.config
         offset, limit = call.number("offset", 0), call.number("limit", config.api_default_max_items_number)
         if offset > MOST_SKIPPED:

@@ -1,9 +1,11 @@
 """Jobs as clients of OAR 2.5 and OAR 3 ask for them: lists, one job, submissions, what is done with jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oar.api.answers.exports import PAGE, Export
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.changes import resubmitted
 from oar.api.jobs.submission import SubmitJobs
@@ -19,7 +21,7 @@ from oar.api.legacy.records import (
     walltime_change,
 )
 from oar.api.legacy.submission import read_job
-from oar.api.serving.service import service_of
+from oar.api.serving.service import MOST_EXPORTS, client_of, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob
 from oar.lib.facts.job_query import JobPlace, JobQuery
@@ -65,15 +67,19 @@ _WALLTIMES = {
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
     WalltimeOutcome.NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
+#: What makes the items of some jobs.
+_ItemsOf = Callable[[LegacyCall, "Transaction", Sequence[int]], list[dict[str, Any]]]
 #: Parameters that ask for details.
 _WITH_DETAILS = ("details", "detailed")
 
 
-def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -> Reply:
-    """Return a page of jobs: short, with details, or as rows of the table."""
+def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -> Reply | Export:
+    """Return a page of jobs: short, with details, or as rows of the table; all of them to who wants lines."""
     call = with_defaults(call)
     piece, query = JobPiece.of(call), query_of(call)
     details = details or any(call.flag(name) for name in _WITH_DETAILS)
+    if call.wants_lines:
+        return _export(call, query, piece, partial(_items, details=details, table=table))
     with call.who.database.snapshot() as tx:
         ids = piece.ids(tx, query)
         total = tx.job_pages.total(query)
@@ -83,6 +89,19 @@ def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -
     if (named := by_id(call, items)) is not None:
         return Reply(named)
     return Reply(piece.collection(call, chosen_fields(call, items), ids, total))
+
+
+def _export(call: LegacyCall, query: JobQuery, piece: JobPiece, items_of: _ItemsOf) -> Export:
+    def page(after: int | None) -> Mapping[str, Any]:
+        place = JobPlace(PAGE, piece.behind if after is None else after, piece.newest_first)
+        with call.who.database.snapshot() as tx:
+            ids = tx.job_pages.page(query, place)
+            items = items_of(call, tx, ids[:PAGE])
+        ordered = items[::-1] if piece.newest_first else items
+        return {"items": chosen_fields(call, ordered), "next": ids[PAGE - 1] if len(ids) > PAGE else None}
+
+    exports = service_of(call.request).exports
+    return Export(page, exports.one_more(client_of(call.request, call.who.caller), MOST_EXPORTS))
 
 
 def _items(

@@ -154,7 +154,7 @@ def _meant(word: str, known: Sequence[str]) -> str:
 
 def by_id(call: LegacyCall, items: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
     """Return the items by their ids, where the client or the site wants them so.  Raises BadRequest."""
-    structure = call.text("structure") or call.who.config.api_default_data_structure
+    structure = "simple" if call.wants_lines else call.text("structure") or call.who.config.api_default_data_structure
     if structure not in ("simple", "oar"):
         raise BadRequest(f"structure: {structure!r} is neither simple nor oar")
     return {str(item["id"]): item for item in items} if structure == "oar" else None

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from oar.api.answers.exports import Export
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, link, number_of, segment, timed
 from oar.api.legacy.jobs import jobs_list
 from oar.api.legacy.queries import by_id, chosen_fields
@@ -89,7 +90,7 @@ def node_resources(call: LegacyCall, name: str) -> Reply:
     return Reply(page.collection(call, items, len(views)))
 
 
-def node_jobs(call: LegacyCall, name: str, *, details: bool = False) -> Reply:
+def node_jobs(call: LegacyCall, name: str, *, details: bool = False) -> Reply | Export:
     """Return the jobs on a node: the live ones, or those that the parameters choose.  Raises NoSuchResource."""
     with call.who.database.snapshot() as tx:
         if name not in tx.resources.nodes():

@@ -94,7 +94,7 @@ STATUSES[NoSuchAddress] = HTTPStatus.NOT_FOUND
 STATUSES[NoSuchMethod] = HTTPStatus.METHOD_NOT_ALLOWED
 STATUSES[NotServed] = HTTPStatus.GONE
 
-Handler = Callable[..., Reply]
+Handler = Callable[..., Reply | Response]
 #: A word of an address that is a number, or any word.
 _ID, _ANY = "<id>", "<any>"
 
@@ -371,7 +371,10 @@ async def answer_to(request: Request) -> Response:
             return done if isinstance(done, Response) else written(done, form)
         handler, named = handler_of(method, place)
         data = await request.body() if method in ("POST", "PUT") else b""
-        reply = await run_in_threadpool(_reply, request, place, data, handler, named)
+        made = await run_in_threadpool(_reply, request, place, data, handler, named)
+        if isinstance(made, Response):
+            return made
+        reply = made
     except OarError as error:
         reply = _problem(request, error)
     except ClientDisconnect:
@@ -394,7 +397,7 @@ async def _answer_to_media(request: Request, method: str, place: Place) -> Respo
     return await media.answer_to_media(LegacyCall(request, who, method, place, parameters_of(request), {}))
 
 
-def _reply(request: Request, place: Place, data: bytes, handler: Handler, named: list[Any]) -> Reply:
+def _reply(request: Request, place: Place, data: bytes, handler: Handler, named: list[Any]) -> Reply | Response:
     who = asking(request)
     if len(data) > MOST_OF_NOBODY:
         who.caller.identified()  # to read a large form takes seconds
