@@ -139,7 +139,7 @@ def test_sessions_survive_the_stop_of_sshd(healed: Cluster) -> None:
 @contextlib.contextmanager
 def session(cluster: Cluster, node: str) -> Iterator[subprocess.Popen[str]]:
     """An open ssh session on a node; it ends with the test."""
-    command = [str(TOOL), "--room", cluster.room, "run", "oar", f"{SSH} {node} 'echo here; sleep 60'"]
+    command = [str(TOOL), "--room", cluster.room, "run", "oar", f"{SSH} {node} 'echo here; sleep 600'"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as remote:
         assert remote.stdout is not None
         assert remote.stdout.readline() == "here\n"

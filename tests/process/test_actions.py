@@ -237,7 +237,7 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     finish.finish(world.context, job_id)
     assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
     assert world.cause(job_id) == Cause(EndCode.OAREXEC_LOST, {"node": NODE})
-    assert world.box.sh("pgrep -u alice sleep || true") == ""
+    wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
 
 
 def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world: World) -> None:
@@ -467,7 +467,7 @@ def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> Non
         tx.resources.move(world.resources, ResourceState.SUSPECTED, finaud=False)
         tx.resources.ask_state(world.resources, ResourceState.ALIVE)
     assert probe.sweep(world.context, NODE) is None
-    assert world.box.sh("pgrep -u alice sleep || true") == ""
+    wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
     with world.database.begin() as tx:
         assert [event.type for event in tx.events.pending()] == [EventType.NODE_SWEPT]
 

@@ -167,7 +167,7 @@ def test_a_clean_that_has_no_room_for_the_keys_ends_the_job_all_the_same(box: No
         done = box.jrm("clean", box.init_data(13, ssh_keys=keys))
         assert done.exit == 11
         assert "authorized_keys_jobs: No space left on device" in done.stderr
-        assert box.sh("pgrep -u alice || true") == ""
+        wait_until(lambda: box.sh("pgrep -u alice || true") == "")  # who was killed waits to be buried
         assert not box.files_of(13)
         box.sh(f"rm {place}/big")
         box.jrm("clean", box.init_data(14, "bob", ssh_keys=keys))
@@ -252,7 +252,7 @@ def test_sweep_removes_every_job_that_may_not_be_here(box: NodeBox) -> None:
     assert done.exit == 0, done
     assert sorted(line.split('"')[3] for line in done.lines) == ["bob_17", "oar_99"]
     assert (box.probe(kept)["answer"], box.probe(ghost)["answer"]) == ("running", "never")
-    assert box.sh("pgrep -u bob || true") == ""
+    wait_until(lambda: box.sh("pgrep -u bob || true") == "")  # who was killed waits to be buried
     assert not box.files_of(17) | box.files_of(99)
     assert not ended.exists()
     assert living.exists()

@@ -42,11 +42,11 @@ def test_nothing_of_the_job_is_left_after_clean(box: NodeBox) -> None:
     job = box.job_data(102, command="setsid sleep 1000 & exit 0")
     box.start(job)
     box.ended(job)
-    assert box.sh("pgrep -u alice sleep")
+    wait_until(lambda: box.sh("pgrep -u alice sleep || true"))  # the shell may end before it is one
     assert box.clean(job).exit == 0
     assert not box.files_of(102)
     assert not [group for group in box.groups() if "102" in group.name]
-    assert box.sh("pgrep -u alice || true") == ""
+    wait_until(lambda: box.sh("pgrep -u alice || true") == "")  # the killed wait to be buried
     assert box.probe(job)["answer"] == "never"
 
 
@@ -213,8 +213,8 @@ def test_a_prologue_that_fails_or_hangs_ends_the_job_before_its_command(box: Nod
             assert launch.end().exit == 1
         box.clean(job)
     assert not (box.home("alice") / "ran109").exists()
-    assert box.sh("kill -0 $(cat /tmp/child) 2>&1 || true")
-    assert box.sh("pgrep -u oar sleep || true") == ""
+    wait_until(lambda: box.sh("kill -0 $(cat /tmp/child) 2>&1 || true"))
+    wait_until(lambda: box.sh("pgrep -u oar sleep || true") == "")
 
 
 @pytest.mark.parametrize(
@@ -305,12 +305,12 @@ def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
 
     def launch() -> None:
         with box.launch(job) as one:
-            said = one.dialogue.receive(20)
+            said = one.dialogue.receive(120)
             while isinstance(said, str):
                 one.lines.append(said)
                 if said == READY:
                     one.go()
-                said = one.dialogue.receive(20)
+                said = one.dialogue.receive(120)
             assert isinstance(said, CommandRan)
             ends.append([f"exit {said.exit}", *one.lines])
 
@@ -318,7 +318,7 @@ def test_of_many_launches_of_one_job_one_runs_it(box: NodeBox) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert sum("STARTED" in one for one in ends) == 1  # type: ignore[operator]
     assert sum(any(str(line).startswith("ALREADY") for line in one) for one in ends) == 4  # type: ignore[union-attr]
     box.ended(job)
@@ -391,7 +391,7 @@ def _send_and_leave(box: NodeBox, job: dict[str, Any]) -> int:
     lines = b"".join(program.load for program in programs.values()) + json.dumps(asked).encode() + b"\n"
     words = [*box.enter(), "/bin/sh", "-c", bootstrap.command(())]
     given = bootstrap.session_program() + lines
-    said = subprocess.run(words, input=given, stdout=subprocess.PIPE, check=True, timeout=60).stdout.splitlines()
+    said = subprocess.run(words, input=given, stdout=subprocess.PIPE, check=True, timeout=120).stdout.splitlines()
     return int(next(answer["accepted"] for answer in map(json.loads, said) if "accepted" in answer))
 
 
@@ -445,7 +445,7 @@ def test_a_killed_oarexec_is_known_as_dead_and_its_leftovers_are_cleaned(box: No
     wait_until(lambda: box.probe(job)["answer"] == "died")
     assert box.ctl(job, "TERM") == 1
     assert box.clean(job).exit == 0
-    assert box.sh("pgrep -u alice || true") == ""
+    wait_until(lambda: box.sh("pgrep -u alice || true") == "")  # the killed wait to be buried
 
 
 def test_the_end_is_reported_until_the_server_has_it(box: NodeBox) -> None:

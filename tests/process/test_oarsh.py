@@ -134,7 +134,7 @@ def test_a_session_dies_with_its_job(site: Site) -> None:
     wait_until((site.box.home("alice") / "there").exists)
     site.box.ctl(job, "TERM")
     assert site.box.ended(job)["code"] == 3
-    assert "sleep" not in site.box.sh("ps -o state=,args= -u alice || true")
+    wait_until(lambda: "sleep" not in site.box.sh("ps -o state=,args= -u alice || true"))
     wait_until(lambda: site.box.sh("pgrep -f '[s]shd: oar' || true") == "")
 
 

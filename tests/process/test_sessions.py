@@ -210,7 +210,7 @@ def test_who_has_connected_to_a_job_without_a_group_leaves_with_it(site: Site) -
         box.sh(f"touch {box.home('alice')}/go13")
         session.wait(120)
     assert end_of(site, job) == (0, "0")
-    assert box.sh("pgrep -u alice || true") == ""
+    wait_until(lambda: box.sh("pgrep -u alice || true") == "")  # who was killed waits to be buried
     box.clean(job)
 
 

@@ -31,7 +31,7 @@ def test_a_job_that_was_started_after_the_dump_is_recognised_and_goes_on(world: 
     assert EventType.JOB_RECOGNISED in world.events(job_id)
     probe.probe(world.context, NODE)
     assert state_of(world.database, job_id) is JobState.RUNNING
-    assert world.box.sh("pgrep -u alice sleep") != ""
+    wait_until(lambda: world.box.sh("pgrep -u alice sleep || true"))
     end(world, job_id)
     assert begun.read_text() == "begun\n"
     begun.unlink()
@@ -59,7 +59,7 @@ def test_a_job_that_the_restored_database_does_not_know_is_ended(world: World) -
         tx.execute("UPDATE challenges SET challenge = 'of another job that has its number'")
     assert probe.sweep(world.context, NODE) is None
     assert state_of(world.database, job_id) is JobState.WAITING
-    assert world.box.sh("pgrep -u alice sleep || true") == ""
+    wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
 
 
 def test_no_node_is_swept_before_the_others_were_asked(world: World) -> None:
