@@ -24,7 +24,7 @@ from room import cgroups, kernel, layout
 _BRIDGE = "br0"
 #: With this code systemd-nspawn asks to be started again: the machine reboots.
 _REBOOT = 133
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 #: Its own processes, and its view of the control groups, begin in its groups.
 _JOIN = 'for group in $groups; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 

@@ -23,7 +23,7 @@ from .roots import MachineError
 #: Accounts of people, with the same numbers and homes on all machines, as by LDAP and NFS.
 PEOPLE = {"alice": 2001, "bob": 2002}
 #: So long a machine may take to come up on a busy computer; only one that hangs takes it.
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ FORM = "multipart/form-data; boundary=b"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
+def waits(database: Database) -> bool:
+    """Whether somebody waits for a lock; each look has a transaction of its own, for one knows all connections."""
+    with database.snapshot() as other:
+        return bool(other.value(WAITING))
+
+
 class Service:
     """The service, which is killed and started again; an agent asks it, and perhaps does not hear the answer."""
 
@@ -114,8 +120,7 @@ def test_a_start_that_was_not_stored_is_told_by_the_next_service(service: Servic
     with service.desk.database.begin() as tx:
         tx.execute("SELECT 1 FROM jobs WHERE job_id = %s FOR UPDATE", (job_id,))
         asked = service.pull()
-        with service.desk.database.snapshot() as other:
-            service.until(lambda: other.value(WAITING))
+        service.until(lambda: waits(service.desk.database))
         service.program.process.kill()
         service.program.process.wait()
     asked.close()

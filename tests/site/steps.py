@@ -43,6 +43,7 @@ def begun(site: Site) -> str:
     _frontend(site).run("touch go", user="alice")
     job = submit(site, "-l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
     wait_for(site, job, "Running")
+    wait_until(lambda: _frontend(site).attempt(f"cat OAR.{job}.stdout", user="alice").out == "begun\n")
     return job
 
 

@@ -98,11 +98,11 @@ def test_a_node_that_lost_its_power_is_back_when_it_answers(site: Site) -> None:
 def test_a_node_reboots_in_order_and_its_jobs_end_as_after_a_crash(site: Site) -> None:
     on_the_node = """-l core=1,walltime=0:30 -p "network_address='node-1'" """
     once = "'if [ -e again ]; then rm again; else touch again; sleep 1000; fi'"
-    plain = submit(site, f"{on_the_node} 'sleep 1000'")
+    plain = submit(site, f"{on_the_node} 'touch plain; sleep 1000'")
     idempotent = submit(site, f"{on_the_node} -t idempotent {once}")
     for job in (plain, idempotent):
         wait_for(site, job, "Running")
-    wait_until(lambda: "again" in files_of_alice(site))
+    wait_until(lambda: {"again", "plain"} <= {*files_of_alice(site)})
     site["node-1"].reboot()
     wait_until(lambda: site["node-1"].run("systemctl is-active oar-node-script") == "active\n")
     for job in (plain, idempotent):

@@ -82,7 +82,7 @@ def test_plain_ssh_leads_into_a_job_and_ends_with_it(login: Site) -> None:
         node.run("pgrep -u alice -f 'sleep 2000'")
         frontend.run(f"oardel {job}", user="alice")
         wait_for(login, job, "Error")
-        assert node.attempt("pgrep -u alice").out == ""
+        wait_until(lambda: node.attempt("pgrep -u alice").out == "")
         assert frontend.attempt(f"{_SSH} id", user="alice").code == 255
     node.run("rm /etc/oar/pam_oar_adopt_enabled /etc/profile.d/oar_job.sh")
 
