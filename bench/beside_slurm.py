@@ -3,7 +3,7 @@
 Debian's Slurm gets a room of its own with as many nodes as ours.  ``tuned`` is Slurm at its fastest, and confines no
 job; ``confined`` does that by control groups, as OAR does; ``default`` is Slurm without any setting.  ``times`` tells
 how many times better ours is.  Limits are in ``bench/rows.py``; what is missed makes the exit code.  The machine should
-be quiet: the table tells what others used of it meanwhile, and what a fork and an exec took.
+be quiet (``--quiet 0.3`` waits for that): the table tells what others used of it, and what a fork and an exec took.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from bench import slurm_room
-from bench.cluster import Side, end, rounds, tool
+from bench.cluster import Quiet, Side, add_quiet, end, rounds, tool
 from bench.rows import MEASURED, missed, table
 
 OURS = "OAR"
@@ -31,11 +31,12 @@ def main() -> None:
     parser.add_argument("--slurm", action="append", choices=flavours, help="more than once; default: tuned, confined")
     known = [name for name in MEASURED if name != _OURS_ALONE]
     parser.add_argument("measurements", nargs="*", default=known, metavar="MEASUREMENT", help=" ".join(known))
+    add_quiet(parser)
     options = parser.parse_args()
     if problem := slurm_room.missing():
         sys.exit(problem)
     with _rooms(options.nodes, options.cores, options.slurm or ["tuned", "confined"]) as sides:
-        found = rounds(sides, options.measurements, options.runs)
+        found = rounds(sides, options.measurements, options.runs, Quiet(options.quiet, options.patience))
     ours = found.pop(OURS)
     print("\n".join(table(ours, found)))
     end(missed(ours, found.get("tuned")))

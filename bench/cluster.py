@@ -29,6 +29,8 @@ TOOL = TOP / "setup" / "cluster"
 #: The installed environment, as every machine of a room sees it.
 PYTHON = "/usr/lib/oar/venv/bin/python"
 _COMPILED = shutil.ignore_patterns("__pycache__")
+#: So many seconds others must have left the computer alone.
+_LOOK = 2.0
 #: What the costs of a job are measured with.
 COSTLY = ("array", "loop")
 MEASUREMENTS = (
@@ -88,12 +90,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3, help="of each measurement of the rows")
     parser.add_argument("measurements", nargs="*", default=list(MEASUREMENTS))
+    add_quiet(parser)
     options = parser.parse_args()
     room = f"bench-{os.getpid()}"
     tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", "2")
     try:
         if options.measurements == ["rows"]:
-            _print_rows(room, options.runs)
+            _print_rows(room, options.runs, Quiet(options.quiet, options.patience))
         elif options.measurements == ["costs"]:
             _print_costs(room, options.runs)
         else:
@@ -103,20 +106,54 @@ def main() -> None:
         tool(room, "stop")
 
 
-def rounds(sides: Mapping[str, Side], measurements: Sequence[str], runs: int) -> dict[str, Samples]:
+class Quiet:
+    """A computer that others use, too: waits for moments in which they use little of it."""
+
+    def __init__(self, cores: float | None, minutes: float) -> None:
+        """``cores`` is the most that others may use; None: whatever they do.  Patience lasts so many minutes in all."""
+        self._cores = cores
+        self._deadline = time.monotonic() + 60 * minutes
+
+    def measure(self, side: Side, measurement: str) -> dict[str, float]:
+        """Measure in a quiet moment; again while others disturbed it and there is patience left."""
+        while True:
+            self._wait()
+            figures = side.measure(measurement)
+            if self._cores is None or figures[OTHERS] <= self._cores or time.monotonic() > self._deadline:
+                return figures
+
+    def _wait(self) -> None:
+        while self._cores is not None and time.monotonic() < self._deadline:
+            busy = room_cpu.busy()
+            time.sleep(_LOOK)
+            if room_cpu.busy() - busy <= self._cores * _LOOK:
+                return
+
+
+def rounds(sides: Mapping[str, Side], measurements: Sequence[str], runs: int, quiet: Quiet) -> dict[str, Samples]:
     """Measure all sides again and again; they take turns, so that a busy moment does not meet one alone."""
     found: dict[str, dict[tuple[str, str], list[float]]] = {name: defaultdict(list) for name in sides}
     for _ in range(runs):
         for measurement in measurements:
             for name, side in sides.items():
-                for what, number in side.measure(measurement).items():
+                for what, number in quiet.measure(side, measurement).items():
                     found[name]["" if what == OTHERS else measurement, what].append(number)
     return dict(found)
 
 
-def _print_rows(room: str, runs: int) -> None:
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Add the options of those who share the computer with others."""
+    parser.add_argument(
+        "--quiet", type=float, metavar="CORES", help="measure the rows while others use at most so much"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=30, metavar="MINUTES", help="how long to wait for that in all"
+    )
+
+
+def _print_rows(room: str, runs: int, quiet: Quiet) -> None:
     """Print the table."""
-    ours = rounds({"OAR": Side(room)}, MEASURED, runs)["OAR"]
+    ours = rounds({"OAR": Side(room)}, MEASURED, runs, quiet)["OAR"]
     print("\n".join(table(ours, {})))
     end(missed(ours))
 
