@@ -12,9 +12,10 @@ from oar.api.administration.overview import administration_record
 from oar.api.administration.rules import rules_record
 from oar.api.administration.usage import usage_record
 from oar.api.answers.bodies import Answer
+from oar.api.answers.in_parts import in_parts
 from oar.api.answers.statuses import status_of
 from oar.api.dashboard import dashboard_record
-from oar.api.gantt.table import first_paths, gantt_table, period_of
+from oar.api.gantt.table import Period, first_paths, gantt_table, period_of
 from oar.api.history.event_log import EventListing, event_page
 from oar.api.identity.callers import Caller
 from oar.api.jobs.arrays import array_record
@@ -119,14 +120,27 @@ def node(request: Request, name: str) -> Answer:
 
 @router.get("/gantt")
 def gantt(request: Request) -> Answer:
-    """Show who was, is and will be where."""
-    asked = request.query_params
-
-    def load(who: Asking) -> Record:
+    """Show who was, is and will be where; the jobs for readers without scripts come behind all else."""
+    asked, caller = request.query_params, Caller()
+    try:
+        who = asking(request)
+        caller = who.caller
         period = period_of(asked)
-        return {**gantt_table(who, period), "first": first_paths(asked, period, int(time.time()))}
+    except OarError as error:
+        return _problem(request, status_of(error), str(error), caller)
+    first = first_paths(asked, period, int(time.time()))
+    record = {"begin": period.begin, "end": period.end, "first": first, "table": lambda: _jobs_over_time(who, period)}
+    visit = _visit(request, caller)
+    parts = _documents(request).in_two("gantt", visit, record)
+    return _choosing(request, visit, in_parts(request, parts, _HEADERS))
 
-    return _page(request, "gantt", load)
+
+def _jobs_over_time(who: Asking, period: Period) -> Record:
+    """Return the jobs of a period, or what is wrong: the page has begun."""
+    try:
+        return {**gantt_table(who, period), "trouble": ""}
+    except OarError as error:
+        return {"jobs": [], "is_cut": False, "trouble": str(error)}
 
 
 @router.get("/submit")
@@ -264,7 +278,11 @@ def _document(
 ) -> Answer:
     visit = _visit(request, caller)
     text = _documents(request).page(name, visit, record)
-    response = Response(text, status, _HEADERS, "text/html")
+    return _choosing(request, visit, Response(text, status, _HEADERS, "text/html"))
+
+
+def _choosing(request: Request, visit: Visit, response: Response) -> Response:
+    """Let the browser keep a language that was chosen."""
     if request.query_params.get("lang") in LANGUAGES:
         response.set_cookie(_LANGUAGE_COOKIE, visit.language, max_age=_YEAR, samesite="lax")
     return response

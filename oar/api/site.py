@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import asking
+from oar.api.serving.service import asking, service_of
 from oar.lib.facts.states import QueueState
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
@@ -14,15 +14,17 @@ router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 @router.get("/site", operation_id="site", summary="What programs need to know about the site")
 def site(request: Request) -> Answer:
-    """Return queues, properties of resources, the time zone, and which features are on."""
+    """Return queues, properties of resources, the time zone, templates of submissions, and which features are on."""
     who = asking(request)
     config = who.config
+    templates = service_of(request).site_file.templates(config.web_conf_file)
     with who.database.snapshot() as tx:
         record = {
             "queues": [queue.name for queue in tx.queues.all() if queue.state is not QueueState.ORPHANED],
             "properties": dict(sorted(tx.resources.columns().items())),
             "resources": dict(tx.resources.count_by_type()),
             "time_zone": time.tzname[0],
+            "templates": templates,
             "features": {
                 "passwords": config.api_basic_auth != "no",
                 "anonymous_read": config.api_anonymous_read,

@@ -1,7 +1,7 @@
 """The first view of each page: a document that can be read without scripts, made from the records of the API."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ POLICY = (
 MENU = ("dashboard", "nodes", "jobs", "gantt", "submit", "usage", "reservations", "queues", "events", "help")
 #: What it has for administrators, too: before the help.
 ADMINISTRATION = "admin"
+#: Behind it stands what browsers with scripts do not look at.
+_FOR_PLAIN_READERS = "<noscript>"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -46,6 +48,22 @@ class Documents:
 
     def page(self, name: str, visit: Visit, record: Mapping[str, Any]) -> str:
         """Return a page."""
+        return "".join(self._parts(name, visit, record))
+
+    def in_two(self, name: str, visit: Visit, record: Mapping[str, Any]) -> Iterator[str]:
+        """Return a page up to what is for readers without scripts, and the rest.
+
+        What the record has as functions is read for the second part; the browser fetches meanwhile what it can.
+        """
+        parts = self._parts(name, visit, record)
+        first = []
+        for part in parts:
+            first.append(part)
+            if _FOR_PLAIN_READERS in part:
+                yield "".join(first)
+                yield "".join(parts)
+
+    def _parts(self, name: str, visit: Visit, record: Mapping[str, Any]) -> Iterator[str]:
         words = self._words[visit.language]
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
@@ -54,7 +72,7 @@ class Documents:
         modules = [each for each in self.assets.imported(f"js/pages/{name}.js") if each not in first_modules]
         scripts = {"first_modules": first_modules, "modules": modules}
         menu = (*MENU[:-1], ADMINISTRATION, MENU[-1]) if visit.administers else MENU
-        return template.render(record, t=words, visit=visit, page=name, menu=menu, static=static, **scripts)
+        return template.generate(record, t=words, visit=visit, page=name, menu=menu, static=static, **scripts)
 
     @cached_property
     def _templates(self) -> Environment:

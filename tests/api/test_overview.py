@@ -1,6 +1,8 @@
 """What programs need to know of a site, consumption, fair share, metrics, advance reservations."""
 
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -11,6 +13,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.reservations.recurrence import local_zone
 from oar.lib.views.metrics import families as present
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources
@@ -171,3 +174,24 @@ def test_an_array_is_told_as_a_whole(anonymous: httpx.Client, database: Database
     assert (record["started"], record["ended"]) == (1000, None)
     assert (record["shortest"], record["median"], record["longest"]) == (20, 60, 60)
     assert anonymous.get("/v1/arrays/999").status_code == 404
+
+
+def test_waiting_times_are_told_by_size_and_by_hour(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    alone, wide = (add_job(database, JobState.RUNNING, on=on) for on in (resources[:1], resources[1:]))
+    monday = int(datetime(2026, 11, 23, 4, tzinfo=ZoneInfo(local_zone() or "UTC")).timestamp())
+    with database.begin() as tx:
+        for job, wait in ((alone, 60), (wide, 7200)):
+            dates = (monday, monday + wait, job)
+            tx.execute("UPDATE jobs SET submission_time = %s, start_time = %s WHERE job_id = %s", dates)
+    period = {"from": monday, "to": monday + 7201}
+    told = anonymous.get("/v1/usage/waits", params=period).json()
+    items = [(each["size"], each["queue"], each["jobs"], each["half"]) for each in told["items"]]
+    assert items == [(0, None, 1, 60), (0, "default", 1, 60), (1, None, 1, 7200), (1, "default", 1, 7200)]
+    assert told["hours"] == [
+        {"size": 0, "block": 1, "jobs": 1, "half": 60},
+        {"size": 1, "block": 1, "jobs": 1, "half": 7200},
+    ]
+    assert told["sizes"][:2] == [{"from": 1, "to": 1}, {"from": 2, "to": 4}]
+    assert not told["is_cut"]
+    assert anonymous.get("/v1/usage/waits", params={"from": 5, "to": 5}).status_code == 400

@@ -44,7 +44,12 @@ def test_alternatives_are_compared_before_one_is_submitted(owner: Visitor, datab
         assert tx.jobs.get(job).user == USER
 
 
-def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(owner: Visitor, database: Database) -> None:
+def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
+    owner: Visitor, api: Api, database: Database, tmp_path: Path
+) -> None:
+    templates = tmp_path / "web.yaml"
+    templates.write_text("templates:\n- label: <b>night</b>\n  walltime: 8:00\n  types: besteffort\n")
+    api.runtime.config = api.runtime.config.replace(web_conf_file=str(templates))
     resources, now = add_resources(database), int(time.time())
     add_job(database, JobState.TERMINATED, on=resources[:1], user=USER, name="old", command="./old.sh")
     for length in (1800, 3000):
@@ -55,6 +60,9 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(owner
             dates = (now - length - 60, now - 60, job)
             tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
     page = owner.open("submit")
+    page.get_by_role("combobox", name="template of the site").select_option(label="<b>night</b>")
+    expect(page.get_by_role("textbox", name="walltime")).to_have_value("8:00")
+    expect(page.get_by_role("checkbox", name="besteffort")).to_be_checked()
     choice = page.get_by_role("combobox", name="as one of your jobs")
     expect(choice.locator("option")).to_have_count(3)
     choice.select_option(label=f"{job} · sim · ./sim.sh")
@@ -116,19 +124,33 @@ def test_the_output_of_a_job_is_shown_as_it_is_written(owner: Visitor, database:
     expect(page.locator("main")).to_contain_text("cannot be read")
 
 
+def _sizes(resources: list[int]) -> list[tuple[int, list[int]]]:
+    """One resource, and three others."""
+    return [(1, resources[:1]), (3, resources[1:])]
+
+
 def test_consumption_is_drawn_and_told(visitor: Visitor, database: Database) -> None:
-    add_resources(database)
+    waited = {size: add_job(database, JobState.RUNNING, on=on) for size, on in _sizes(add_resources(database))}
     day = int(time.time()) // DAY * DAY - DAY
     with database.begin() as tx:
         for user, used in (("alice", 7200), ("<i>bob</i>", 3600)):
             tx.execute(_ACCOUNTED, (day, day + DAY - 1, user, "USED", used))
             tx.execute(_ACCOUNTED, (day, day + DAY - 1, user, "ASKED", 2 * used))
+        for size, job in waited.items():
+            dates = (tx.now - 60 - size * 3600, tx.now - 60, job)
+            tx.execute("UPDATE jobs SET submission_time = %s, start_time = %s WHERE job_id = %s", dates)
     page = visitor.open("usage?days=7")
     expect(page.locator("svg.chart rect")).to_have_count(2)
     row = page.get_by_role("row").filter(has_text="alice")
     expect(row).to_contain_text("2")
     expect(row).to_contain_text("50 %")
     expect(page.get_by_role("row").filter(has_text="<i>bob</i>")).to_have_count(1)
+    waits = page.locator("#waits")
+    expect(waits.get_by_role("row").filter(has_text="2–4")).to_have_count(2)  # of all queues, and of its own
+    expect(waits.get_by_role("row").filter(has_text="2–4").first).to_contain_text("03:00")
+    waits.get_by_role("combobox", name="resources").select_option(label="1")
+    expect(waits.locator("#soonest .sentence")).to_contain_text("started within 01:00")
+    expect(waits.locator("#soonest td.heat-4")).to_have_text("01:00")
     assert faults(page) == []
 
 

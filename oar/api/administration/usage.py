@@ -7,19 +7,24 @@ from fastapi import APIRouter, Path, Query, Request
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.jobs.reading import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import LARGEST_ID, Asking, asking
+from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.db.usage import UsedByGroup
+from oar.lib.db.waiting_times import BLOCK_HOURS, CLASSES, LastStarted
 from oar.lib.facts.errors import BadRequest, NotAllowed
+from oar.lib.reservations.recurrence import local_zone
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
 
 #: What is shown of all others, where their consumption is private.
 OTHERS = "others"
 _WEEK = 7 * 86400
+_YEAR = 366 * 86400
+#: Jobs that are looked at for waiting times, at most.
+MOST_STARTED = 20_000
 Date = Annotated[int, Query(ge=0, le=2**40)]
 
 
@@ -48,6 +53,35 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
         for row in _shown(rows, who, by_user=group == "user")
     ]
     return {"items": items, "capacity": capacity, "unavailable": lost}
+
+
+@router.get("/usage/waits", operation_id="usage_waits", summary="How long jobs waited, by their sizes")
+def usage_waits(request: Request, begin: Annotated[Date, Query(alias="from")], to: Date) -> Answer:
+    """Return how long the jobs that started in a period had waited, by numbers of resources, queues and hours.
+
+    Of a busy period the last jobs are looked at: `is_cut`.  `hours` are those of submissions, by the clock of the site:
+    `block` 0 begins on Monday at midnight, each has `block_hours`.  Reservations with a date have not waited.
+    """
+    if not begin < to <= begin + _YEAR:
+        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    who = asking(request)
+    curves = service_of(request).curves
+    return answer_unless_known(request, curves.curve((begin, to, MOST_STARTED, 0), lambda: _waits(who, begin, to)))
+
+
+def _waits(who: Asking, begin: int, to: int) -> dict[str, object]:
+    period = LastStarted(begin, to, MOST_STARTED)
+    with who.database.snapshot() as tx:
+        by_size = tx.waiting_times.by_size(period)
+        by_hour = tx.waiting_times.by_hour(period, local_zone() or "UTC")
+    ends = [first - 1 for first in CLASSES[1:]]
+    return {
+        "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
+        "items": [each._asdict() for each in by_size],
+        "hours": [each._asdict() for each in by_hour],
+        "block_hours": BLOCK_HOURS,
+        "is_cut": sum(each.jobs for each in by_size if each.queue is None) >= MOST_STARTED,
+    }
 
 
 @router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")

@@ -223,7 +223,7 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "site": record(
         {"queues": TEXTS, "properties": by_name(TEXT), "resources": by_name(INTEGER), "time_zone": TEXT}
-        | {"features": by_name(FLAG)}
+        | {"templates": many(by_name(TEXT)), "features": by_name(FLAG)}
     ),
     "dashboard": record(
         {"resources": record({"total": INTEGER, **WITH_STANDBY}), "queues": many(QUEUE)}
@@ -376,6 +376,17 @@ ANSWERS: Mapping[str, Schema] = {
             ),
             "capacity": INTEGER,
             "unavailable": by_name(INTEGER),
+        }
+    ),
+    "usage_waits": record(
+        {
+            "sizes": many(record({"from": INTEGER, "to": MAYBE_INTEGER})),
+            "items": many(
+                record({"size": INTEGER, "queue": MAYBE_TEXT, "jobs": INTEGER, "half": INTEGER, "most": INTEGER}),
+            ),
+            "hours": many(record({"size": INTEGER, "block": INTEGER, "jobs": INTEGER, "half": INTEGER})),
+            "block_hours": INTEGER,
+            "is_cut": FLAG,
         }
     ),
     "prediction_errors": _items(

@@ -64,8 +64,6 @@ def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
         rows = tx.resources.select({number for job in shown for number in job.resources})
     names = {row.id: row.network_address for row in rows}
     return {
-        "begin": period.begin,
-        "end": period.end,
         "jobs": [_record(job, names) for job in shown],
         "is_cut": len(found) > MOST_JOBS,
     }

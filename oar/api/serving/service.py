@@ -29,6 +29,7 @@ from oar.lib.runtime import delivery
 from oar.lib.views.happenings import Happenings
 from oar.lib.views.privacy import Privacy, privacy_for
 from oar.web.documents import Documents
+from oar.web.site_file import SiteFile
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -85,6 +86,7 @@ class Service:
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
         self.documents = Documents()
+        self.site_file = SiteFile()
         self.requests = RequestCounts()
         self.happenings = Happenings()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)

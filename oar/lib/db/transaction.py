@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from oar.lib.db.submission_keys import SubmissionKeys
     from oar.lib.db.usage import Usage
     from oar.lib.db.usersets import Usersets
+    from oar.lib.db.waiting_times import WaitingTimes
     from oar.lib.db.walltime_changes import WalltimeChanges
 
 T = TypeVar("T")
@@ -139,4 +140,5 @@ class Transaction(Statements):
     submission_keys: "Lazy[SubmissionKeys]" = Lazy()
     usage: "Lazy[Usage]" = Lazy()
     usersets: "Lazy[Usersets]" = Lazy()
+    waiting_times: "Lazy[WaitingTimes]" = Lazy()
     walltime_changes: "Lazy[WalltimeChanges]" = Lazy()

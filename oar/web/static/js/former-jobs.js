@@ -45,6 +45,19 @@ export class Former {
   }
 }
 
+/** Offer the templates of the site; `alter` takes the fields of the form, which they fill or empty. */
+export function templateChoice(templates, fields, alter) {
+  if (!templates.length) return null;
+  const take = (event) => {
+    const template = templates[event.target.value];
+    event.target.value = "";
+    if (template) alter(Object.fromEntries(fields.map((name) => [name, template[name] ?? ""])));
+  };
+  return h("p", { class: "filters", key: "templates" }, h("label", { class: "long" }, h("span", {}, t("submit.template")),
+    h("select", { name: "template", on: { change: take } }, h("option", { key: "", value: "" }, "–"),
+      templates.map((template, place) => h("option", { key: place, value: String(place) }, template.label)))));
+}
+
 /** Return the fields of the form that ask for a job like one that was. */
 function wishesOf(job) {
   const nodes = job.nodes.length, each = job.resources.length / nodes;

@@ -15,7 +15,7 @@ engine.tell("coming", { paths });
 engine.tell("shape", shape());
 for (const path of paths) give(path);
 const asked = ask(first);
-asked.catch(() => {}); // who takes it is told
+Object.values(asked).forEach((answer) => answer.catch(() => {})); // who takes them is told
 
 /** Take what the document has named for the worker, and the days that follow from it; what fails it asks for itself, and tells why. */
 async function give(path) {
@@ -35,14 +35,14 @@ function giveDays(items) {
 }
 
 function ask({ rows, period: [from, to] }) {
-  return Promise.all([engine.ask("rows", { levels: rows }), engine.ask("live"), engine.ask("period", { from, to })]);
+  const found = { rows: engine.ask("rows", { levels: rows }), live: engine.ask("live"), days: engine.ask("period", { from, to }) };
+  return { ...found, rest: Promise.all([found.live, found.days]) };
 }
 
-/** Return what was asked for at first as {rows, days} with its period, once; null afterwards. */
+/** Return what was asked for at first, once, as soon as there are rows: {rows, from, to, rest}, `rest` is what comes then; null afterwards. */
 export async function taken() {
   if (!first) return null;
   const [from, to] = first.period;
   first = null;
-  const [rows, , days] = await asked;
-  return { rows, days, from, to };
+  return { rows: await asked.rows, from, to, rest: asked.rest };
 }

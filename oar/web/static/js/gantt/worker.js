@@ -34,6 +34,8 @@ const present = new Present();
 const turns = new MessageChannel(); // between two tiles other messages have their turn; a timer waits longer for that
 turns.port1.onmessage = paint;
 let shape = { folded: new Set(), word: "" };
+/** What has to be there before anything is painted. */
+const lacking = new Set(["live", "period"]);
 
 function now() {
   return Date.now() / 1000 + ahead;
@@ -111,6 +113,7 @@ onmessage = async ({ data }) => {
   try {
     const answer = await TAKES[data.kind](data);
     if (data.number) postMessage({ number: data.number, answer });
+    if (lacking.delete(data.kind) && !isPainting) paint();
   } catch (error) {
     postMessage({ number: data.number, trouble: error instanceof TypeError ? "" : error.message });
   }
@@ -254,7 +257,7 @@ function chooser() {
 
 /** Paint the tiles that are wanted, one by one; what is wanted may change meanwhile. */
 function paint() {
-  const next = layout && tiles.shift();
+  const next = layout && !lacking.size && tiles.shift();
   isPainting = Boolean(next);
   if (!next) return;
   const tile = new Tile(next.width, next.height);

@@ -82,19 +82,19 @@ function look() {
 // -- what is loaded ------------------------------------------------------------------------------------------------
 
 async function load() {
-  const { rows, days, from, to } = (await taken()) ?? (await news());
+  const { rows, days, from, to, rest } = (await taken()) ?? (await news());
   resourcesChanged = false;
   rowsShown = levels();
   if (rows) properties = rows.properties;
   if (days) isCut = days.isCut ? days.since : "";
-  return { rows, from, to };
+  return { rows, from, to, rest };
 }
 
 async function news() {
   const [from, to] = isReady ? [view.from, view.to] : period();
   const isNew = rowsShown !== levels();
   const [rows, , days] = await Promise.all([isNew || resourcesChanged ? engine.ask("rows", { levels: levels() }) : null, engine.ask("live"), engine.ask("period", { from, to })]);
-  return { rows, days, from, to };
+  return { rows, days, from, to, rest: isReady ? null : Promise.resolve([true, days]) };
 }
 
 let resourcesChanged = false;
@@ -111,22 +111,28 @@ function shown() {
 }
 
 /** Take what was loaded into the diagram, which stays while the page is drawn again. */
-function take({ rows, from, to }) {
+function take({ rows, from, to, rest }) {
   if (rows) {
     frame.style.setProperty("--rows", String(Math.max(4, rows.rows.length)));
     view.setRows(rows);
   }
-  if (!isReady) {
-    if (unit()) view.stretch(unit() / view.unit);
-    view.show(from, to);
-    if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
-    isReady = true;
-    view.suppose(supposed());
-    if (Number(parameters().job)) choose(Number(parameters().job));
-  } else if (follows && from > 0) {
-    view.from = now() - PAST * (view.to - view.from);
-    view.renew();
-  } else view.renew();
+  if (rest) return begin(from, to, rest);
+  if (follows && from > 0) view.from = now() - PAST * (view.to - view.from);
+  view.renew();
+  settle();
+}
+
+/** Show where rows and dates are; the worker paints as soon as it has what is on them. */
+async function begin(from, to, rest) {
+  if (unit()) view.stretch(unit() / view.unit);
+  view.show(from, to);
+  if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
+  view.suppose(supposed());
+  const [, days] = (await rest.catch(() => null)) ?? [];
+  isReady = true;
+  if (!days) return actions.refresh();
+  isCut = days.isCut ? days.since : "";
+  if (Number(parameters().job)) choose(Number(parameters().job));
   settle();
 }
 
@@ -289,9 +295,15 @@ function tools() {
       h("button", { type: "button", class: "link", key: "png", on: { click: picture } }, "PNG"), h("button", { type: "button", class: "link", key: "svg", on: { click: vectors } }, "SVG"), h("button", { type: "button", class: "link", key: "csv", on: { click: give } }, "CSV"), h("button", { type: "button", class: "link", key: "print", on: { click: onPaper } }, t("gantt.print")))));
 }
 
+/** Let whatever waits have its turn. */
+function turn() {
+  const { port1, port2 } = new MessageChannel();
+  return new Promise((go) => ((port1.onmessage = () => (port1.close(), go())), port2.postMessage(null)));
+}
+
 let before = null;
 function layout(records) {
-  if (records !== before) (before = records), queueMicrotask(() => take(records));
+  if (records !== before) (before = records), turn().then(() => take(records)); // long work is done in pieces
   return [
     h("h1", {}, t("gantt.title"), " ", legend && h("small", {}, t("jobs.count", { n: legend.jobs }))),
     filters(fields(), parameters(), select), tools(),

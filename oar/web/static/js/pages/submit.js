@@ -10,7 +10,7 @@ import { t } from "../common/words.js";
 import { Asking } from "../asking.js";
 import { jobOf, optionsOf, others } from "../job-wishes.js";
 import { strip, stripOf } from "../small-gantt.js";
-import { Former } from "../former-jobs.js";
+import { Former, templateChoice } from "../former-jobs.js";
 
 /** Seconds from now that still are "now". */
 const SOON = 60;
@@ -89,7 +89,7 @@ function choice(name, label, options) {
     h("select", { name, value: wishes()[name], on: { change: (event) => alter({ [name]: event.target.value }) } }, options.map(([value, word]) => h("option", { key: value, value }, word))));
 }
 
-function view({ queues }) {
+function view({ queues, templates }) {
   const asked = wishes(), command = ["oarsub", ...optionsOf(asked).map(quoted), ...(asked.command ? [quoted(asked.command)] : [])].join(" ");
   const isBesteffort = asked.types.split(/[ ,]+/).includes("besteffort");
   const toggle = (event) => alter({ types: [...asked.types.split(/[ ,]+/).filter((type) => type && type !== "besteffort"), ...(event.target.checked ? ["besteffort"] : [])].join(" ") });
@@ -97,6 +97,7 @@ function view({ queues }) {
     h("h1", {}, t("submit.title")),
     !site.user && h("p", { class: "notice", key: "login" }, t("submit.login"), " ", h("a", { href: page("login") }, t("login.begin"))),
     h("form", { class: "card submit", key: "form", on: { submit } },
+      templateChoice(templates, FIELDS, alter),
       former.choice(alter),
       h("div", { class: "filters" },
         field("command", t("job.command"), { kind: "long", attributes: { required: true, placeholder: "./run.sh" } }), field("name", t("filter.name")),
@@ -145,11 +146,11 @@ function startText(answer) {
 }
 
 async function load(signal) {
-  const { queues, properties } = await get("site", {}, signal);
+  const { queues, properties, templates } = await get("site", {}, signal);
   unit = "core" in properties ? "core" : "resource_id";
   if (site.user) await former.load(signal);
   if (!asking.answer && !asking.isAsking && FIELDS.some((name) => parameters()[name])) asking.soon();
-  return { queues };
+  return { queues, templates };
 }
 
 const actions = run({ load, view, concerns: ({ name }) => name === "queues" });

@@ -11,6 +11,7 @@ import { now, site } from "../common/site.js";
 import { t } from "../common/words.js";
 import { SERIES } from "../gantt/colours.js";
 import { accuracy, endedOf } from "../accuracy.js";
+import { waitingTimes } from "../waiting-times.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
 const BY = { user: t("filter.user"), project: t("filter.project"), queue: t("filter.queue") };
@@ -30,11 +31,11 @@ async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: error.message })) : null;
-  const [usage, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
-  return { from, to, by, bucket, usage, predictions: predictions.items, fair, ended, user };
+  const [usage, waits, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
+  return { from, to, by, bucket, usage, waits, predictions: predictions.items, fair, ended, user };
 }
 
-function view({ from, to, by, bucket, usage, predictions, fair, ended, user }) {
+function view({ from, to, by, bucket, usage, waits, predictions, fair, ended, user }) {
   const groups = grouped(usage.items, by);
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
@@ -48,6 +49,7 @@ function view({ from, to, by, bucket, usage, predictions, fair, ended, user }) {
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
+    h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, Number(parameters().size ?? NaN), (size) => select({ size }))),
     h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("usage.none"))),
   ];
 }
