@@ -23,14 +23,14 @@ LIVE_PARTS = (*OF_JOBS, "suspended", "states", "reservations")
 DAY_BEFORE = 20_000  # 2024-10-04
 JOB_COLUMNS = (
     *("id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind"),
-    "ranges",
+    *("efficiency", "ranges"),
 )
 
 
 def read(data: bytes) -> dict[str, list[dict[str, int | str]]]:
     """Read a chunk as a page does: from what docs/api.rst says."""
     magic, layout, zero, jobs, ranges, states, pauses, length = struct.unpack_from("<4s7I", data)
-    assert (magic, layout) == (b"OARG", 2)
+    assert (magic, layout) == (b"OARG", 3)
     words = json.loads(data[32 : 32 + length])
     at = 32 + length
 
@@ -82,6 +82,9 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
     job = _ended(database, [resources[0], resources[1], resources[3]], DAY_BEFORE, user="alice", name="sim «é»")
     _ended(database, resources[:1], DAY_BEFORE + 1, begin=-100)
     with database.begin() as tx:
+        for node, cpu, cores in (("node-1", 120, 2), ("node-2", None, 1)):  # 60 %; nothing is known of the other node
+            sql = "INSERT INTO job_usage (job_id, network_address, cpu_seconds, cores) VALUES (%s, %s, %s, %s)"
+            tx.execute(sql, (job, node, cpu, cores))
         nodes.suspect(tx, ["node-2"], finaud=False)
         begin = DAY_BEFORE * DAY
         tx.execute(
@@ -91,11 +94,13 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
     (drawn,) = record["jobs"]
     assert (drawn["id"], drawn["user"], drawn["name"], drawn["state"]) == (job, "alice", "sim «é»", "Terminated")
     assert (drawn["begin"], drawn["length"], drawn["walltime"]) == (begin + 100, 100, 3600)
+    assert drawn["efficiency"] == 60
     assert [(each["first"], each["number"]) for each in record["ranges"]] == [(resources[0], 2), (resources[3], 1)]
     (state,) = record["states"]
     assert (state["first"], state["number"], state["state"], state["begin"]) == (resources[2], 2, "Suspected", begin)
     (late,) = _chunk(anonymous, DAY_BEFORE + 1)["jobs"]
     assert late["begin"] == begin + DAY - 100  # it began the day before
+    assert late["efficiency"] == 255  # nobody knows
 
 
 def test_only_what_ended_since_a_date_is_told(anonymous: httpx.Client, database: Database) -> None:

@@ -60,6 +60,7 @@ PRINTING = """
   document.documentElement.dataset.printed = document.querySelector(".gantt-frame img").naturalWidth;
 }; }
 """
+_USED = "INSERT INTO job_usage (job_id, network_address, cpu_seconds, cores) VALUES (%s, %s, %s, %s)"
 #: The room for names of rows; the first row below the dates, and its height.
 LEFT, TOP, ROW = 132, 26, 22
 
@@ -384,9 +385,15 @@ def test_jobs_are_coloured_by_what_is_asked(
 ) -> None:
     add_job(database, JobState.RUNNING, on=resources[:2], user=USER, types=["deploy"])
     add_job(database, JobState.RUNNING, on=resources[2:], user="alice")
+    past = ended(database, resources[2:], 8, 4)
+    with database.begin() as tx:  # half of the time of its two cores
+        tx.execute(_USED, (past, "node-2", 4 * HOUR, 2))
     page = diagram(owner, f"?color={colour}")
     counted = page.locator(".legend").first
     expect(counted).to_contain_text("Running 2" if colour == "mine" else "deploy 1")
+    page.get_by_role("combobox", name="colour by").select_option(label="efficiency")
+    page.get_by_role("button", name="40–60 % 1").click()
+    page.wait_for_url("**efficiency=40*")
     assert faults(page) == []
 
 

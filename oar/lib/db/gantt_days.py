@@ -15,7 +15,9 @@ _ENDED = f"""
         COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
         j.state, j.job_type,
         ARRAY(SELECT a.resource_id FROM assigned_resources a
-            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id),
+        (SELECT round(100 * sum(u.cpu_seconds) / NULLIF(sum(u.cores) * (j.stop_time - j.start_time), 0))::integer
+            FROM job_usage u WHERE u.job_id = j.job_id AND u.cpu_seconds IS NOT NULL)
     FROM jobs j
     WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
       AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
@@ -147,6 +149,7 @@ class DrawnJob(NamedTuple):
     state: str
     kind: str
     resources: list[int]
+    efficiency: int | None = None  #: of one that has ended: percents of its cores' time; None if nobody knows
 
 
 class DrawnState(NamedTuple):

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
 MAGIC = b"OARG"
-LAYOUT = 2
+LAYOUT = 3
+#: Stands for an efficiency that nobody knows.
+UNKNOWN = 255
 DAY = 86400
 _HEAD = struct.Struct("<4s7I")
 _LARGEST = 2**32 - 1
@@ -106,6 +108,7 @@ def _job_columns(
         words["types"].numbered(job.types for job in jobs),
         words["states"].numbered(job.state for job in jobs),
         words["kinds"].numbered(job.kind for job in jobs),
+        [UNKNOWN if job.efficiency is None else min(job.efficiency, 100) for job in jobs],
         parts,
     ]
 

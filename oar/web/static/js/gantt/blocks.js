@@ -1,7 +1,7 @@
 // Jobs and states of resources as columns of numbers: a day that is over, or what goes on.
 
-const HEAD = 32, LAYOUT = 2;
-const JOB_COLUMNS = ["id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind", "ranges"];
+const HEAD = 32, LAYOUT = 3;
+const JOB_COLUMNS = ["id", "begin", "length", "walltime", "wait", "user", "project", "queue", "name", "types", "state", "kind", "efficiency", "ranges"];
 const WORDS = { user: "users", project: "projects", queue: "queues", name: "names", types: "types", state: "states", kind: "kinds" };
 /** What goes on without an end that is known. */
 export const FOR_EVER = 2 ** 32;
@@ -42,6 +42,15 @@ function joinedBytes(bytes) {
   return found;
 }
 
+/** How much of their cores' time jobs used, by steps of so many percents; what of that nobody knows. */
+const STEP = 20, UNKNOWN = 255;
+
+/** Return which step the efficiency of a job is, the largest at last; -1: nobody knows. */
+export function efficiencyOf(block, job) {
+  const percents = block.efficiency[job];
+  return percents === UNKNOWN ? -1 : Math.min(Math.floor(percents / STEP), 100 / STEP - 1);
+}
+
 /** Make the same of the answer of /v1/gantt/live. */
 export function readLive(record) {
   const all = [...record.running, ...record.planned], numbers = new Numbers();
@@ -50,6 +59,7 @@ export function readLive(record) {
     words: numbers.words, jobs: all.length, id: column((job) => job.id), begin: column((job) => job.start),
     walltime: column((job) => job.walltime), submitted: column((job) => job.submitted),
     end: column((job) => (job.walltime ? job.start + job.walltime : FOR_EVER), Float64Array),
+    efficiency: new Uint8Array(all.length).fill(UNKNOWN),
     phase: column((_, place) => (place < record.running.length ? RUNNING : PLANNED), Uint8Array),
     ranges: column((job) => job.resources.length), reason: all.map((job) => job.reason ?? ""),
   };
@@ -101,9 +111,11 @@ function unzipped(all, pairs) {
   return [first, second];
 }
 
-/** Return a word of a job: its user, its queue. */
+/** Return a word of a job: its user, its queue, its efficiency. */
 export function word(block, name, job) {
-  return block.words[WORDS[name]][block[name][job]];
+  if (name !== "efficiency") return block.words[WORDS[name]][block[name][job]];
+  const step = efficiencyOf(block, job);
+  return step < 0 ? "" : `${step * STEP}–${(step + 1) * STEP} %`;
 }
 
 /** Find the pieces of a block on the rows of a layout; what is known from elsewhere has none. */

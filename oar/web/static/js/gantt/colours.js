@@ -12,6 +12,14 @@ export const STATE_COLOURS = {
   Waiting: "standby", Hold: "standby", toAckReservation: "standby",
 };
 
+/** From what is hardly used to what is used well: from dark to light, as everybody can tell them apart. */
+const STEPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+
+/** Return the colour of a step of efficiency, whose text begins with its percents; null of one that nobody knows. */
+export function ofEfficiency(text) {
+  return text ? whole(STEPS[Math.floor(parseInt(text, 10) / (100 / STEPS.length))]) : null;
+}
+
 /** Return a number that stands for a word, the same on every page. */
 export function spread(word) {
   let sum = 7;

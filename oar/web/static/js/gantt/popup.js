@@ -32,6 +32,7 @@ function factsOf(job) {
     [job.phase === PLANNED ? t("job.planned") : t("gantt.when"), span(job.begin, end)],
     [t("job.walltime"), job.walltime ? duration(job.walltime) : ""],
     [job.phase === PLANNED ? "" : t("gantt.ran_for"), job.phase === RUNNING ? "" : duration(end - job.begin)],
+    [t("gantt.efficiency"), job.efficiency],
     [t("job.submitted"), fullDate(job.submitted).slice(0, 16)],
   ].filter(([label, text]) => label && text);
 }

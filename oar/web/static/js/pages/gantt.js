@@ -17,7 +17,7 @@ import { View } from "../gantt/view.js";
 const HOUR = 3600, DAY = 24 * HOUR;
 /** Periods of the buttons. */
 const PERIODS = [["12h", 12 * HOUR, t("gantt.half_day")], ["day", DAY, t("gantt.day")], ["week", 7 * DAY, t("gantt.week")], ["month", 30 * DAY, t("gantt.month")]];
-const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), types: t("job.types") };
+const COLOURS = { job: t("colour.job"), ...(site.user ? { mine: t("colour.mine") } : {}), user: t("colour.user"), queue: t("colour.queue"), project: t("job.project"), state: t("colour.state"), types: t("job.types"), efficiency: t("gantt.efficiency") };
 const STATES = ["Running", "Waiting", "Suspended", "Terminated", "Error"];
 const LOOK = ["faint", "state-used", "state-reserved", "state-draining", "state-standby", "state-absent", "state-suspected", "state-dead"];
 const UNITS = new Set(["network_address"]);
