@@ -1,14 +1,18 @@
 """The Gantt diagram: days that are over, what goes on, and the rows."""
 
+import gzip
 import json
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from oar.api.serving.chunk_cache import Chunks
+from oar.api.serving.chunk_files import ChunkFiles
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
 from oar.lib.db.database import Database
@@ -16,6 +20,7 @@ from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
 from oar.lib.views.gantt_chunks import DAY
+from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 
 #: What of the present is drawn.
@@ -101,6 +106,21 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
     (late,) = _chunk(anonymous, DAY_BEFORE + 1)["jobs"]
     assert late["begin"] == begin + DAY - 100  # it began the day before
     assert late["efficiency"] == 255  # nobody knows
+
+
+def test_a_day_that_is_over_is_read_once_also_by_a_service_that_starts_anew(
+    anonymous: httpx.Client, api: Api, database: Database, tmp_path: Path
+) -> None:
+    job = _ended(database, add_resources(database)[:1], DAY_BEFORE)
+    files = ChunkFiles(tmp_path, 1 << 20)
+    api.service.chunks = Chunks(files)
+    first = _chunk(anonymous, DAY_BEFORE)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes() + gzip.compress(b""))  # it is this file that is read
+    api.service.chunks = Chunks(files)
+    assert _chunk(anonymous, DAY_BEFORE) == first
+    assert first["jobs"][0]["id"] == job
+    assert api.service.chunks.kept(DAY_BEFORE, path.name.partition("-")[2].rpartition("-")[0]) == path.read_bytes()
 
 
 def test_only_what_ended_since_a_date_is_told(anonymous: httpx.Client, database: Database) -> None:

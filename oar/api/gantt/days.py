@@ -91,7 +91,7 @@ def gantt_chunk(
         headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else REVALIDATED}
         if tag in request.headers.get("if-none-match", ""):
             return Answer(status_code=304, headers=headers)
-        body = chunks.packed(tx, number, version)
+        body = chunks.packed(tx, number, version, is_over=is_over)
     return _packed(body, headers)
 
 

@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from oar.api.serving.chunk_files import ChunkFiles
 from oar.lib.views.gantt_chunks import day_chunk
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def packed(chunk: bytes) -> bytes:
 class Chunks:
     """The chunks that were asked for last, packed."""
 
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, files: ChunkFiles, most_bytes: int = KEPT_BYTES) -> None:
+        self._files = files
         self._most = most_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, str], bytes] = OrderedDict()
@@ -36,16 +38,27 @@ class Chunks:
                 self._kept.move_to_end((day, version))
             return found
 
-    def packed(self, tx: "Transaction", day: int, version: str) -> bytes:
-        """Return the chunk of a day, read if it is not there."""
+    def packed(self, tx: "Transaction", day: int, version: str, *, is_over: bool) -> bytes:
+        """Return the chunk of a day, read if it is not there; of a day that is over it becomes a file."""
         found = self.kept(day, version)
         if found is not None:
             return found
-        made = packed(day_chunk(tx, day))
+        made = self._of_file(tx, day, version) if is_over else packed(day_chunk(tx, day))
+        self._keep(day, version, made)
+        return made
+
+    def _of_file(self, tx: "Transaction", day: int, version: str) -> bytes:
+        name = f"{day}-{version}-{tx.gantt_days.database_number()}"
+        found = self._files.read(name)
+        if found is None:
+            found = packed(day_chunk(tx, day))
+            self._files.write(name, found)
+        return found
+
+    def _keep(self, day: int, version: str, made: bytes) -> None:
         with self._lock:
             if (day, version) not in self._kept:
                 self._kept[day, version] = made
                 self._bytes += len(made)
             while self._bytes > self._most and len(self._kept) > 1:
                 self._bytes -= len(self._kept.popitem(last=False)[1])
-        return made

@@ -13,6 +13,7 @@ from oar.api.identity.callers import SAFE_METHODS, AgentToken, Caller, Identitie
 from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.identity.passwords import Passwords
 from oar.api.serving.chunk_cache import Chunks
+from oar.api.serving.chunk_files import ChunkFiles
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import Moments
 from oar.api.serving.hub import Hub
@@ -100,7 +101,7 @@ class Service:
         self.media = UnderWay("moves files", FILES_OF_A_USER)
         runtime.database.deliver = self._deliver
         runtime.database.use_cursors(TimedCursor)
-        self.chunks = Chunks()
+        self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
         self.curves = Curves()
         self.moments = Moments()
         self.unchanged = UnchangedAnswers()

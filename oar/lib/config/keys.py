@@ -504,6 +504,7 @@ class Config(Values):
     api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
     api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
+    web_gantt_cache = Key(POSITIVE, 1073741824, "Bytes of files in which days of the Gantt diagram are kept.")
     web_conf_file = Key(PATH, "/etc/oar/web.yaml", "Templates of submissions for the web pages.")
     api_stress_factor_script = Key(PATH, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
 

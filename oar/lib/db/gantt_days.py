@@ -239,6 +239,11 @@ class GanttDays(Table):
         """Return how many resources of the usual type there are."""
         return int(self._tx.rows(_USUAL)[0][0])
 
+    def database_number(self) -> int:
+        """Return a number that another database, also one of the same name, does not have."""
+        number: int = self._tx.value("SELECT oid FROM pg_database WHERE datname = current_database()")
+        return number
+
     def versions(self, start: int, stop: int) -> list[DayVersion]:
         """Return what the days between two dates hold; days that hold nothing are left out."""
         return [DayVersion(*row) for row in self._tx.rows(_VERSIONS, {"start": start, "stop": stop})]
