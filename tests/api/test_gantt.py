@@ -112,10 +112,10 @@ def test_a_day_that_is_over_is_read_once_also_by_a_service_that_starts_anew(
     anonymous: httpx.Client, api: Api, database: Database, tmp_path: Path
 ) -> None:
     job = _ended(database, add_resources(database)[:1], DAY_BEFORE)
-    files = ChunkFiles(tmp_path, 1 << 20)
+    files = ChunkFiles(tmp_path / "gantt", 1 << 20)
     api.service.chunks = Chunks(files)
     first = _chunk(anonymous, DAY_BEFORE)
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "gantt").iterdir()
     path.write_bytes(path.read_bytes() + gzip.compress(b""))  # it is this file that is read
     api.service.chunks = Chunks(files)
     assert _chunk(anonymous, DAY_BEFORE) == first

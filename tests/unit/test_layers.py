@@ -112,7 +112,7 @@ HOMES = {
     "zmq": ("oar.lib.io.bus",),
     "paramiko": ("oar.lib.io.remote",),
     "cryptography": ("oar.lib.submission.job_keys",),  # comes with paramiko: the keys of jobs are made with it
-    "yaml": ("oar.lib.facts.formats",),
+    "yaml": ("oar.lib.facts.formats", "oar.web.site_file"),
     "click": ("oar.cli",),
     "dateutil": ("oar.lib.reservations.recurrence",),
     "rich": ("oar.cli",),

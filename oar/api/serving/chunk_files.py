@@ -2,6 +2,7 @@
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ class ChunkFiles:
             self._trim()
         except OSError as error:
             _log.warning("a day of the Gantt diagram is not kept: %s", error)
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink()
 
     def _path(self, name: str) -> Path:
         return Path(self._directory or "", f"{name}{_SUFFIX}")
