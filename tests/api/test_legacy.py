@@ -9,9 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import Request
 
 from oar.api.legacy import routes as legacy
-from oar.api.legacy.calls import PREFIXES, place_of
+from oar.api.legacy.calls import PREFIXES, Reply, place_of
 from oar.api.legacy.routes import FIRST_WORDS, handler_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -296,3 +297,9 @@ def test_a_script_of_the_site_that_hangs_is_ended_with_all_that_it_has_started(
     api.runtime.config = api.runtime.config.replace(api_stress_factor_script=str(script))
     assert anonymous.get("/oarapi/stress_factor").status_code == 404
     wait_until(lambda: not is_alive(int(numbers.read_text())))
+
+
+def test_a_fault_of_ours_has_a_word_and_a_line_as_all_problems() -> None:
+    request = Request({"type": "http", "headers": [], "state": {"request_id": "mine"}})
+    record = legacy._old_words(request, Reply({"cmd_output": ""}, 500))
+    assert (record["type"], record["detail"], record["request_id"]) == ("bug", "something went wrong here", "mine")

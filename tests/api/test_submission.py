@@ -128,6 +128,22 @@ def test_a_bad_field_is_named(nobody: httpx.Client, body: object, field: str) ->
     assert (answer.status_code, answer.json().get("field", "").split(".int")[0]) == (400, field)
 
 
+def test_what_is_misspelt_is_told_with_what_is_meant(nobody: httpx.Client) -> None:
+    body = nobody.post("/v1/jobs", json={"comand": "true"}).json()
+    query = nobody.get("/v1/jobs?stat=Running").json()
+    assert (body["detail"], body["hint"]) == ("there is no 'comand'", "did you mean 'command'?")
+    assert (query["detail"], query["field"], query["hint"]) == ("there is no 'stat'", "stat", "did you mean 'state'?")
+    assert "hint" not in nobody.get("/v1/jobs?xyzzy=1").json()
+
+
+def test_a_body_that_is_something_else_is_told_what_to_send(nobody: httpx.Client) -> None:
+    form = nobody.post("/v1/jobs", data={"command": "true"}).json()
+    assert (form["detail"], form["hint"]) == ("the body must be JSON", "send Content-Type: application/json")
+    broken = nobody.post("/v1/jobs", content=b'{"command": "true"', headers={"Content-Type": "application/json"}).json()
+    assert broken["detail"].startswith("the body is no JSON, from character 18 on: ")
+    assert "field" not in broken
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000, b'{"command": ' + b'{"a":' * 50_000, b"NaN"])
 def test_what_is_no_json_is_refused(nobody: httpx.Client, content: bytes) -> None:
     answer = nobody.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})

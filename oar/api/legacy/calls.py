@@ -236,7 +236,7 @@ def format_of(request: Request, place: Place) -> LegacyFormat:
     for name in accepted:
         if name in _BY_NAME:
             return _BY_NAME[name]
-    raise BadType(f"Bad type: {', '.join(accepted)}; ask for application/json, text/yaml or text/html")
+    raise BadType(f"Bad type: {', '.join(accepted)}; ask for application/json, {LINES}, text/yaml or text/html")
 
 
 class Reply(NamedTuple):

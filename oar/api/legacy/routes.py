@@ -435,5 +435,7 @@ def _is_debugged(request: Request) -> bool:
 def _old_words(request: Request, reply: Reply) -> dict[str, Any]:
     """Return the record of a problem with the keys that clients of both versions look for."""
     record = {"status": int(reply.status), "title": HTTPStatus(reply.status).phrase, **reply.record}
-    message = record.get("detail", "something went wrong here")
+    if "detail" not in record:
+        record |= {"type": "bug", "detail": "something went wrong here"}
+    message = record["detail"]
     return {**record, "code": int(reply.status), "message": message, "request_id": request.state.request_id}

@@ -1,13 +1,15 @@
 """What an error becomes: a status, a word for programs, one line for people.  See docs/api.rst, "Errors"."""
 
+import inspect
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -15,6 +17,7 @@ from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import OtherVersion, tag_of
 from oar.api.answers.statuses import WORDS, TooOften, problem_record, record_of, status_of
 from oar.api.workers.tasks import Outcome
+from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import OarError
 
 _log = logging.getLogger(__name__)
@@ -76,8 +79,25 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
     """Tell the first field that is wrong, without FastAPI's own words for its place."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        text = f"the body is no JSON, from character {first['loc'][-1]} on: {first['ctx']['error']}"
+        return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text)
     field = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "extra_forbidden":
+        near = nearest(field, _fields_of(request))
+        more = {"hint": f"did you mean {near!r}?"} if near else {}
+        return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", f"there is no {field!r}", field=field, **more)
+    if not field and "json" not in request.headers.get("content-type", ""):
+        text = "the body must be JSON"
+        return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text, hint="send Content-Type: application/json")
     return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", f"{field or 'body'}: {first['msg']}", field=field)
+
+
+def _fields_of(request: Request) -> Collection[str]:
+    """Return the fields that the route of a request knows, in its body and in its query."""
+    kinds = get_type_hints(request.scope["route"].endpoint).values()
+    models = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)]
+    return [field.alias or name for model in models for name, field in model.model_fields.items()]
 
 
 def _of_http(request: Request, error: Exception) -> Answer:
