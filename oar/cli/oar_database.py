@@ -19,7 +19,7 @@ from oar.lib.config.files import Config, parse
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
 from oar.lib.db.statements import Connection
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
+from oar.lib.facts.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
@@ -257,7 +257,7 @@ def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None
         with readable_errors():
             actions[chosen]()
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
 
 
 def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Callable[[str], Connection] | None":
@@ -320,7 +320,7 @@ def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
             removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
             click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
     return 0
 
 
@@ -353,7 +353,7 @@ def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -
             count, verb = sum(retention.archive_jobs(database, archive)), "were"
         click.echo(f"{count} jobs {verb} copied to the archive.")
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
     return 0
 
 
@@ -368,7 +368,7 @@ def _after_restore(settings: DatabaseSettings, config: Config) -> int:
         with database.begin() as tx:
             done = restoration.after_restore(tx, newest_job.read(config.oar_run_dir))
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
     click.echo(done.report)
     return 0
 
@@ -383,7 +383,7 @@ def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
         with readable_errors():
             return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] Cannot connect to the database: {error}") from error
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
 
 
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
@@ -408,10 +408,21 @@ def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
         with database.snapshot() as tx:
             for condition, error in not_understood(tx, config.user_sql_full_users):
                 click.echo(f"job {condition.job_id} of {condition.user} waits: {error}: {condition.text!r}")
-    except DatabaseUnavailable:
+    except DatabaseUnavailable as error:
+        click.echo(f"[ERROR] {_unreachable(settings, error)}", err=True)
         return _failed("Cannot connect to OAR database.")
     click.echo("[Success] The OAR database is accessible and ready.")
     return 0
+
+
+def _unreachable(settings: DatabaseSettings, error: DatabaseUnavailable) -> str:
+    """Say why a database cannot be used, and what to do."""
+    if isinstance(error, DatabaseRefused):
+        is_absent = f'database "{settings.name}" does not exist' in str(error)
+        way = "oar-database --create makes it" if is_absent else "see DB_* in oar.conf, and pg_hba.conf there"
+    else:
+        way = f"does PostgreSQL run at {settings.host}, port {settings.port} (DB_HOSTNAME, DB_PORT in oar.conf)?"
+    return f"Cannot connect to the database: {error}: {way}"
 
 
 def _found(database: "Database", ro_user: str, patience: float) -> list[str]:

@@ -5,6 +5,7 @@ import pwd
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,10 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.io.processes import PID_FILE, PidFile, run
-from oar.lib.runtime import conf_file, read_config
+from oar.lib.runtime import conf_file, database_settings, read_config
 
 UNIT = "oar-server.service"
 ACCOUNT = "oar"
@@ -66,6 +69,42 @@ def main(context: Context, action: str, *, check: bool) -> int:
         "status": server.status,
     }
     return actions[action]()
+
+
+# -- what surrounds the server ----------------------------------------------------------------------------------------
+
+
+def database_trouble(config: Config) -> str:
+    """Say why the database cannot be asked; nothing if it can."""
+    database = Database(database_settings(config, patience=0), application="oar:status")
+    try:
+        with database.snapshot():
+            return ""
+    except DatabaseUnavailable as error:
+        return str(error)
+    finally:
+        database.close()
+
+
+def log_trouble(path: str, pid: int) -> str:
+    """Say why a server cannot write its log; nothing if it can, or if the log is no file."""
+    if not path.startswith("/"):
+        return ""
+    try:
+        found = os.stat(path)
+        room = os.statvfs(path)
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError as error:
+        return error.strerror or ""
+    if not _may_write(found, uid):
+        return f"{path} is not the server's"
+    return "" if room.f_bavail else "no space is left there"
+
+
+def _may_write(found: os.stat_result, uid: int) -> bool:
+    """Whether an account may write a file; who is in its group is not asked."""
+    mine = found.st_mode & stat.S_IWUSR if found.st_uid == uid else 0
+    return uid == 0 or bool(mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 # -- with systemd -----------------------------------------------------------------------------------------------------
@@ -133,16 +172,19 @@ class Server:
         """Tell whether it is well; return the exit code that monitoring systems expect."""
         from oar.lib.facts.frames import Status, StatusQuestion
         from oar.lib.io.control import ask
-        from oar.lib.rules.server_health import ServerHealth, judged
+        from oar.lib.rules.server_health import ServerHealth, judged, surroundings
 
-        if self.pid() is None:
+        pid = self.pid()
+        if pid is None:
             click.echo("OAR CRITICAL: oar-server is stopped")
             return ServerHealth.CRITICAL
         if not os.access(Path(self._config.oar_run_dir) / "ipc", os.X_OK):
             click.echo("OAR UNKNOWN: only root and oar may ask the server: sudo -u oar oar-server status --check")
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
-        found = judged(answer.state if isinstance(answer, Status) else None, time.time())
+        found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(
+            surroundings(database_trouble(self._config), log_trouble(self._config.log_file, pid))
+        )
         click.echo(found.line)
         return found.health
 
@@ -306,6 +348,7 @@ def _make_keys(account: Account) -> None:
         )
         if not keygen.succeeded:
             raise Stop(f"[ERROR] cannot make the key {directory / name}: {keygen.output.strip()}")
+        click.echo(f"oar-server: {directory / name} is a new key: nodes know it when oar-keys has brought it", err=True)
         for suffix in ("", ".pub"):
             os.chown(directory / f"{name}{suffix}", account.uid, account.gid)
     known_hosts = directory / "known_hosts"

@@ -234,7 +234,9 @@ def test_the_queues_of_a_new_installation_obey_quotas(run: Run, postgres: Postgr
 
 
 def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
-    assert run("--check") == CommandResult(1, "[Failed] Cannot connect to OAR database.\n", "")
+    absent = run("--check")
+    assert (absent.exit, absent.out) == (1, "[Failed] Cannot connect to OAR database.\n")
+    assert absent.err.startswith("[ERROR] Cannot connect to the database: ")
     run("--create")
     postgres.execute("UPDATE schema SET version = '2.5.10'", "fresh", "fresh_rw")
     assert run("check") == CommandResult(
@@ -334,3 +336,19 @@ def test_root_becomes_postgres_for_a_moment(run: Run) -> None:
     assert run("--setup", "--db-is-local", admin=False).out == f"The database fresh is ready (version {VERSION}).\n"
     assert os.geteuid() == 0
     assert run("--drop", "--db-is-local", "-y", admin=False).exit == 0
+
+
+def test_a_database_that_cannot_be_used_is_named_with_the_way_out(run: Run, conf: Path, postgres: PostgreSQL) -> None:
+    run("--create")
+    postgres.execute("ALTER DATABASE fresh RENAME TO elsewhere")
+    absent = run("--setup", admin=False)
+    postgres.execute("ALTER DATABASE elsewhere RENAME TO fresh")
+    assert (absent.exit, absent.out) == (1, "")
+    assert absent.err.endswith('database "fresh" does not exist: oar-database --create makes it\n')
+    text = conf.read_text()
+    conf.write_text(text.replace("fresh_rw", "nobody"))
+    assert run("--setup", admin=False).err.endswith(": see DB_* in oar.conf, and pg_hba.conf there\n")
+    conf.write_text(text.replace(postgres.socket, "/nowhere"))
+    away = run("--check", admin=False)
+    assert away.err.count("\n") == 1
+    assert "does PostgreSQL run at /nowhere, port " in away.err

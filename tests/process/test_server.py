@@ -165,6 +165,11 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     checked = installation.control("check")
     assert (checked.returncode, checked.stdout) == (0, "OAR OK: the server is well\n")
+    installation.configure(DB_BASE_NAME="nowhere")
+    checked = installation.control("check")
+    assert checked.returncode == 2
+    assert checked.stdout.startswith("OAR CRITICAL: the database cannot be used: ")
+    assert checked.stdout.count("\n") == 1
 
 
 def test_the_idle_server_stays_small(installation: Installation) -> None:

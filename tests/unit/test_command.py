@@ -207,9 +207,20 @@ def failing(error: BaseException, **settings: object) -> CommandResult:
     return invoke(main, [], user=EVE, **settings)  # type: ignore[arg-type]
 
 
+class DiskFull(Exception):
+    """As psycopg2 has it."""
+
+    pgcode = "53100"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
+        (
+            DiskFull("could not extend file"),
+            3,
+            "# Error: the disk of the OAR database is full: an administrator has to make room there.",
+        ),
         (BadRequest("walltime must be greater than 0"), 18, "# Error: walltime must be greater than 0"),
         (NotAllowed("job 3 is not yours"), 1, "# Error: job 3 is not yours"),
         (Refused("[ADMISSION RULE] no"), 254, "[ADMISSION RULE] no"),

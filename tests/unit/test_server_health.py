@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.rules.server_health import LATE_ROUND, LOST_ROUND, MANY_ACTIONS, ServerHealth, judged
+from oar.lib.rules.server_health import LATE_ROUND, LOST_ROUND, MANY_ACTIONS, ServerHealth, judged, surroundings
 
 NOW = 1_900_000_000.0
 
@@ -63,3 +63,13 @@ def test_a_server_that_has_just_begun_has_time_for_its_first_round() -> None:
 def test_the_worst_comes_first() -> None:
     found = judged(status(modules=rounds(20, "failed"), runner={"waiting": 9999}), NOW)
     assert found.line.startswith("OAR CRITICAL: the last pass of meta_sched failed; 9999 actions")
+
+
+def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -> None:
+    failed = judged(status(modules=rounds(20, "failed")), NOW)
+    line = failed.joined(surroundings("no such host", "no space is left there")).line
+    assert line == (
+        "OAR CRITICAL: the database cannot be used: no such host; the last pass of meta_sched failed;"
+        " the log cannot be written (LOG_FILE): no space is left there"
+    )
+    assert judged(status(), NOW).joined(surroundings("", "")).health is ServerHealth.OK

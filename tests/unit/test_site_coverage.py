@@ -54,6 +54,8 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     ),
     "B.4 a wrong password is told, an absent database waited for": (
         "process/test_server::test_a_server_whose_login_is_refused_says_so_and_ends_at_once",
+        "db/test_oar_database::test_a_database_that_cannot_be_used_is_named_with_the_way_out",
+        "unit/test_server_health::test_a_database_that_does_not_answer_is_told_before_what_follows_from_it",
         "site/test_a_site::test_the_database_comes_up_later_than_the_server",
     ),
     "C.1 an orderly reboot of a node": (
@@ -214,7 +216,7 @@ NOT_BY_TESTS: Mapping[str, str] = {
     "B.1 debconf": "no package asks anything: none has a config script (process/test_packages)",
     "D.3 ten million ended jobs, purge of a million rows": "bench.retention, by hand",
     "D.4 dumps of real sites": "the one that is public, of Grid'5000, has rows of users: only its shape is made anew",
-    "F apptainer": "Debian 12 has none: Charliecloud is tried",
+    "F apptainer": "only Debian sid has one, which moves on: Charliecloud is tried",
     "done: under ten minutes": "the suite tells the time; no test depends on the speed of a machine",
 }
 

@@ -45,6 +45,11 @@ _UNAVAILABLE = {
     DatabaseRefused: "the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.",
     DatabaseUnavailable: "cannot reach the OAR database.",
 }
+#: What is said of a database that answers and writes nothing, by the code of PostgreSQL.
+_CANNOT_WRITE = {
+    "53100": "the disk of the OAR database is full: an administrator has to make room there.",
+    "25006": "the OAR database can only be read: an administrator has to look why (DB_HOSTNAME names a standby?).",
+}
 ExitCodes = Mapping[type[BaseException], int]
 
 EXIT_INTERNAL = 3
@@ -462,6 +467,8 @@ def _unexpected(error: Exception) -> str:
             sys.stdout.flush()
         except OSError:  # what was printed is still there: nothing takes it
             return f"cannot write the output: {error.strerror}."
+    if (code := getattr(error, "pgcode", None)) in _CANNOT_WRITE:
+        return _CANNOT_WRITE[code]
     return f"internal error ({type(error).__name__}), see the server logs"
 
 

@@ -32,6 +32,10 @@ class HealthReport(NamedTuple):
 
     findings: tuple[HealthFinding, ...]
 
+    def joined(self, other: "HealthReport") -> "HealthReport":
+        """Both reports in one; of what is equally bad, the other one comes first, which may be the cause."""
+        return HealthReport((*other.findings, *self.findings))
+
     @property
     def health(self) -> ServerHealth:
         """The worst of it."""
@@ -42,6 +46,16 @@ class HealthReport(NamedTuple):
         """One line: how it is, and why, the worst first."""
         worst = sorted(self.findings, key=lambda finding: -finding.health)
         return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "the server is well")
+
+
+def surroundings(database: str, log: str) -> HealthReport:
+    """Judge what the server needs: what is wrong with its database and with its log, nothing where all is well."""
+    findings = []
+    if database:
+        findings.append(HealthFinding(ServerHealth.CRITICAL, f"the database cannot be used: {database}"))
+    if log:
+        findings.append(HealthFinding(ServerHealth.WARNING, f"the log cannot be written (LOG_FILE): {log}"))
+    return HealthReport(tuple(findings))
 
 
 def judged(status: Mapping[str, Any] | None, now: float) -> HealthReport:
