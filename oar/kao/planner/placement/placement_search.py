@@ -13,7 +13,7 @@ from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
 from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
-from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask, SearchResult
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
@@ -49,10 +49,38 @@ class PlacementSearch:
 
     def best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         """Return the placement that ends first; without one, the reason of the first alternative."""
-        placed = len(self._bookings.placements)
-        if task.found is None or task.found[0] != placed:
-            task.found = placed, self._search_best(task)
-        return task.found[1]
+        placed, last = len(self._bookings.placements), task.found
+        if last is None or last.placed != placed:
+            best, refusal = self._best_again(task, last) if last else self._search_best(task)
+            task.found = last = SearchResult(placed, task.space.occupants, best, refusal)
+        return last.best, last.refusal
+
+    def _best_again(self, task: PlacementTask, last: SearchResult) -> tuple[Placement | None, Reason | None]:
+        """Return what ``best`` does where others have been placed since the last search: nothing begins sooner."""
+        best = last.best
+        if best and self._only_gets_later(task) and self._is_still_free(task, best, last.occupants):
+            return best, last.refusal
+        return self._search_best(task)
+
+    def _only_gets_later(self, task: PlacementTask) -> bool:
+        """Whether a job finds the same or a later start where others have taken something, as nearly all do."""
+        if task.job.promised or has_plugin(task.job) or (task.rules.has_quotas and self._quotas.has_rules):
+            return False
+        for alternative in task.job.alternatives:
+            request = self._requests.get(alternative.groups)
+            if alternative.cut_at or isinstance(request, Reason) or not (request.is_monotone and request.is_steady):
+                return False
+        return True
+
+    def _is_still_free(self, task: PlacementTask, best: Placement, occupants: int) -> bool:
+        """Whether nobody has taken what a search found, or counts against it; so many occupants were there then."""
+        job = task.job
+        alternative = next(each for each in job.alternatives if each.id == best.alternative)
+        query = self.query(job, alternative, task.types, task.rules)
+        duration = best.walltime if isinstance(query, Reason) else query.duration
+        match, end = SlotMatch(best.start, best.resources), best.start + duration
+        is_taken = task.space.has_taken(occupants, match, end, task.types.shared_keys)
+        return not is_taken and self._arrays.first_start(job, best.start, best.walltime) == best.start
 
     def _check(self, tries: int) -> None:
         """Give up a search that has been tried many times and is late.  Raises TimeIsUp."""

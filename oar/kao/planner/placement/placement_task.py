@@ -1,6 +1,7 @@
 """The placement of one job as a task: the job with all that limits its placement."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
@@ -38,5 +39,13 @@ class PlacementTask:
     date_dependent: set[int] = field(default_factory=set)
     #: the first start that was tried for a request whose groups compete; none before is possible
     possible_from: int = FOREVER
-    #: the result of the last search, and how many jobs had been placed before it: until another one is, it holds
-    found: tuple[int, tuple[Placement | None, Reason | None]] | None = field(default=None, init=False)
+    found: "SearchResult | None" = field(default=None, init=False)  #: the result of the last search
+
+
+class SearchResult(NamedTuple):
+    """The result of a search, and how much had happened before it: until more does, it holds."""
+
+    placed: int  #: so many jobs had been placed, wherever
+    occupants: int  #: so many had entered the space
+    best: Placement | None
+    refusal: Reason | None  #: without a placement: of the first alternative

@@ -27,18 +27,30 @@ class SharedSlots:
         self._several: list[ResourceSet] = [0] * len(free)  #: what occupants of different keys have
         self._by_key: dict[SharingKey, list[ResourceSet]] = {}
         self._held: dict[SharingKey, ResourceSet] = {}  #: what each key has in any slot; after a cut it may be more
-        self._extents: dict[SharingKey, int] = {}  #: how much that is
+        self._extents: dict[SharingKey, int] = {}  #: how much that is, as far as somebody asked
         self._views: dict[frozenset[SharingKey], list[ResourceSet]] = {}
         self._commons: dict[frozenset[SharingKey], ResourceSet] = {}  #: what is in all slots of a view
 
-    def hold(self, first: int, last: int, occupied: ResourceSet, key: SharingKey, free: Sequence[ResourceSet]) -> None:
-        """Enter an occupant in the slots from ``first`` to before ``last``; ``free``: what everybody finds so far."""
+    def hold(
+        self,
+        first: int,
+        last: int,
+        occupied: ResourceSet,
+        key: SharingKey,
+        free: Sequence[ResourceSet],
+        common: ResourceSet = 0,
+    ) -> None:
+        """Enter an occupant in the slots from ``first`` to before ``last``.
+
+        ``free``: what everybody finds so far; ``common``: some of what everybody finds in all slots.
+        """
         own = self._by_key.setdefault(key, [0] * len(self._left))
-        for slot in [slot for slot in range(first, last) if (free[slot] | own[slot]) & occupied != occupied]:
-            self._several[slot] |= occupied & ~(free[slot] | own[slot])
+        if occupied & common != occupied:
+            for slot in [slot for slot in range(first, last) if (free[slot] | own[slot]) & occupied != occupied]:
+                self._several[slot] |= occupied & ~(free[slot] | own[slot])
         own[first:last] = [held | occupied for held in own[first:last]]
         self._held[key] = self._held.get(key, 0) | occupied
-        self._extents[key] = self._held[key].bit_count()
+        self._extents.pop(key, None)
         for keys in [keys for keys in self._views if key not in keys]:
             del self._views[keys]
             self._commons.pop(keys, None)
@@ -60,14 +72,15 @@ class SharedSlots:
         other._several = self._several[first:last]
         other._by_key = {key: own[first:last] for key, own in self._by_key.items() if any(own[first:last])}
         other._held = {key: self._held[key] for key in other._by_key}
-        other._extents = {key: self._extents[key] for key in other._by_key}
         return other
 
     def extent(self, keys: frozenset[SharingKey]) -> int:
         """Return how many resources occupants with these keys have in a slot, at most."""
-        extent, extents = 0, self._extents
+        extent, extents, held = 0, self._extents, self._held
         for key in keys:
-            if key in extents:
+            if key in held:
+                if key not in extents:
+                    extents[key] = held[key].bit_count()
                 extent += extents[key]
         return extent
 

@@ -7,9 +7,10 @@ See docs/design/planner.rst, "Spaces".
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from operator import le
 
-from oar.kao.facts.job_types import ParsedTypes
+from oar.kao.facts.job_types import ParsedTypes, SharingKey
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
 from oar.kao.planner.resources.block_slots import BlockSlots
 from oar.kao.planner.resources.endings import Endings, Occupation
@@ -100,6 +101,22 @@ class Space:
             return earliest(self.slots, query, begin, latest, check)
         match = earliest(slots, self._blocks[blocks.units].query(query, blocks.request), begin, latest, check)
         return SlotMatch(match.start, blocks.units.members(match.resources)) if match else None
+
+    @property
+    def occupants(self) -> int:
+        """How many jobs, and other things, have entered the space so far."""
+        return len(self._occupants)
+
+    def has_taken(self, since: int, match: SlotMatch, end: int, keys: frozenset[SharingKey]) -> bool:
+        """Whether an occupant has taken any of the resources that were free from the start of a match to an end.
+
+        ``since``: as many occupants had entered when they were free, for a job with these keys.
+        """
+        start, resources = match
+        for begin, stop, held, key in islice(self._occupants, since, None):
+            if begin < end and stop > start and held & resources and (key is None or key not in keys):
+                return True
+        return False
 
     def _slots_in(self, units: BlockUnits) -> SlotSet | None:
         """Return the slots with blocks as units, with all occupants; None if there are none."""
