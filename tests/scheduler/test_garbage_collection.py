@@ -75,6 +75,23 @@ def test_a_collection_leaves_alone_what_the_one_before_has_seen() -> None:
 
 
 @pytest.mark.usefixtures("_with_thresholds")
+@pytest.mark.parametrize("is_deferred", [True, False])
+def test_what_a_long_plan_has_left_is_laid_aside_unseen(monkeypatch: pytest.MonkeyPatch, *, is_deferred: bool) -> None:
+    monkeypatch.setattr(garbage_collection, "_TOO_MANY", 500)
+    if is_deferred:
+        defer_full_collections()
+    gc.collect()
+    gc.unfreeze()
+    with resting():
+        few: list[object] = [[] for _ in range(100)]
+    assert gc.get_freeze_count() == 0
+    with resting():
+        many: list[object] = [[] for _ in range(1000)]
+    assert (gc.get_freeze_count() >= 1000) == is_deferred
+    assert (len(few), len(many)) == (100, 1000)
+
+
+@pytest.mark.usefixtures("_with_thresholds")
 def test_one_collection_of_many_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage_collection, "_SELDOM", 1)
     circle: list[object] = [_Traced()]

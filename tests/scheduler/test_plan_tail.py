@@ -1,20 +1,26 @@
 """Full plans in slices: however often the situation changes, one is complete after a bounded number of slices."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.plan_check import _Check, looking_for_faults
+from oar.kao.planner.resources import slot_search
+from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.planner.steps import PORTION, result_of
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import LONGEST_PAUSE, SLICE, MakeRound, PlanTail
 from tests.scheduler.builders import NOW, Cluster
+from tests.scheduler.test_urgent_pass import busy, crowded, twofold
 
 
 class Ticking:
@@ -141,6 +147,59 @@ def test_a_plan_made_in_slices_is_that_of_one_go(tmp_path: Path) -> None:
     assert slices > len(snapshot.waiting)
     assert tail.last is not None
     assert tail.last.plan == schedule(snapshot)
+
+
+def dear() -> Snapshot:
+    """One job that is dear to search for: each end of a job is another start to try, and only the last one fits."""
+    cluster = Cluster(nodes=20, cores=200, max_jobs=0, timeout=0).run(1 | 1 << 200, walltime=5000)
+    for core in range(200):
+        cluster.run(1 << 200 * 19 + core, walltime=10 + core)
+    cluster.job("/node=9", walltime=4000)
+    job = twofold(cluster.waiting[-1])
+    return replace(cluster.snapshot(), waiting=(job,))
+
+
+def test_a_slice_ends_within_the_search_for_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, snapshot = Ticking(0.0), dear()
+    tried: list[int] = []
+    real = slot_search.fit_at
+
+    def fit_at_and_tell(slots: SlotSet, query: SlotQuery, start: int) -> int:
+        tried.append(start)
+        clock.now += SLICE / 10
+        return real(slots, query, start)
+
+    monkeypatch.setattr(slot_search, "fit_at", fit_at_and_tell)
+    expected = schedule(snapshot)
+    all_starts = tried.copy()
+    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
+    tail.want(snapshot, made_from(snapshot))
+    in_slices: list[int] = []
+    is_complete = False
+    while not is_complete:
+        tried.clear()
+        is_complete = tail.go_on()
+        in_slices += tried
+        assert len(tried) <= 11
+    assert tail.last is not None
+    assert tail.last.plan == expected
+    assert list(dict.fromkeys(in_slices)) == all_starts  # it goes on where it was
+    assert len(in_slices) <= len(all_starts) * 1.1 + 2
+
+
+@given(st.integers(0, 10**9), st.sampled_from((crowded, busy)))
+@settings(max_examples=60)
+def test_a_plan_whose_searches_give_way_at_each_start_is_that_of_one_go(
+    seed: int, site: Callable[[int], Snapshot]
+) -> None:
+    dice = random.Random(seed)
+    snapshot = site(seed)
+    waiting = (twofold(job) if dice.random() < 0.3 else job for job in snapshot.waiting)
+    snapshot = replace(snapshot, waiting=tuple(waiting))
+    planning = Round(snapshot)
+    steps = sum(1 for _ in planning.steps(gives_way=lambda: True))
+    event(f"more steps than jobs: {steps > 2 * len(snapshot.waiting)}")
+    assert planning.finish() == schedule(snapshot)
 
 
 def test_work_in_steps_has_a_result() -> None:

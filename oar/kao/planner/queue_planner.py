@@ -13,11 +13,12 @@ from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place
 from oar.kao.planner.passed_over import PassedOver, PlainMode
 from oar.kao.planner.placement.decisions import TimeIsUp
-from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.placement.placement_task import GiveWay, PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.waves import LARGEST_WAVE, Upcoming
 from oar.kao.planner.starts import Starts
+from oar.kao.planner.steps import Steps
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import RoundLimit
 
@@ -126,7 +127,7 @@ class QueuePlanner:
             if urgent and urgent.is_due():
                 self._pass_over(policy, job, urgent)
             else:
-                end = begin + self._place_wave(policy, ordered, begin, planned)
+                end = begin + (yield from self._place_wave(policy, ordered, begin, planned))
             planned += end - begin
             self._present_jobs = ordered[begin:end], elapsed
             if job.id in self._wanted and self._rules(policy, job).depth:
@@ -152,16 +153,23 @@ class QueuePlanner:
         }
         return {queue: mode for queue, mode in modes.items() if not mode[0].is_now_only}
 
-    def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> int:
-        """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs."""
+    def _place_wave(self, policy: QueuePolicy, ordered: Sequence[WaitingJob], at: int, planned: int) -> Steps[int]:
+        """Place a job, and equal ones behind it as far as they begin when it does; return how many jobs.
+
+        Where its search gives way is a step.
+        """
         job, room = ordered[at], self._settings.max_jobs - planned if self._settings.max_jobs else LARGEST_WAVE
         is_alone = self._depth.of(job.queue) or not policy.is_backfilling  # what becomes of it decides on the next one
         place = partial(self._place, policy, upcoming=Upcoming(ordered, at, 1 if is_alone else room))
-        try:
-            return self._decisions.guard(job, place) or 1
-        except TimeIsUp:
-            self._give_up(job)
-            return 1
+        while True:
+            try:
+                return self._decisions.guard(job, place) or 1
+            except TimeIsUp:
+                self._give_up(job)
+                return 1
+            except GiveWay as pause:
+                place = partial(self._place, policy, task=pause.task)
+            yield
 
     def _give_up(self, job: WaitingJob) -> None:
         """Decide nothing more from a job on: there is no time to say whether it may begin now."""

@@ -132,8 +132,16 @@ class Round:
             pass
         return self.finish()
 
-    def steps(self, announce: Callable[[Sequence[str]], None] = lambda names: None) -> Iterator[None]:
-        """Plan all active queues, one job, or one wave, with each step; ``finishing`` gives the plan."""
+    def steps(
+        self,
+        announce: Callable[[Sequence[str]], None] = lambda names: None,
+        gives_way: Callable[[], bool] | None = None,
+    ) -> Iterator[None]:
+        """Plan all active queues, one job, or one wave, with each step; ``finishing`` gives the plan.
+
+        When ``gives_way`` says so, a search that takes long is a step, too; it goes on with the next one.
+        """
+        self._search.gives_way = gives_way or self._search.gives_way
         self._reservation_decisions.decide()
         for queues in self._groups():
             announce([queue.name for queue in queues])

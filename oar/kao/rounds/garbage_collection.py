@@ -7,8 +7,8 @@ A full collection looks at all objects there are, which takes a fifth of a secon
 none in a round or a slice of a plan: it makes them between these, when there is nothing else to do.  What such a
 collection has seen it lays aside (``gc.freeze``), so that the next one looks only at what came since.  That is right
 because nothing in a plan, and in what rounds keep, refers to itself by way of others: it is gone when nobody needs it,
-without the collector (a test sees to it).  What others leave in circles is found by a collection in a thousand, which
-looks at everything.
+without the collector (a test sees to it).  For the same reason what a long plan has left is laid aside without being
+looked at.  What others leave in circles is found by a collection in a thousand, which looks at everything.
 """
 
 import gc
@@ -19,6 +19,8 @@ from contextlib import contextmanager
 _NEVER = 1_000_000
 #: A full collection is due after more collections of the younger generations than this.
 _MANY = 4
+#: Where more objects than these have come since the last collection, one would take longer than a tenth of a second.
+_TOO_MANY = 100_000
 #: Of so many full collections one looks at everything.
 _SELDOM = 1000
 
@@ -31,7 +33,11 @@ def defer_full_collections() -> None:
 
 def is_full_collection_due() -> bool:
     """Whether there is a full collection that was deferred."""
-    return gc.get_threshold()[2] == _NEVER and gc.get_count()[2] > _MANY
+    return _are_deferred() and gc.get_count()[2] > _MANY
+
+
+def _are_deferred() -> bool:
+    return gc.get_threshold()[2] == _NEVER
 
 
 def collect() -> None:
@@ -51,4 +57,6 @@ def resting() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if _are_deferred() and gc.get_count()[0] > _TOO_MANY:
+                gc.freeze()
             gc.enable()

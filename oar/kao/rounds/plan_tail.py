@@ -85,7 +85,7 @@ class PlanTail:
             return False
         with resting():
             for _ in run:
-                if self._clock() - self._since >= SLICE:
+                if self._is_slice_over():
                     self._seconds += self._clock() - self._since
                     return False
         self._run = None
@@ -99,6 +99,9 @@ class PlanTail:
         self._run = self._steps(snapshot, make)
         return self._run
 
+    def _is_slice_over(self) -> bool:
+        return self._clock() - self._since >= SLICE
+
     def _elapsed(self) -> float:
         return self._seconds + self._clock() - self._since
 
@@ -106,7 +109,7 @@ class PlanTail:
         """Make a full plan, check it and keep it."""
         planning = make(self._elapsed)
         yield
-        yield from planning.steps()
+        yield from planning.steps(gives_way=self._is_slice_over)
         unchecked = yield from planning.finishing()
         yield
         plan = yield from self._guard.leaving_out_faults(snapshot, unchecked, planning.requests)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, Failure, JobStart, Kill, Placement, Reason
 from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.placement.placement_task import GiveWay
 from oar.kao.planner.site.site_extensions import MissingPlugin
 from oar.lib.facts.states import ReasonCode
 
@@ -43,11 +44,11 @@ class Decisions:
     def guard(self, job: WaitingJob, decide: Callable[[WaitingJob], Result]) -> Result | None:
         """Decide on one job; an exception concerns this job only, which gets a reason: None is returned.
 
-        Raises TimeIsUp.
+        Raises TimeIsUp, GiveWay.
         """
         try:
             return decide(job)
-        except TimeIsUp:
+        except (TimeIsUp, GiveWay):
             raise
         except MissingPlugin as error:
             self.reasons[job.id] = reasons.no_plugin(str(error))

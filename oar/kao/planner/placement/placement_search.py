@@ -6,6 +6,7 @@ See docs/design/planner.rst, "Placement".
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin
@@ -13,7 +14,13 @@ from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
 from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
-from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask, SearchResult
+from oar.kao.planner.placement.placement_task import (
+    NO_PROGRESS,
+    GiveWay,
+    PlacementRules,
+    PlacementTask,
+    SearchResult,
+)
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
@@ -44,6 +51,7 @@ class PlacementSearch:
         self._no_room: dict[tuple[object, ...], tuple[Space, RequestFit, int]] = {}
         self.reasons = PlacementReasons(context)
         self.is_late: Callable[[], bool] = _never  #: in an urgent pass: whether its time is over
+        self.gives_way: Callable[[], bool] = _never  #: in a plan made in slices: whether the present one is over
         #: by the types of the jobs inside: when the jobs of an advance reservation have to be over
         self._ends = {str(each.frame_id): each.latest_job_end for each in context.snapshot.reservations}
 
@@ -82,26 +90,51 @@ class PlacementSearch:
         is_taken = task.space.has_taken(occupants, match, end, task.types.shared_keys)
         return not is_taken and self._arrays.first_start(job, best.start, best.walltime) == best.start
 
-    def _check(self, tries: int) -> None:
-        """Give up a search that has been tried many times and is late.  Raises TimeIsUp."""
+    def _check(self, task: PlacementTask, tries: int, start: int = 0) -> None:
+        """Give up a search that has been tried many times and is late, or give way.  Raises TimeIsUp, GiveWay.
+
+        ``start``: none before is possible for the present alternative.
+        """
         if tries > PATIENT_TRIES and self.is_late():
             raise TimeIsUp
+        if tries and self.gives_way():  # what begins anew makes one step at least
+            start = max(task.progress.start, start)
+            task.progress = task.progress._replace(start=start, refusal=task.refusal)
+            raise GiveWay(task)
 
     def _search_best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         begin = self._begin(task)
         if task.types.assign and self._plugins:
             return self._plugins.placement(task.job, task.types, task.space, begin), None
+        results = dict(task.progress.results)
+        try:
+            best, refusal = self._best_of_all(task, begin, results)
+        except GiveWay:
+            task.progress = task.progress._replace(results=results)
+            raise
+        task.progress = NO_PROGRESS
+        return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
+
+    def _best_of_all(
+        self, task: PlacementTask, begin: int, results: dict[int, Placement | Reason]
+    ) -> tuple[Placement | None, Reason | None]:
+        """Search with each alternative; ``results``: of those that are done."""
         best: Placement | None = None
         refusal: Reason | None = None
-        for tries, alternative in enumerate(task.job.alternatives):
-            self._check(tries)
-            latest = FOREVER if best is None else best.end - alternative.walltime - 1
-            placement = self._of_alternative(task, alternative, begin, latest)
+        tries = 0
+        for alternative in task.job.alternatives:
+            if alternative.id not in results:
+                self._check(task, tries)
+                tries += 1
+                latest = FOREVER if best is None else best.end - alternative.walltime - 1
+                results[alternative.id] = self._of_alternative(task, alternative, begin, latest)
+                task.progress = NO_PROGRESS
+            placement = results[alternative.id]
             if isinstance(placement, Placement):
                 best = min(best, placement, key=lambda each: (each.end, each.start)) if best else placement
             elif refusal is None:
                 refusal = placement
-        return self._on_promised_nodes(task, best) if best and task.job.promised else best, refusal
+        return best, refusal
 
     def now(self, task: PlacementTask) -> Placement | Reason | None:
         """Return the placement that begins now, of several the one that ends first; None if there is no room.
@@ -266,8 +299,9 @@ class PlacementSearch:
         obstacle = self.reasons.obstacle(query, alternative, task.types)
         if obstacle:
             return obstacle
-        match = self._search(task, alternative, query, begin, latest)
-        if match and task.rules.has_quotas:
+        task.refusal = task.progress.refusal
+        match = self._search(task, alternative, query, max(begin, task.progress.start), latest)
+        if task.rules.has_quotas and (match or task.refusal):
             return self._under_quotas(task, alternative, query, match, latest)
         if match is None and alternative.cut_at:
             match = self._shortened(task, alternative, query, begin)
@@ -320,7 +354,7 @@ class PlacementSearch:
         """Return the earliest match; the first possible start of a request whose groups compete is noted."""
         space, needed = task.space, query.necessary
         if needed is None:
-            return space.earliest(query, begin, latest, self._check)
+            return space.earliest(query, begin, latest, partial(self._check, task))
         bound = space.bounds.of(needed)
         if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
             wider = needed._replace(request=needed.request.wider)
@@ -330,7 +364,7 @@ class PlacementSearch:
         if match is None or needed is query:
             return match
         task.possible_from = min(task.possible_from, match.start)
-        return space.earliest(query, match.start, latest, self._check)
+        return space.earliest(query, match.start, latest, partial(self._check, task))
 
     def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
         """Return the earliest match of a monotone request, and remember it for others of its family.
@@ -367,10 +401,10 @@ class PlacementSearch:
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, match: SlotMatch | None, latest: int
     ) -> Placement | Reason:
         """Return the placement at the first start that the quotas allow; the reason if they allow none."""
-        refusal, tries = reasons.no_slot(), 0
+        tries = 0
         while match:
+            self._check(task, tries, match.start)
             tries += 1
-            self._check(tries)
             if match.start > self._quotas.latest_start:
                 task.date_dependent.add(alternative.id)
                 return reasons.behind_quotas(self._quotas.latest_start)
@@ -378,13 +412,13 @@ class PlacementSearch:
             excess = self._quotas.refusal(task.job, task.types, placement, query.request.least)
             if excess is None:
                 return placement
-            refusal = reasons.quota(excess.rule, excess.usage, excess.next_start)
+            task.refusal = reasons.quota(excess.rule, excess.usage, excess.next_start)
             if not excess.is_exact:
                 task.date_dependent.add(alternative.id)
             is_possible = excess.next_start < FOREVER
             match = self._search(task, alternative, query, excess.next_start, latest) if is_possible else None
         task.date_dependent.add(alternative.id)
-        return refusal
+        return task.refusal or reasons.no_slot()
 
     def query(
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, rules: PlacementRules

@@ -1,5 +1,6 @@
 """The placement of one job as a task: the job with all that limits its placement."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +26,18 @@ class PlacementRules:
     depth: int = 0  #: the job starts now or has no placement: so many of its queue that wait have one, all before it
 
 
+class SearchProgress(NamedTuple):
+    """How far a search has come that has given way to what is more urgent; nothing is placed until it goes on."""
+
+    results: Mapping[int, Placement | Reason]  #: of the alternatives that are done, by id
+    start: int = 0  #: no start before is possible for the present alternative
+    refusal: Reason | None = None  #: as ``PlacementTask.refusal``
+
+
+#: Of a search that begins.
+NO_PROGRESS = SearchProgress({})
+
+
 @dataclass(slots=True)
 class PlacementTask:
     """One job that is being placed, perhaps with equal ones that follow it."""
@@ -40,6 +53,16 @@ class PlacementTask:
     #: the first start that was tried for a request whose groups compete; none before is possible
     possible_from: int = FOREVER
     found: "SearchResult | None" = field(default=None, init=False)  #: the result of the last search
+    refusal: Reason | None = field(default=None, init=False)  #: the quota that has refused the present alternative last
+    progress: SearchProgress = field(default=NO_PROGRESS, init=False)
+
+
+class GiveWay(Exception):
+    """A search has no time now; it goes on with the same task."""
+
+    def __init__(self, task: PlacementTask) -> None:
+        super().__init__()
+        self.task = task
 
 
 class SearchResult(NamedTuple):

@@ -16,7 +16,7 @@ from oar.kao.planner.limits.dependencies import MISSED_WINDOW, Dependencies, Mis
 from oar.kao.planner.placement.containers import Containers
 from oar.kao.planner.placement.placement_reuse import PlacementReuse
 from oar.kao.planner.placement.placement_search import PlacementSearch
-from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.placement.placement_task import NO_PROGRESS, PlacementRules, PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import SearchRecord
 from oar.kao.planner.placement.waves import Upcoming
@@ -132,7 +132,8 @@ class Placer:
         job, types, has_quotas = task.job, task.types, task.rules.has_quotas
         counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
         is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
-        last = self._reuse.find(task, counters, is_allowed)
+        is_new = task.progress is NO_PROGRESS  # one that has given way has asked for its last search before
+        last = self._reuse.find(task, counters, is_allowed) if is_new else None
         record = self._again(task, last) if last else self._searched(task)
         self._reuse.record(task, record)
         return PlacementOutcome(record.placements, record.reasons, jobs=record.jobs)

@@ -38,6 +38,7 @@ class SharedSlots:
         occupied: ResourceSet,
         key: SharingKey,
         free: Sequence[ResourceSet],
+        *,
         common: ResourceSet = 0,
     ) -> None:
         """Enter an occupant in the slots from ``first`` to before ``last``.

@@ -21,14 +21,14 @@ from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import Page, SlotMatch, SlotQuery, SlotSet
 from oar.lib.facts.resource_set import ResourceSet
 
+#: Is told how many starts were tried so far, and the next one, where many may be; ends the search by raising.
+Check = Callable[[int, int], None]
+
 
 def earliest(
-    slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER, check: Callable[[int], None] | None = None
+    slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
 ) -> SlotMatch | None:
-    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none.
-
-    ``check`` is called with the number of starts that were tried so far where many may be, and ends that by raising.
-    """
+    """Return the earliest match with a start from ``begin`` to ``latest``; None if there is none."""
     begin = max(begin, slots.begin)
     if begin > latest:
         return None
@@ -46,16 +46,14 @@ def fit_at(slots: SlotSet, query: SlotQuery, start: int) -> ResourceSet:
     return query.request.fit(slots.free_between(start, start + query.duration, query.keys) & query.usable)
 
 
-def _try_possible(
-    slots: SlotSet, query: SlotQuery, begin: int, latest: int, check: Callable[[int], None] | None
-) -> SlotMatch | None:
+def _try_possible(slots: SlotSet, query: SlotQuery, begin: int, latest: int, check: Check | None) -> SlotMatch | None:
     """Try each start in turn: a request whose groups compete may succeed on less where it fails on more.
 
     Starts at which not even what is necessary is satisfied are passed over.
     """
     for tries, start in enumerate(possible_starts(slots, query, begin, latest)):
         if check:
-            check(tries)
+            check(tries, start)
         if resources := fit_at(slots, query, start):
             return SlotMatch(start, resources)
     return None

@@ -175,7 +175,7 @@ class Page:
         """Enter an occupant with a key in the slots from ``first`` to before ``last``."""
         if self.keyed is None:
             self.keyed = SharedSlots(self.free)
-        self.keyed.hold(first, last, occupied, key, self.free, self.common)
+        self.keyed.hold(first, last, occupied, key, self.free, common=self.common)
         self._leave(first, last, ~occupied)
 
     def _leave(self, first: int, last: int, remaining: ResourceSet) -> None:

@@ -6,7 +6,7 @@ besteffort jobs are entered as well.
 See docs/design/planner.rst, "Spaces".
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from operator import le
 
@@ -16,7 +16,7 @@ from oar.kao.planner.resources.block_slots import BlockSlots
 from oar.kao.planner.resources.endings import Endings, Occupation
 from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.resource_holders import held_resources
-from oar.kao.planner.resources.slot_search import earliest
+from oar.kao.planner.resources.slot_search import Check, earliest
 from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.lib.facts.block_units import BlockUnits
@@ -92,7 +92,7 @@ class Space:
         return self._slots
 
     def earliest(
-        self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Callable[[int], None] | None = None
+        self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
     ) -> SlotMatch | None:
         """Return the earliest match of a query; as ``slot_search.earliest``."""
         blocks = query.request.blocks
