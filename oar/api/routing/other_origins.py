@@ -36,7 +36,8 @@ class OtherOrigins:
         """Answer the question of a browser, or let the answer to a request name the origin of its page."""
         asked = asked_in(scope) if scope["type"] == "http" else {}
         origin = asked.get(b"origin", b"").decode("latin-1")
-        if not origin or origin not in self._config().api_cors_origins:
+        config = self._config()
+        if not origin or origin not in config.api_cors_origins:
             await self._app(scope, receive, send)
             return
         named = {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _SEEN}

@@ -10,8 +10,7 @@ CLASSES = (1, 2, 5, 17, 65, 257)
 #: Hours that are looked at together.
 BLOCK_HOURS = 3
 #: The jobs that started last in a period: what was asked for without a date, and how long it waited.
-_STARTED = f"""
-    WITH started AS (
+_STARTED = f"""started AS (
         SELECT j.queue_name::text AS queue, j.submission_time AS submitted,
             GREATEST(0, j.start_time - j.submission_time) AS wait,
             (SELECT count(*) FROM assigned_resources a WHERE a.moldable_job_id = j.assigned_moldable_job) AS size
@@ -20,11 +19,13 @@ _STARTED = f"""
           AND j.reservation = 'None' AND {NO_FRAME}
         ORDER BY j.start_time DESC LIMIT %(most)s),
     classed AS (SELECT *, width_bucket(size, %(classes)s::bigint[]) AS class FROM started WHERE size > 0)"""
-_BY_SIZE = f"""{_STARTED}
+_BY_SIZE = f"""
+    WITH {_STARTED}
     SELECT class, queue, count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait),
         percentile_disc(0.9) WITHIN GROUP (ORDER BY wait)
     FROM classed GROUP BY GROUPING SETS ((class, queue), (class)) ORDER BY class, queue NULLS FIRST"""
-_BY_HOUR = f"""{_STARTED},
+_BY_HOUR = f"""
+    WITH {_STARTED},
     dated AS (SELECT class, wait, to_timestamp(submitted) AT TIME ZONE %(zone)s AS date FROM classed)
     SELECT class, (extract(isodow FROM date)::integer - 1) * 24 / {BLOCK_HOURS}
         + extract(hour FROM date)::integer / {BLOCK_HOURS} AS block,
