@@ -3,11 +3,12 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg2
@@ -29,7 +30,26 @@ max_connections = 100
 logging_collector = off
 listen_addresses = ''
 """
+#: A commit that does not wait for the disk never gets there but with one that does: nothing else writes.
+FORGETFUL = """
+fsync = off
+synchronous_commit = on
+full_page_writes = off
+wal_level = minimal
+max_wal_senders = 0
+wal_writer_delay = 10s
+wal_buffers = 16MB
+wal_writer_flush_after = 0
+bgwriter_lru_maxpages = 0
+checkpoint_timeout = 1h
+autovacuum = off
+shared_buffers = 64MB
+max_connections = 100
+logging_collector = off
+listen_addresses = ''
+"""
 START_SECONDS = 30
+CRASH_SECONDS = 120
 
 
 def find_programs() -> Path:
@@ -83,7 +103,7 @@ class PostgreSQL:
     def stop(self) -> None:
         """End the server and remove its files."""
         if self.process is not None:
-            self.process.send_signal(3)
+            self.process.send_signal(signal.SIGQUIT)
             self.process.wait(timeout=START_SECONDS)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -112,6 +132,41 @@ class PostgreSQL:
             yield
         finally:
             self.execute(f"ALTER DATABASE {database} CONNECTION LIMIT -1")
+
+    def hold_writer(self) -> int:
+        """Stop the process that takes commits to the disk later, where it holds no lock; return its id."""
+        deadline = time.monotonic() + CRASH_SECONDS
+        while time.monotonic() < deadline:
+            process, _ = self._writer()
+            if process:
+                os.kill(process, signal.SIGSTOP)
+                if self._writer() == (process, "WalWriterMain"):
+                    return process
+                os.kill(process, signal.SIGCONT)
+            time.sleep(0.02)
+        raise TimeoutError
+
+    def crash(self) -> None:
+        """Crash, and come back without the commits that were not on the disk; to be called after ``hold_writer``."""
+        process, _ = self._writer()
+        os.kill(process, signal.SIGKILL)
+        deadline = time.monotonic() + CRASH_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(psycopg2.OperationalError):
+                if self._writer()[0] not in (0, process):
+                    return
+            time.sleep(0.02)
+        raise TimeoutError
+
+    def _writer(self) -> tuple[int, str | None]:
+        """Return the process that takes commits to the disk, 0 if there is none, and what it waits for."""
+        connection = self.connect("postgres", "postgres")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+                return cursor.fetchone() or (0, None)
+        finally:
+            connection.close()
 
     def _environment(self) -> dict[str, str]:
         return {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "/usr/bin:/bin")}

@@ -175,6 +175,16 @@ class _Decision:
             raise Bug(f"the event {self.event.id} has no job")
         return self.facts.job
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a crash of PostgreSQL may undo it: a job has ended well, as its end report on the disk says.
+
+        Then the job is in Finishing, and ends once more, with the same exit code.  Not if that sends a notice again.
+        """
+        is_good = self.verdict == Verdict(state=JobState.TERMINATED)
+        is_end = self.event.type == EventType.SWITCH_INTO_TERMINATE_STATE
+        return is_end and is_good and not (self.job.notify or self.job.suspended)
+
 
 def _carry_out(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
     """Carry out decisions; return whether a resource changed."""
@@ -186,6 +196,8 @@ def _carry_out(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
     for decision in decisions:
         _tell(tx, decision)
     tx.events.done([decision.event.id for decision in decisions if not decision.verdict.pending])
+    if all(decision.is_repeatable for decision in decisions):
+        tx.commit_asynchronously()
     return changed
 
 

@@ -5,13 +5,18 @@ from contextlib import contextmanager
 
 import pytest
 
+from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.facts.states import JobState
 from oar.lib.io.remote.requests import NodeCommand, NodeRequest, Outcome
+from oar.lib.runtime import Runtime
+from oar.modules import node_change_state
 from oar.modules.runner.actions import finish
 from oar.modules.runner.actions.launch import launch_job
+from tests.builders import add_job
 from tests.process.world import World
 
 
@@ -53,6 +58,25 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
     assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == [
         "SELECT * FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id"
     ] * 2
+
+
+def test_a_job_waits_for_the_disk_twice_from_the_round_that_starts_it_to_its_final_state(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submission, which was acknowledged, is a third commit that waits."""
+    runtime = Runtime(world.context.config, world.database)
+    scheduler = MetaScheduler(runtime)
+    scheduler.round()
+    job_id = add_job(world.database, command="true", launching_directory=str(world.box.home("alice")))
+    with monkeypatch.context() as patch:
+        counted = Counted(patch)
+        scheduler.round()
+        end_well(world, job_id)
+        node_change_state.run(runtime)
+        scheduler.round()
+    scheduler.close()
+    assert world.row(job_id).state is JobState.TERMINATED
+    assert counted.synced == 2  # GO, and the end report
 
 
 def test_a_job_costs_a_node_no_process_but_its_command(world: World) -> None:

@@ -105,7 +105,9 @@ class MetaScheduler:
         Unavailable when another round is going on.
         """
         self.phases = RoundPhases()
-        with self._lock.held(), resting():
+        with self._lock.held() as is_first, resting():
+            if is_first:
+                self._forget()
             if disable:
                 self._stop_queues(disable)
             self._weights.update()
@@ -214,7 +216,10 @@ class MetaScheduler:
         if situation is None:
             self._foreseen.forget()
             return
-        with self._lock.held(), resting():
+        with self._lock.held() as is_first, resting():
+            if is_first:
+                self._forget()
+                return
             plan = self._foreseen.portion(PORTION, self._last_date)
             is_last = not self._foreseen.has_rest
 

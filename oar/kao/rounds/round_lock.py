@@ -20,14 +20,19 @@ class RoundLock:
         self._locks: Locks | None = None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other rounds from beginning.  Raises Unavailable when another round is going on."""
-        if self._locks is None or not self._locks.alive():
+    def held(self) -> Iterator[bool]:
+        """Keep other rounds from beginning.  Raises Unavailable when another round is going on.
+
+        True is what it gives for the first round on a connection: PostgreSQL may have crashed since the last one, and
+        what that wrote may be lost (``PlanWriter``).
+        """
+        is_first = self._locks is None or not self._locks.alive()
+        if self._locks is None or is_first:
             self._locks = self._database.locks()
         if not self._locks.acquire(ROUND_LOCK):
             raise Unavailable(f"another round is going on: {self._database.lock_holder(ROUND_LOCK)}")
         try:
-            yield
+            yield is_first
         finally:
             self._locks.release(ROUND_LOCK)
 

@@ -214,6 +214,12 @@ class ConnectionPool:
         return connection
 
 
+def tells_loss(error: psycopg2.Error) -> bool:
+    """Whether an error means that the connection is lost; psycopg2 has no class for a server that was killed."""
+    is_unknown = type(error) is psycopg2.DatabaseError and error.pgcode is None
+    return is_unknown or isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
+
+
 def unavailable(error: Exception) -> DatabaseUnavailable:
     """Return the error of a database that cannot be reached, in one line."""
     kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}

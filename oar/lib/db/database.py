@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, unavailable
+from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseUnavailable, StatementTooLong
@@ -227,8 +227,10 @@ class Database:
                 cursor = connection.cursor()
                 cursor.execute(sql)
                 return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
-            except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+            except psycopg2.Error as error:
                 connection.close()
+                if not tells_loss(error):
+                    raise
                 if idle is None:
                     raise unavailable(error) from error
 
@@ -271,7 +273,9 @@ class Database:
         """Turn the loss of the connection into DatabaseUnavailable, the end of a statement into StatementTooLong."""
         try:
             yield
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        except psycopg2.Error as error:
+            if not tells_loss(error):
+                raise
             if isinstance(error, psycopg2.OperationalError) and error.pgcode and not connection.closed:
                 if error.pgcode == _CANCELED and self.settings.statement_timeout:
                     raise StatementTooLong(_TOO_LONG.format(self.settings.statement_timeout)) from error

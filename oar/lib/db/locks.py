@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oar.lib.db.connections import unavailable
+from oar.lib.db.connections import tells_loss, unavailable
 from oar.lib.db.statements import Connection, psycopg2
 from oar.lib.facts.errors import DatabaseUnavailable
 
@@ -43,7 +43,9 @@ class Locks:
             cursor = self._connection.cursor()
             cursor.execute(sql, parameters or None)
             return cursor.fetchall()[0][0]
-        except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
+        except psycopg2.Error as error:
+            if not tells_loss(error):
+                raise
             raise unavailable(error) from error
 
 

@@ -85,6 +85,8 @@ class PlanWriter:
         _note_deferrals(tx, situation.deferrals)
         nodes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
         nodes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
+        if not tx.ended and _is_repeatable(situation, plan):
+            tx.commit_asynchronously()
         return started
 
     def write_reservations(self, tx: Transaction, situation: Situation, plan: Plan) -> None:
@@ -178,6 +180,18 @@ class PlanWriter:
         many_changes = tx.job_waits.explain(changed)
         if many_changes:
             tx.job_waits.fold(many_changes, tx.jobs.state_changes(many_changes))
+
+
+def _is_repeatable(situation: Situation, plan: Plan) -> bool:
+    """Whether a crash of PostgreSQL may undo a round: the next one decides again, and nobody was told otherwise.
+
+    Starts may be undone: before a command may run the commit of ``GO`` takes them to the disk.  What somebody is told,
+    or a node is ordered, may not; nor what is decided once.
+    """
+    told = (plan.kills, plan.accepted, plan.refused, plan.expired, plan.regained, plan.lost, plan.resumed)
+    ordered = (plan.wake, plan.halt, plan.reservations, plan.reservation_changes, situation.mails, situation.deferrals)
+    is_cut = any(start.is_reduced or start.old_walltime for start in plan.started)
+    return not (any(told) or any(ordered) or is_cut)
 
 
 def _alternatives_of(jobs: Collection[WaitingJob]) -> set[int]:

@@ -66,6 +66,10 @@ class KillRequested(Exception):
     """The job has a kill request, and its command has not been started."""
 
 
+class LaunchUndone(Exception):
+    """PostgreSQL has crashed and forgotten the claim of the launch; its command has not been started."""
+
+
 class _Claim(NamedTuple):
     """What a launch begins with: a job that is to be claimed."""
 
@@ -93,6 +97,9 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         _give_up(launch, failure)
     except KillRequested:
         _report_end(launch, ExecCode.KILLED)
+    except LaunchUndone:
+        of_job(log, job_id).warning("PostgreSQL has crashed and lost this launch: it is begun again")
+        _clean(launch, launch.prepared | {launch.head})
     return None
 
 
@@ -330,10 +337,11 @@ def _change_head(launch: Launch, event: EventType, error: str) -> RetryAfter | N
 
 
 def _send_go(launch: Launch, dialogue: Dialogue) -> None:
-    """Move the job to Running, then send GO.  Raises KillRequested."""
-    if not launch.context.together.do(_go, _HeadHeard(launch, dialogue.boot_id)):
+    """Move the job to Running, then send GO.  Raises KillRequested, LaunchUndone."""
+    refusal = launch.context.together.do(_go, _HeadHeard(launch, dialogue.boot_id))
+    if refusal is not None:
         dialogue.send(ExecOrder.ABORT)
-        raise KillRequested
+        raise refusal
     dialogue.send(f"{ExecOrder.GO} {launch.run.attempt}")
 
 
@@ -344,18 +352,31 @@ class _HeadHeard(NamedTuple):
     boot_id: str
 
 
-def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[bool]:
-    """Move jobs to Running, before GO is said; return which of them may start."""
+def _go(tx: Transaction, heard: Sequence[_HeadHeard]) -> list[KillRequested | LaunchUndone | None]:
+    """Move jobs to Running, before GO is said; return why one may not start, None if it may.
+
+    The claim of a job need not have reached the disk: it is undone if its row is gone or names another head by now.
+    """
     launches = {launch.id: launch for launch, _ in heard}
     jobs = tx.jobs.lock_all(launches)
+    runs = tx.job_runs.select(launches)
+    undone = {job_id for job_id, launch in launches.items() if not _is_claimed(launch, runs.get(job_id))}
     killed = tx.kill_requests.jobs(launches)
-    wanted = [job_id for job_id in jobs if job_id not in killed]
+    wanted = [job_id for job_id in jobs if job_id not in killed and job_id not in undone]
     moved = lifecycle.move_all(tx, wanted, JobState.RUNNING)
     started = {*moved, *(job_id for job_id in wanted if jobs[job_id].state is JobState.RUNNING)}
     tx.job_runs.note_go({launch.id: boot_id for launch, boot_id in heard if launch.id in started})
     for job_id in sorted(started):
         tx.outbox.extend(_start_effects(launches[job_id].data))
-    return [launch.id in started for launch, _ in heard]
+    return [
+        None if launch.id in started else LaunchUndone() if launch.id in undone else KillRequested()
+        for launch, _ in heard
+    ]
+
+
+def _is_claimed(launch: Launch, run: JobRun | None) -> bool:
+    """Whether the database still knows the claim of a launch."""
+    return run is not None and run.head_host == launch.head
 
 
 def _note_started(launch: Launch, dialogue: Dialogue) -> None:
@@ -432,8 +453,14 @@ def _note_exit_of_oarexec(launch: Launch, code: int, text: str, *, is_go_sent: b
 def _report_end(
     launch: Launch, code: int, status: int | None = None, text: str = "", *, fault: NodeFault | None = None
 ) -> None:
-    """Store the end of a job before the start of its command was confirmed; the action END does the rest."""
+    """Store the end of a job before the start of its command was confirmed; the action END does the rest.
+
+    Nothing is stored if the claim was undone: the job has not been launched as far as anybody knows.
+    """
     with launch.context.database.begin() as tx:
+        tx.jobs.hold([launch.id])
+        if tx.job_runs.find(launch.id) is None:
+            return
         if tx.job_runs.report(launch.id, code, status) and text:
             tx.job_runs.update(launch.id, detail=text)
         if fault:
@@ -502,12 +529,7 @@ def _try_again(launch: Launch, now: int) -> RetryAfter | None:
 def _give_up(launch: Launch, failure: LaunchFailed) -> None:
     """Clean the prepared hosts, then write the event of the failure; NodeChangeState treats it."""
     of_job(log, launch.id).warning("the launch is given up: %s", failure)
-    config = launch.context.config
-    hosts = (launch.prepared | {launch.head}) & set(launch.data.processors(config)) - set(failure.hosts)
-    if hosts:
-        data = job_data.manager_data(launch.data, config)
-        with contextlib.suppress(nodes.ManagerMissing):  # then the launch has failed for this
-            nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)
+    _clean(launch, (launch.prepared | {launch.head}) - set(failure.hosts))
     with launch.context.database.begin() as tx:
         tx.jobs.hold([launch.id])
         run = tx.job_runs.find(launch.id)
@@ -525,3 +547,13 @@ def _give_up(launch: Launch, failure: LaunchFailed) -> None:
             tx.events.add(EventType.RESERVATION_NO_NODE, launch.id, str(failure), to_check=True)
         tx.job_runs.update(launch.id, phase=Phase.FAILED)
         tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def _clean(launch: Launch, prepared: Collection[str]) -> None:
+    """Remove what is left of a launch on those of its nodes that the job resource manager prepares."""
+    config = launch.context.config
+    hosts = set(launch.data.processors(config)).intersection(prepared)
+    if hosts:
+        data = job_data.manager_data(launch.data, config)
+        with contextlib.suppress(nodes.ManagerMissing):  # then nothing was prepared
+            nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)
