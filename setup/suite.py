@@ -63,7 +63,7 @@ PARTS = (
             (
                 *_PYTEST,
                 "-n",
-                "2",
+                "3",
                 "--ignore",
                 "tests/acceptance",
                 "--ignore",
