@@ -15,7 +15,7 @@ from statistics import median
 from oar.lib.db import migrations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from tests.postgres import PostgreSQL
+from tests.postgres import PostgreSQL, running
 
 REPOSITORY = Path(__file__).parent.parent
 #: What a program says that has failed; an answer such as "no such job" is not a failure.
@@ -49,9 +49,7 @@ class Cost:
 @contextmanager
 def ground() -> Iterator[Ground]:
     """Make a database without jobs and resources; it is gone at the end."""
-    server = PostgreSQL()
-    try:
-        server.start()
+    with running() as server:
         settings = DatabaseSettings(host=server.socket, name="oar", patience=0)
         migrations.Migrator(settings, SETUP, connect_admin=lambda name: server.connect(name, "postgres")).create()
         with tempfile.TemporaryDirectory() as directory:
@@ -61,8 +59,6 @@ def ground() -> Iterator[Ground]:
             database = Database(settings)
             yield Ground(server, database, environment)
             database.close()
-    finally:
-        server.stop()
 
 
 def cost(

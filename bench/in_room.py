@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.people import LONGEST, Person, calibration, children_cpu, submission
+from bench.people import LONGEST, Person, calibration, children_cpu, latency, submission
 from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
@@ -67,14 +67,7 @@ class Bench:
             jobs = self._submit("-l", "resource_id=1,walltime=0:10", command)
             return lambda: self._wait_for_end(jobs)
 
-        starts, ends = zip(*(self._user.from_return_key(submit) for _ in range(times)), strict=True)
-        return {
-            "jobs": times,
-            "start_median_ms": statistics.median(starts),
-            "start_worst_ms": max(starts),
-            "end_median_ms": statistics.median(ends),
-            "end_worst_ms": max(ends),
-        }
+        return latency(self._user, submit, times)
 
     def submission(self) -> dict[str, float]:
         """Submit jobs on hold, answered by the server of commands."""

@@ -6,12 +6,11 @@ the more jobs are left, since the measured controller answers it.
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
 
-from bench.people import LONGEST, Person, calibration, submission
+from bench.people import LONGEST, Person, calibration, latency, submission
 
 USER = "alice"
 _ANSWERING = [b"slurmctld", b"munged"]
@@ -57,14 +56,7 @@ class Bench:
             self._user.run(*_SUBMIT, f"--wrap={command}")
             return self._wait_for_end
 
-        starts, ends = zip(*(self._user.from_return_key(submit) for _ in range(times)), strict=True)
-        return {
-            "jobs": times,
-            "start_median_ms": statistics.median(starts),
-            "start_worst_ms": max(starts),
-            "end_median_ms": statistics.median(ends),
-            "end_worst_ms": max(ends),
-        }
+        return latency(self._user, submit, times)
 
     def array(self, count: int = 500) -> dict[str, float]:
         """Submit one array; count from the return key to the last end."""

@@ -90,6 +90,18 @@ def submission(person: Person, words: Sequence[str], times: int = 40, at_once: i
     }
 
 
+def latency(person: Person, submit: Callable[[str], Callable[[], float]], times: int) -> dict[str, float]:
+    """Run jobs one after the other, as ``Person.from_return_key`` runs one."""
+    starts, ends = zip(*(person.from_return_key(submit) for _ in range(times)), strict=True)
+    return {
+        "jobs": times,
+        "start_median_ms": statistics.median(starts),
+        "start_worst_ms": max(starts),
+        "end_median_ms": statistics.median(ends),
+        "end_worst_ms": max(ends),
+    }
+
+
 def calibration(times: int = 200) -> dict[str, float]:
     """What this machine takes for a fork and an exec just now, so that days can be compared."""
     taken, before = [], children_cpu()

@@ -27,7 +27,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import Level
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
-from tests.postgres import DURABLE, PostgreSQL
+from tests.postgres import DURABLE, PostgreSQL, running
 
 SETUP = Path(__file__).parent.parent / "setup" / "database"
 #: The limits as they are shipped, and none.
@@ -215,15 +215,14 @@ def case(name: str, bench: Bench, most: float, first: float) -> None:
 def main(wanted: Sequence[str]) -> None:
     """Print the table."""
     defer_full_collections()  # as the worker does
-    figures, server = Figures(), PostgreSQL(DURABLE)
+    figures = Figures()
     cases = (
         ("1,000 jobs, 10,000 cores, limits as shipped", 1000, SHIPPED, True, 1.0, 1.5),
         ("10,000 jobs, 10,000 cores, limits as shipped", 10000, SHIPPED, True, 1.5, 4.0),
         ("10,000 jobs, 10,000 cores, no limits", 10000, UNLIMITED, True, 1.5, 4.0),
         ("10,000 jobs, 10,000 cores, each round plans all", 10000, UNLIMITED, False, 14.0, 14.0),
     )
-    try:
-        server.start()
+    with running(DURABLE) as server:
         for number, (name, jobs, config, goes_on, most, first) in enumerate(cases):
             if not wanted or any(word in name for word in wanted):
                 snapshot = snapshots.plain(jobs, 10000)
@@ -233,8 +232,6 @@ def main(wanted: Sequence[str]) -> None:
                     most,
                     first,
                 )
-    finally:
-        server.stop()
     figures.end()
 
 

@@ -13,7 +13,7 @@ from oar.lib.db import migrations
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.statements import Connection
-from tests.postgres import PostgreSQL
+from tests.postgres import PostgreSQL, running
 
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,12 +50,8 @@ END $$;
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgreSQL]:
     """PostgreSQL of this test process; its administrator is "postgres", no password is asked."""
-    server = PostgreSQL()
-    try:
-        server.start()
+    with running() as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")

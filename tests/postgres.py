@@ -189,3 +189,14 @@ class PostgreSQL:
                 if time.monotonic() > deadline or (self.process is not None and self.process.poll() is not None):
                     raise RuntimeError((self.directory / "log").read_text()) from None
                 time.sleep(0.02)
+
+
+@contextmanager
+def running(profile: str = PROFILE) -> Iterator[PostgreSQL]:
+    """Have a server that takes connections, and end it."""
+    server = PostgreSQL(profile)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

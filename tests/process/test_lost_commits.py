@@ -15,7 +15,7 @@ from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch
 from tests.builders import add_job
 from tests.conftest import SETUP
-from tests.postgres import CRASH_SECONDS, FORGETFUL, PostgreSQL
+from tests.postgres import CRASH_SECONDS, FORGETFUL, PostgreSQL, running
 from tests.process.node_box import NodeBox
 from tests.process.world import World, new_world
 
@@ -23,12 +23,8 @@ from tests.process.world import World, new_world
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgreSQL]:
     """PostgreSQL that loses what is not on the disk."""
-    made = PostgreSQL(FORGETFUL)
-    try:
-        made.start()
+    with running(FORGETFUL) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")
