@@ -127,7 +127,7 @@ def _cpu() -> float:
 def _descendants(root: int) -> Iterator[tuple[str, int]]:
     """Yield the processes that a process has started, directly or not: name and ticks."""
     children: dict[int, list[tuple[int, str, int]]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in (process / "stat" for process in Path("/proc").glob("[0-9]*")):
         try:
             name, _, rest = path.read_text().partition("(")[2].rpartition(")")
         except OSError:

@@ -184,7 +184,7 @@ class Bench:
 def cpu_of(server: PostgreSQL) -> float:
     """Return the CPU seconds of a PostgreSQL and its processes so far, those that have ended too."""
     root, ticks = server.process.pid if server.process else 0, 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in (process / "stat" for process in Path("/proc").glob("[0-9]*")):
         try:
             values = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended

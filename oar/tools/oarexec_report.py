@@ -26,13 +26,16 @@ def report(
     data: "Data",
     end: "tuple[int, str]",
     wakeup: "oarexec_user.Wakeup",
+    *,
     seconds: float,
     unheard: "Callable[[], None]",
+    reap: "Callable[[], None]",
 ) -> bool:
     """Tell the server how the job ended until it says that it knows.
 
     ``end``: exit code, and raw wait status of the command.  ``seconds``: how long the server may take to answer;
-    ``unheard`` is called when it did not.
+    ``unheard`` is called when it did not.  ``reap`` takes the ends of processes that were killed and end late: while
+    nobody takes them, they count as processes of the user.
 
     A node that goes down does not wait for that, and False is returned: the server reads the state file later.  A
     report that is repeated says how long ago the job has ended.
@@ -47,15 +50,16 @@ def report(
             return True
         unheard()
         node_base.flush_directory(data["tmp_directory"])  # what nobody knows yet must survive a power cut
-        if not rested(wakeup, CHALLENGE_REFUSED_PAUSE if receipt == EndReceipt.KO else pause * jitter()):
+        if not rested(wakeup, CHALLENGE_REFUSED_PAUSE if receipt == EndReceipt.KO else pause * jitter(), reap):
             return False
         pause, ago = min(LONGEST_PAUSE, pause * 2), "_%d" % (time.monotonic() - ended)
 
 
-def rested(wakeup: "oarexec_user.Wakeup", seconds: float) -> bool:
+def rested(wakeup: "oarexec_user.Wakeup", seconds: float, reap: "Callable[[], None]") -> bool:
     """Wait for so long; return False as soon as the signal comes by which a node that goes down ends its processes."""
     limit = time.monotonic() + seconds
     while not oarexec_user.is_going_down():
+        reap()
         remaining = limit - time.monotonic()
         if remaining <= 0:
             return True

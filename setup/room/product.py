@@ -110,8 +110,9 @@ def _forget_old(root: Path, place: Path) -> None:
 def _mounted_somewhere() -> str:
     """The mount tables of all rooms on this computer."""
     tables = []
-    for directory in Path("/proc").glob("[0-9]*/comm"):
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        directory = Path("/proc", process)
         with contextlib.suppress(OSError):
-            if directory.read_text().startswith("room-init"):
-                tables.append((directory.parent / "mountinfo").read_text())
+            if (directory / "comm").read_text().startswith("room-init"):
+                tables.append((directory / "mountinfo").read_text())
     return "".join(tables)

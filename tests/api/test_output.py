@@ -330,9 +330,10 @@ def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:
         _text(messages, "out")
-        found = [each for each in Path("/proc").glob("[0-9]*/cmdline") if f"{home}/{job}.out".encode() in _bytes(each)]
+        processes = list(Path("/proc").glob("[0-9]*"))
+        found = [each for each in processes if f"{home}/{job}.out".encode() in _bytes(each / "cmdline")]
         for each in found:
-            os.kill(int(each.parent.name), signal.SIGSTOP)
+            os.kill(int(each.name), signal.SIGSTOP)
         assert [name for name, _, _ in messages] == ["end"]
     assert found
     wait_until(lambda: not any(each.exists() for each in found))

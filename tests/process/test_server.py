@@ -89,7 +89,7 @@ def installation(tmp_path: Path, settings: DatabaseSettings) -> Iterator[Install
 def descendants(pid: int) -> list[int]:
     """Return a process and all that it has started."""
     parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for entry in (process / "stat" for process in Path("/proc").glob("[0-9]*")):
         try:
             fields = entry.read_text().rsplit(")", 1)[1].split()
         except OSError:
