@@ -350,13 +350,13 @@ def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) ->
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:
     from oar.lib.views.job_records import JobRecords
-    from oar.lib.views.jobs import job_views
+    from oar.lib.views.jobs import job_columns
     from oar.lib.views.privacy import privacy_for
 
-    views = job_views(tx, jobs, privacy_for(context.runtime.config, context.user))
+    columns = job_columns(tx, jobs, privacy_for(context.runtime.config, context.user))
     if machine:
-        return pieces(JobRecords(views), machine)
-    return [render.full_jobs(views, layout=layout)]
+        return pieces(JobRecords(columns), machine)
+    return [render.full_jobs(columns, layout=layout)]
 
 
 def _is_colored(wish: str, context: Context) -> bool:
@@ -369,11 +369,11 @@ def _fields(
 ) -> str:
     from oar.cli.oarstat_parts import fields as oarstat_fields
     from oar.lib.views.job_records import JobRecords
-    from oar.lib.views.jobs import job_views
+    from oar.lib.views.jobs import job_columns
     from oar.lib.views.privacy import privacy_for
 
     fields = oarstat_fields.read_fields(wish)
-    records = JobRecords(job_views(tx, jobs, privacy_for(context.runtime.config, context.user)))
+    records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
     if machine:
         return dump(oarstat_fields.chosen(records, fields), machine)
     return oarstat_fields.table(records, fields, header=header)

@@ -24,8 +24,12 @@ def test_the_answers_together_are_those_of_each(database: Database, monkeypatch:
         together = job_views(tx, tx.jobs.select(ids), Privacy(None))
         alone = [job_view(tx, job_id, Privacy(None)) for job_id in ids]
         monkeypatch.setattr(statements, "_TOGETHER", 0)
-        one_by_one = job_views(tx, tx.jobs.select(ids), Privacy(None))
-    assert together == alone == one_by_one
+        as_range = job_views(tx, tx.jobs.select(ids), Privacy(None))
+        without_the_second = job_views(tx, tx.jobs.select(ids[::2]), Privacy(None))
+        monkeypatch.setattr(statements, "_SPREAD", 0)
+        as_list = job_views(tx, tx.jobs.select(ids), Privacy(None))
+    assert together == alone == as_range == as_list
+    assert without_the_second == alone[::2]
     assert together[0].events[0].hosts == ("node-1", "node-2")
 
 

@@ -13,7 +13,7 @@ from oar.lib.facts.records import Group, Job, Level, User
 from oar.lib.facts.states import EventType, JobState, JobType, Reservation
 from oar.lib.views.gantt import gantt
 from oar.lib.views.job_records import JobRecords
-from oar.lib.views.jobs import job_views
+from oar.lib.views.jobs import job_columns, job_views
 from oar.lib.views.nodes import jobs_on_nodes, resource_views
 from oar.lib.views.privacy import Privacy
 from tests.builders import add_job, add_resources
@@ -102,7 +102,7 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
         for job_id in ids[2:4]:
             tx.execute("INSERT INTO gantt_jobs_predictions_visu VALUES (%s, %s)", (moldables[job_id][0].id, tx.now))
     with database.snapshot() as tx:
-        records = JobRecords(job_views(tx, tx.jobs.select(ids), Privacy(ALICE)))
+        records = JobRecords(job_columns(tx, tx.jobs.select(ids), Privacy(ALICE)))
     alone = {job_id: records[job_id] for job_id in records}
     assert sum("reserved_resources" in record for record in alone.values()) == 1
     for size in (1, 3, 100):

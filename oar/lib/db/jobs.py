@@ -240,8 +240,10 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
     return dependencies
 
 
-def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
+def _moldables(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
     """Gather the joined rows, which come by alternative: alternatives, their groups, the levels of the groups."""
+    if rows and len({row[0] for row in rows}) == len(rows):
+        return _of_one_line_each(rows)
     moldables: dict[int, list[Moldable]] = defaultdict(list)
     for moldable_id, some in groupby(rows, itemgetter(0)):
         lines = tuple(some)
@@ -251,8 +253,21 @@ def _moldables(rows: Iterable[Row]) -> dict[int, list[Moldable]]:
     return moldables
 
 
+def _of_one_line_each(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
+    """Return alternatives of which each is one line, as it is with most of ten thousand jobs."""
+    ids, jobs, walltimes, defaults, *rest = zip(*rows, strict=True)
+    requests = map(_simple_request, *rest)
+    found = map(Moldable._make, zip(ids, jobs, walltimes, requests, defaults, strict=True))
+    if len(set(jobs)) == len(jobs):
+        return {job_id: [moldable] for job_id, moldable in zip(jobs, found, strict=True)}
+    moldables: dict[int, list[Moldable]] = defaultdict(list)
+    for job_id, moldable in zip(jobs, found, strict=True):
+        moldables[job_id].append(moldable)
+    return moldables
+
+
 def _simple_request(group_id: int | None, text: str | None, name: str | None, value: int) -> tuple[Group, ...]:
-    """Return the groups of an alternative that is one line, as it is with most of ten thousand jobs."""
+    """Return the groups of an alternative that is one line."""
     return () if group_id is None else _one_group(text or "", name, value)
 
 

@@ -196,12 +196,14 @@ class _JsonWriter:
     def _column(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
         """Return the text of each value, or the one that all have if it is plain that they do.
 
-        What is equal may have different texts: 1 and True, 0.0 and -0.0.
+        What is equal may have different texts: 1 and True, 0.0 and -0.0; but not texts, nor null.
         """
+        first = column[0]
+        if (first is None or isinstance(first, str)) and first == column[-1] and column.count(first) == len(column):
+            return "null" if first is None else quoted_json(first)
         kinds = set(map(type, column))
         if kinds <= _ROW_KINDS:
             return self._column_of_rows(column, newline) if any(column) else "[]"
-        first = column[0]
         write = self._scalars.get(type(first)) or self._scalar(first)
         if len(kinds) > 1 or not write:
             return self._each(column, newline)

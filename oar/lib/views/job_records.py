@@ -10,10 +10,11 @@ from typing import Any
 
 from oar.lib.facts import output_names
 from oar.lib.facts.formats import RecordTable, RecordTables
-from oar.lib.facts.records import Job, date_of_start
+from oar.lib.facts.records import Job, Moldable, date_of_start
+from oar.lib.facts.request import format_wanted_resources
 from oar.lib.facts.states import JobType, Reservation
 from oar.lib.views.events import event_record
-from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobView
+from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobColumns, walltime_of
 
 #: So many records are made at a time: their text is about 150 kB.
 PAGE = 100
@@ -22,40 +23,46 @@ PAGE = 100
 class JobRecords(RecordTables):
     """The records of jobs, by id."""
 
-    def __init__(self, views: Sequence[JobView]) -> None:
-        self._views = {view.job.id: view for view in views}
+    def __init__(self, jobs: JobColumns) -> None:
+        self._jobs = jobs
+        self._places = {job.id: place for place, job in enumerate(jobs.fields.job)}
 
     def __getitem__(self, job_id: int) -> dict[str, object]:
-        ((_, record),) = _table([self._views[job_id]]).items()
+        place = self._places[job_id]
+        ((_, record),) = _table(self._jobs[place : place + 1]).items()
         return record
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._views)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._views)
+        return len(self._places)
 
     def tables(self) -> Iterator[RecordTable]:
         """Yield all records; those of reservations that have not started have one key more."""
-        views = list(self._views.values())
-        for start in range(0, len(views), PAGE):
-            page = views[start : start + PAGE]
-            if Reservation.SCHEDULED in [view.job.reservation for view in page]:
-                yield from (_table(list(some)) for _, some in groupby(page, _has_reserved))
+        for start in range(0, len(self._jobs), PAGE):
+            page = self._jobs[start : start + PAGE]
+            if Reservation.SCHEDULED in [job.reservation for job in page.fields.job]:
+                yield from (_table(some) for some in _alike(page))
             else:
                 yield _table(page)
 
 
-def _has_reserved(view: JobView) -> bool:
-    return view.reserved_resources is not None
+def _alike(page: JobColumns) -> Iterator[JobColumns]:
+    """Yield the stretches of jobs of which all have resources reserved, or none has."""
+    start = 0
+    for _, some in groupby(page, lambda view: view.reserved_resources is not None):
+        stop = start + sum(1 for _ in some)
+        yield page[start:stop]
+        start = stop
 
 
-def _table(views: Sequence[JobView]) -> RecordTable:
+def _table(page: JobColumns) -> RecordTable:
     """Return the records of jobs, of which there is one at least; all have resources reserved, or none has."""
-    of: Any = JobView._make(zip(*views, strict=True))  # each field holds those of all jobs
-    job: Any = Job._make(zip(*of.job, strict=True))
+    of = page.fields
+    job: Any = Job._make(zip(*of.job, strict=True))  # each field holds those of all jobs
     start = list(map(date_of_start, job.state, job.start_time, job.stop_time, job.assigned_moldable))
-    scheduled = [view.scheduled_start for view in views]
+    scheduled, foreseen_at = _foreseen(page)
     columns: dict[str, Sequence[object]] = {
         "Job_Id": job.id,
         "id": job.id,
@@ -66,9 +73,9 @@ def _table(views: Sequence[JobView]) -> RecordTable:
         "owner": job.user,
         "job_user": job.user,
         "state": job.state,
-        "wanted_resources": [view.wanted_resources for view in views],
+        "wanted_resources": _wanted_resources(of.moldables),
         "types": of.types,
-        "dependencies": [[each.required for each in some] for some in of.dependencies],
+        "dependencies": [[each.required for each in some] if some else [] for some in of.dependencies],
         "assigned_resources": [each.resources for each in of.assigned],
         "assigned_network_address": [each.nodes for each in of.assigned],
         "queue": job.queue,
@@ -83,8 +90,8 @@ def _table(views: Sequence[JobView]) -> RecordTable:
         "properties": [properties or "" for properties in job.properties],
         "reservation": job.reservation,
         "advance_reservation": of.advance_reservation,
-        **_reserved_columns(views),
-        "walltime": [view.walltime for view in views],
+        **_reserved_columns(page),
+        "walltime": list(map(walltime_of, of.moldables, job.assigned_moldable, of.prediction)),
         "submissionTime": job.submission_time,
         "submission_time": job.submission_time,
         "startTime": start,
@@ -96,13 +103,38 @@ def _table(views: Sequence[JobView]) -> RecordTable:
         "message": job.message,
         "scheduledStart": scheduled,
         "scheduled_start": scheduled,
-        "foreseen_at": [view.foreseen_at or None for view in views] if any(scheduled) else scheduled,
+        "foreseen_at": foreseen_at,
         "resubmit_job_id": job.resubmit_job_id,
         "resubmitted_as": of.resubmitted_as,
-        "events": [[event_record(event) for event in some] for some in of.events],
-        **_end_columns(views, of),
+        "events": [[event_record(event) for event in some] if some else [] for some in of.events],
+        **_end_columns(page),
     }
     return RecordTable(job.id, columns)
+
+
+def _foreseen(page: JobColumns) -> tuple[list[int | None], list[int | None]]:
+    """Return when jobs are planned to start, and the dates as of which that is so."""
+    if not any(page.fields.prediction):
+        nothing: list[int | None] = [None] * len(page)
+        return nothing, nothing
+    views = list(page)
+    return [view.scheduled_start for view in views], [view.foreseen_at or None for view in views]
+
+
+def _wanted_resources(column: Sequence[Sequence[Moldable]]) -> list[str]:
+    """Return what jobs ask for; those that ask for the same have the same groups in memory, or few have not."""
+    known: dict[tuple[int, int], str] = {}
+    texts = []
+    for some in column:
+        if len(some) != 1:
+            texts.append(format_wanted_resources(some))
+            continue
+        key = id(some[0].groups), some[0].walltime
+        text = known.get(key)
+        if text is None:
+            text = known[key] = format_wanted_resources(some)
+        texts.append(text)
+    return texts
 
 
 def _output_files(patterns: Sequence[str | None], job: Any, of: Any) -> list[str]:
@@ -115,20 +147,21 @@ def _output_files(patterns: Sequence[str | None], job: Any, of: Any) -> list[str
     return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
 
 
-def _reserved_columns(views: Sequence[JobView]) -> dict[str, Sequence[object]]:
-    if views[0].reserved_resources is None:
+def _reserved_columns(page: JobColumns) -> dict[str, Sequence[object]]:
+    if page[0].reserved_resources is None:
         return {}
-    return {"reserved_resources": [[resource.id for resource in view.reserved_resources or ()] for view in views]}
+    return {"reserved_resources": [[resource.id for resource in view.reserved_resources or ()] for view in page]}
 
 
-def _end_columns(views: Sequence[JobView], of: Any) -> dict[str, Sequence[object]]:
+def _end_columns(page: JobColumns) -> dict[str, Sequence[object]]:
     """Return the fields that no older version had: why jobs ended and what they used."""
-    nothing = [None] * len(views)
-    ends = [view.end for view in views] if any(of.cause) else nothing
-    fullest = [usage.fullest if usage else None for usage in of.usage] if any(of.usage) else nothing
+    of, nothing = page.fields, [None] * len(page)
+    ends = [view.end for view in page] if any(of.cause) else nothing
+    usages = of.usage if any(of.usage) else ()
+    fullest = [usage.fullest if usage else None for usage in usages]
     return {
-        "end": [end.record if end else None for end in ends],
-        "cpu_seconds": [usage.cpu_seconds if usage else None for usage in of.usage],
-        "cpu_efficiency": [usage.efficiency if usage else None for usage in of.usage],
-        "max_rss": [each.memory_peak if each else None for each in fullest],
+        "end": [end.record if end else None for end in ends] if any(ends) else nothing,
+        "cpu_seconds": [usage.cpu_seconds if usage else None for usage in usages] or nothing,
+        "cpu_efficiency": [usage.efficiency if usage else None for usage in usages] or nothing,
+        "max_rss": [each.memory_peak if each else None for each in fullest] or nothing,
     }

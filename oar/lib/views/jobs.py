@@ -4,17 +4,17 @@ Those of many jobs need a few queries, one for each table.  ``Privacy`` decides 
 others (docs/design/formats.rst, "Privacy").
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from oar.lib.db.listings import Assigned, PlannedResource, Prediction
 from oar.lib.facts import output_names
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Cause, Dependency, Event, Job, Moldable
 from oar.lib.facts.request import format_wanted_resources
-from oar.lib.facts.states import NOT_STARTED, JobType, Reservation
+from oar.lib.facts.states import FINAL, NOT_STARTED, JobType, Reservation
 from oar.lib.views.privacy import Privacy
 
 if TYPE_CHECKING:
@@ -75,13 +75,7 @@ class JobView(NamedTuple):
     @property
     def walltime(self) -> int | None:
         """The walltime of the moldable description that was chosen, else of the first one."""
-        if len(self.moldables) == 1:
-            return self.moldables[0].walltime
-        chosen = self.job.assigned_moldable or (self.prediction.moldable if self.prediction else 0)
-        for moldable in self.moldables:
-            if moldable.id == chosen:
-                return moldable.walltime
-        return self.moldables[0].walltime if self.moldables else None
+        return walltime_of(self.moldables, self.job.assigned_moldable, self.prediction)
 
     @property
     def wanted_resources(self) -> str:
@@ -110,6 +104,47 @@ class JobView(NamedTuple):
         return output_names.expand(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
 
 
+def walltime_of(moldables: Sequence[Moldable], assigned: int, prediction: Prediction | None) -> int | None:
+    """Return the walltime of the alternative that was chosen or is foreseen, else of the first one."""
+    if len(moldables) == 1:
+        return moldables[0].walltime
+    chosen = assigned or (prediction.moldable if prediction else 0)
+    for moldable in moldables:
+        if moldable.id == chosen:
+            return moldable.walltime
+    return moldables[0].walltime if moldables else None
+
+
+class JobColumns(Sequence[JobView]):
+    """The views of many jobs, held field by field: records are made of them without an object for each job."""
+
+    def __init__(self, fields: Sequence[Sequence[Any]]) -> None:
+        """``fields`` are those of ``JobView``, each with the values of all jobs."""
+        self._fields = fields
+
+    def __len__(self) -> int:
+        return len(self._fields[0])
+
+    def __iter__(self) -> Iterator[JobView]:
+        return map(JobView._make, zip(*self._fields, strict=True))
+
+    @overload
+    def __getitem__(self, place: int) -> JobView: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "JobColumns": ...
+
+    def __getitem__(self, place: int | slice) -> "JobView | JobColumns":
+        if isinstance(place, slice):
+            return JobColumns([field[place] for field in self._fields])
+        return JobView._make([field[place] for field in self._fields])
+
+    @property
+    def fields(self) -> Any:
+        """A ``JobView`` of which each field holds the values of all jobs."""
+        return JobView._make(self._fields)
+
+
 class _Beside(NamedTuple):
     """What is beside jobs in other tables, by job."""
 
@@ -136,15 +171,20 @@ def job_view(tx: "Transaction", job_id: int, privacy: Privacy) -> JobView:
     jobs, *beside = tx.about([job_id], tx.jobs.ROWS, *_questions(tx))
     if not jobs:
         raise NoSuchJob(job_id)
-    (view,) = _views(tx, jobs, _Beside(*beside), privacy)
+    (view,) = _columns(tx, jobs, _Beside(*beside), privacy)
     return view
 
 
 def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[JobView]:
     """Return the views of jobs, in their order."""
+    return list(job_columns(tx, jobs, privacy))
+
+
+def job_columns(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> JobColumns:
+    """Return the views of jobs, in their order, field by field."""
     if not jobs:
-        return []
-    return _views(tx, jobs, _Beside(*tx.about([job.id for job in jobs], *_questions(tx))), privacy)
+        return JobColumns([()] * len(JobView._fields))
+    return _columns(tx, jobs, _Beside(*tx.about([job.id for job in jobs], *_questions(tx))), privacy)
 
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
@@ -153,14 +193,16 @@ def _questions(tx: "Transaction") -> "tuple[About, ...]":
     return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.advance_reservations.NUMBERS)
 
 
-def _views(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> list[JobView]:
-    foreseen, scheduled = beside.predictions, Reservation.SCHEDULED
-    predictions = {job.id: foreseen[job.id] for job in jobs if job.id in foreseen and job.state in NOT_STARTED}
+def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> JobColumns:
+    foreseen, scheduled, final = beside.predictions, Reservation.SCHEDULED, tuple(FINAL)
+    predictions = {}
+    if foreseen:
+        predictions = {job.id: foreseen[job.id] for job in jobs if job.id in foreseen and job.state in NOT_STARTED}
     reserved = [job.id for job in jobs if job.reservation is scheduled and job.id in predictions]
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
-    ends = _ends(tx, [job for job in jobs if job.is_final])
+    ends = _ends(tx, [job for job in jobs if job.state in final])
     ids = [job.id for job in jobs]
-    columns: list[Iterable[object]] = [
+    fields: list[Sequence[object]] = [
         jobs,
         _of_each(ids, beside.types, ()),
         _of_each(ids, beside.moldables, ()),
@@ -177,12 +219,12 @@ def _views(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Pri
         _of_each(ids, beside.reservations, 0),
         _of_each(ids, ends.copies_of_all, None),
     ]
-    return list(map(JobView._make, zip(*columns, strict=True)))
+    return JobColumns(fields)
 
 
-def _of_each(ids: Sequence[int], found: Mapping[int, T], missing: T) -> Iterable[T]:
+def _of_each(ids: Sequence[int], found: Mapping[int, T], missing: T) -> list[T]:
     """Return what was found of each job, in their order: ten thousand jobs go through this for each table."""
-    return map(found.get, ids, repeat(missing))
+    return list(map(found.get, ids, repeat(missing))) if found else [missing] * len(ids)
 
 
 def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
