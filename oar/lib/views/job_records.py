@@ -16,8 +16,8 @@ from oar.lib.facts.states import JobType, Reservation
 from oar.lib.views.events import event_record
 from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobColumns, walltime_of
 
-#: So many records are made at a time: their text is about 150 kB.
-PAGE = 100
+#: So many records are made at a time: their text is about 400 kB.
+PAGE = 250
 
 
 class JobRecords(RecordTables):
