@@ -9,18 +9,20 @@ See docs/design/launch.rst, "Deadlines".
 """
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.db.deadlines import KillTimer, TimeLimit
 from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
+from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.records import Cause
 from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
-from oar.lib.facts.times import format_duration
+from oar.lib.facts.times import format_date, format_duration
 from oar.lib.jobs import control
+from oar.lib.rules.clock_watch import GRACE, ClockWatch, Look
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
 from oar.modules.chronicle import Chronicle
@@ -51,17 +53,19 @@ class DeadlineCheck(NamedTuple):
     next: int | None = None  #: date of the next check
 
 
-def run(runtime: "Runtime") -> SarkoPass:
-    """Make one pass; code 1 if Leon has work."""
-    config = runtime.config
+def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
+    """Make one pass; code 1 if Leon has work.  ``clock`` has seen the passes before; None: there were none."""
+    config, clock, before = runtime.config, clock or ClockWatch(), time.monotonic()
     with runtime.database.snapshot() as tx:
         deadlines = tx.deadlines
         now, start = tx.now, tx.advisory_locks.held_since(SERVER_LOCK)
         timers, limits = deadlines.kill_timers(), deadlines.time_limits()
         starts = deadlines.reservation_starts()
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])
+    changes = [change] if (change := clock.set_by(Look(now, before, time.monotonic()))) else []
+    held = clock.held_until(now)
     kills = [(timer, kill_step(timer, now, config.jobdel_softwalltime, config.jobdel_walltime)) for timer in timers]
-    walltimes = {limit.job_id: check_walltime(limit, now, start) for limit in limits}
+    walltimes = {limit.job_id: check_walltime(limit, now, start, held) for limit in limits}
     checkpoints = {
         limit.job_id: check_checkpoint(limit, now, signals.get(limit.job_id))
         for limit in limits
@@ -73,7 +77,8 @@ def run(runtime: "Runtime") -> SarkoPass:
     ended = run_in_batches(runtime.database, expired, partial(end_jobs, config=config))
     run_in_batches(runtime.database, due, _checkpoint)
     run_in_batches(runtime.database, [start for start in starts if start <= now], _begin_reservations)
-    run_in_batches(runtime.database, [config], _watch_resources)
+    run_in_batches(runtime.database, [config] if not held else [], _watch_resources)
+    run_in_batches(runtime.database, changes, partial(_tell_of_clock, limits=limits))
     dates = [step.next for _, step in kills] + [check.next for check in (*walltimes.values(), *checkpoints.values())]
     dates += [start for start in starts if start > now]
     return SarkoPass(SarkoCode.KILL if any(unanswered) or any(ended) else SarkoCode.NOTHING, _earliest(dates))
@@ -120,10 +125,12 @@ def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], 
 # -- walltimes --------------------------------------------------------------------------------------------------------
 
 
-def check_walltime(limit: TimeLimit, now: int, server_start: int | None) -> DeadlineCheck:
-    """Decide whether the walltime of a running job is over."""
+def check_walltime(limit: TimeLimit, now: int, server_start: int | None, held_until: int = 0) -> DeadlineCheck:
+    """Decide whether the walltime of a running job is over; none is before ``held_until``."""
     if now <= limit.end:
         return DeadlineCheck(False, limit.end + 1)
+    if now < held_until:
+        return DeadlineCheck(False, held_until)
     if server_start is not None and limit.heard < server_start and now < server_start + GRACE_AFTER_START:
         return DeadlineCheck(False, server_start + GRACE_AFTER_START)
     return DeadlineCheck(True)
@@ -149,6 +156,31 @@ def end_jobs(tx: "Transaction", limits: Sequence[TimeLimit], *, config: "Config"
         ]
     )
     return bool(ended)
+
+
+# -- a clock that was set ---------------------------------------------------------------------------------------------
+
+
+def clock_text(seconds: int, now: int, over: Sequence[int]) -> str:
+    """Return what administrators are told of a clock that was set.  ``over``: jobs whose walltime it makes pass."""
+    length = format_duration(abs(seconds))
+    if seconds < 0:
+        return (
+            f"The clock of the database was set back by {length}. Jobs that run may run so much longer than their"
+            " walltimes; dates of the time between are given twice."
+        )
+    text = (
+        f"The clock of the database was set ahead by {length}. No job is ended for its walltime before"
+        f" {format_date(now + GRACE)}: if the clock is wrong, set it back until then. If it is right now, give jobs the"
+        f" time that they lose: oarwalltime <job> +{length} (with WALLTIME_CHANGE_ENABLED)"
+    )
+    return text + (f". Over by the new date: {', '.join(map(str, over))}" if over else "")
+
+
+def _tell_of_clock(tx: "Transaction", changes: Sequence[int], *, limits: Sequence[TimeLimit]) -> None:
+    for seconds in changes:
+        text = clock_text(seconds, tx.now, [limit.job_id for limit in limits if limit.end < tx.now])
+        tx.outbox.append(Mail("The clock was set", text))
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
@@ -211,11 +243,12 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._chronicle = Chronicle()
+        self._clock = ClockWatch()
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
         """Make a pass."""
         self._chronicle.follow(runtime)
-        return run(runtime)
+        return run(runtime, self._clock)
 
     def due(self) -> float | None:
         """Return in how many seconds there is something to write; None: nothing yet."""

@@ -554,6 +554,21 @@ def test_the_date_of_a_round_never_goes_back(clocked: Database, runtime: Runtime
     assert job(clocked, number, "start_time") == NOW
 
 
+def test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet(
+    clocked: Database, scheduler: MetaScheduler
+) -> None:
+    add_resources(clocked, nodes=1, cores=2)
+    running = submit(clocked, "/resource_id=1")
+    scheduler.round()
+    at(clocked, NOW - 3600)
+    everything = submit(clocked, "/resource_id=2,walltime=0:10")
+    small = submit(clocked, "/resource_id=1,walltime=0:50")
+    scheduler.round()
+    assert state_of(clocked, running) is JobState.TO_LAUNCH
+    assert job(clocked, everything, "scheduler_info").startswith("waiting for resources until")
+    assert state_of(clocked, small) is JobState.TO_LAUNCH
+
+
 def test_a_snapshot_read_warm_equals_one_read_cold(clocked: Database, runtime: Runtime) -> None:
     add_resources(clocked, nodes=2, cores=2)
     submit(clocked, "{cpuset = '1'}/network_address=1")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,11 @@ from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.deadlines import KillTimer, TimeLimit
 from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
 from oar.lib.jobs import lifecycle
+from oar.lib.rules.clock_watch import GRACE, ClockWatch
 from oar.lib.runtime import Runtime
 from oar.modules import sarko
 from oar.modules.sarko import (
@@ -37,6 +39,7 @@ class World:
     clock: list[int]
     sent: list[Effect] = field(default_factory=list)
     config: Config = field(default_factory=Config)
+    watch: ClockWatch | None = None  #: compares the clock with the one of this computer; None: nobody compares
 
     def at(self, seconds: int) -> None:
         """Set the clock to so many seconds after the begin."""
@@ -44,7 +47,7 @@ class World:
 
     def sarko(self) -> SarkoPass:
         """Let Sarko make a pass."""
-        return sarko.run(Runtime(self.config, self.database))
+        return sarko.run(Runtime(self.config, self.database), self.watch)
 
     def events(self, job_id: int, type_: EventType) -> int:
         """Return how many events of a type a job has."""
@@ -184,6 +187,51 @@ def test_a_walltime_that_passed_while_the_server_was_stopped_waits_for_news_of_t
 )
 def test_when_the_time_of_a_job_is_over(now: int, start: int | None, heard: int, look: DeadlineCheck) -> None:
     assert check_walltime(TimeLimit(1, 1000, 100, 0, 0, heard), now, start) == look
+
+
+def told_of_the_clock(world: World) -> list[str]:
+    return [mail.text for mail in world.sent if isinstance(mail, Mail) and mail.subject == "The clock was set"]
+
+
+def test_a_clock_that_was_set_ahead_ends_no_job_before_somebody_could_set_it_back(world: World) -> None:
+    job_id = world.running()
+    world.watch = ClockWatch()
+    world.sarko()
+    world.at(3600)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 3600 + GRACE)
+    (text,) = told_of_the_clock(world)
+    assert "set ahead by 1:0:0." in text
+    assert text.endswith(f"Over by the new date: {job_id}")
+    world.at(3601)
+    assert world.sarko().code == SarkoCode.NOTHING
+    assert len(told_of_the_clock(world)) == 1
+    world.at(99)
+    assert world.sarko() == SarkoPass(SarkoCode.NOTHING, BEGIN + 101)
+    assert "set back by 0:58:2" in told_of_the_clock(world)[1]
+    world.at(101)
+    assert world.sarko().code == SarkoCode.KILL
+
+
+def test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = world.running()
+    with world.database.begin() as tx:
+        tx.execute("UPDATE resources SET desktop_computing = 'YES', expiry_date = %s", (BEGIN + 60,))
+    steady = [0.0]
+    monkeypatch.setattr(sarko, "time", SimpleNamespace(monotonic=lambda: steady[0]))
+    world.watch = ClockWatch()
+    world.sarko()
+    world.at(3600)
+    world.sarko()
+    for passed, code in ((GRACE - 1, SarkoCode.NOTHING), (GRACE, SarkoCode.KILL)):
+        assert world.kill(job_id) is None
+        assert Wake(Tag.CHSTATE) not in world.sent
+        steady[0] = passed
+        world.at(3600 + passed)
+        assert world.sarko().code == code
+    assert world.kill(job_id) is KillState.LEON
+    assert Wake(Tag.CHSTATE) in world.sent
 
 
 def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:

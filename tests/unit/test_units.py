@@ -33,8 +33,8 @@ def test_a_stop_signals_the_server_alone_and_gives_it_time() -> None:
     assert service["TimeoutStopSec"] == "60"
 
 
-def test_the_server_starts_after_network_and_database() -> None:
-    assert unit("oar-server.service")["Unit"]["After"] == "network-online.target postgresql.service"
+def test_the_server_starts_after_network_database_and_a_clock_that_is_right() -> None:
+    assert unit("oar-server.service")["Unit"]["After"] == "network-online.target postgresql.service time-sync.target"
 
 
 def test_the_command_server_can_give_nobody_rights() -> None:

@@ -131,8 +131,8 @@ class SnapshotJobs:
             job.made_from = made_from
         return job.record
 
-    def running(self, row: JobRow) -> RunningJob:
-        """Return the record of a job that holds resources."""
+    def running(self, row: JobRow, now: int) -> RunningJob:
+        """Return the record of a job that holds resources: from now on, if a clock that was set back says later."""
         rows = self._rows
         checkpoint_asked, is_checkpoint_over = rows.checkpoints.get(row.id, (0, False))
         return RunningJob(
@@ -140,7 +140,7 @@ class SnapshotJobs:
             types=rows.running_types.get(row.id, ()),
             is_killed=row.id in rows.killed,
             alternative=row.moldable,
-            start_time=row.start_time,
+            start_time=min(row.start_time, now),
             walltime=rows.walltimes.get(row.moldable, 0),
             suspended_time=rows.suspended.get(row.id, 0),
             resources=self._resources.members(rows.assigned.get(row.moldable, ())),

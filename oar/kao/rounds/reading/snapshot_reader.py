@@ -97,7 +97,7 @@ class SnapshotReader:
             queues=queues,
             pools=pools,
             waiting=reservations.with_frames([records.waiting(job) for job in waiting], resources, self._pools.numbers),
-            running=tuple(records.running(row) for row in rows.running),
+            running=tuple(records.running(row, now) for row in rows.running),
             required=records.required(cache.jobs),
             held_containers=held_containers,
             consumption=consumption,

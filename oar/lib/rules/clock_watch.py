@@ -1,0 +1,41 @@
+"""Whether a clock goes as fast as time does, or somebody has set it."""
+
+import math
+from typing import NamedTuple
+
+#: A clock that is wrong by at most so many seconds more than before was not set: it goes a little too fast or slow.
+TOLERANCE = 60
+#: After the clock was set ahead, no time is over for so many seconds that only the new date says is over.
+GRACE = 600
+
+
+class Look(NamedTuple):
+    """A date of the clock, and between which two dates of a monotonic clock it was read."""
+
+    date: int
+    before: float
+    after: float
+
+
+class ClockWatch:
+    """Compares a clock with a monotonic one, look by look."""
+
+    def __init__(self) -> None:
+        self._last: Look | None = None
+        self._held_from = self._held_until = 0
+
+    def set_by(self, look: Look) -> int:
+        """Return by how many seconds the clock was set since the last look: ahead is positive, back negative."""
+        last, self._last = self._last, look
+        if last is None:
+            return 0
+        went = look.date - last.date
+        ahead, back = went - (look.after - last.before), (look.before - last.after) - went
+        if ahead > TOLERANCE:
+            self._held_from, self._held_until = look.date, look.date + GRACE
+            return math.ceil(ahead)
+        return -math.ceil(back) if back > TOLERANCE else 0
+
+    def held_until(self, now: int) -> int:
+        """Return until which date nothing is over since the clock was set ahead, 0 if that is past or undone."""
+        return self._held_until if self._held_from <= now < self._held_until else 0

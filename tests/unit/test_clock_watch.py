@@ -1,0 +1,31 @@
+"""A clock that was set is noticed, one that only waits is not: oar/lib/rules/clock_watch.py."""
+
+import pytest
+
+from oar.lib.rules.clock_watch import GRACE, ClockWatch, Look
+
+
+@pytest.mark.parametrize(
+    ("second", "set_by"),
+    [
+        (Look(1030, 530.0, 530.1), 0),
+        (Look(1090, 530.0, 530.1), 0),  # a little too fast
+        (Look(4630, 530.0, 530.0), 3600),
+        (Look(1000 - 3570, 530.0, 530.0), -3600),
+        (Look(1030, 530.0, 900.0), 0),  # the database was slow to answer
+        (Look(1400, 530.0, 900.0), 0),  # or slow to read its clock
+    ],
+)
+def test_by_how_much_a_clock_was_set(second: Look, set_by: int) -> None:
+    watch = ClockWatch()
+    assert watch.set_by(Look(1000, 500.0, 500.0)) == 0
+    assert watch.set_by(second) == set_by
+    assert bool(watch.held_until(second.date)) == (set_by > 0)
+
+
+def test_nothing_is_held_any_more_when_the_time_is_over_or_the_clock_set_back() -> None:
+    watch = ClockWatch()
+    watch.set_by(Look(1000, 500.0, 500.0))
+    watch.set_by(Look(5000, 530.0, 530.0))
+    assert watch.held_until(5000) == watch.held_until(5000 + GRACE - 1) == 5000 + GRACE
+    assert watch.held_until(5000 + GRACE) == watch.held_until(1400) == 0
