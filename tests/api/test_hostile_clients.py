@@ -11,6 +11,7 @@ import pytest
 from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
 from oar.api.routing import protocol
+from oar.api.routing.json_shape import check_shape
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
@@ -90,6 +91,29 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api, anonymo
 
     answer = anonymous.post("/v1/session", content=without_length(), headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["type"]) == (413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 65 + b"]" * 65, 400),
+        (b'{"a":' * 100_000, 400),
+        (b"{" + b",".join(b'"%d":0' % number for number in range(100_001)) + b"}", 413),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/session", "/oarapi/jobs"])
+def test_a_body_of_an_endless_shape_is_not_read(anonymous: httpx.Client, path: str, body: bytes, status: int) -> None:
+    answer = anonymous.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert "the body has" in answer.json()["detail"]
+    assert path != "/v1/session" or answer.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 64 + b"]" * 64, b'"' + b"[{:" * 200_000 + b'"', rb'["\"[' + b"[" * 100 + b'"]']
+)
+def test_the_shape_of_a_body_is_not_that_of_its_texts(text: bytes) -> None:
+    check_shape(text)
 
 
 def test_nobody_is_waited_for_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ def test_oar_may_have_problems_as_answers(nobody: httpx.Client, monkeypatch: pyt
 
 def test_large_bodies_of_nobody_are_not_read(anonymous: httpx.Client) -> None:
     for kind in ("application/json", "text/yaml", "multipart/form-data; boundary=b"):
-        assert anonymous.post("/oarapi/jobs", content=b"{" * 70_000, headers={"Content-Type": kind}).status_code == 401
+        assert anonymous.post("/oarapi/jobs", content=b"x" * 70_000, headers={"Content-Type": kind}).status_code == 401
 
 
 def test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up(

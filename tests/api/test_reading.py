@@ -179,6 +179,12 @@ def test_who_has_an_answer_already_gets_none(anonymous: httpx.Client, database: 
     wait_until(lambda: anonymous.get("/v1/jobs", headers=known).status_code == 200)  # when it is told
 
 
+def test_whoever_has_any_answer_is_given_none(anonymous: httpx.Client) -> None:
+    answer = anonymous.get("/v1/version", headers={"If-None-Match": "*"})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.headers["etag"]
+
+
 def test_every_answer_has_its_frame(anonymous: httpx.Client) -> None:
     for path in ("/v1/version", "/v1/nothing", "/health/live"):
         headers = anonymous.get(path).headers

@@ -103,7 +103,7 @@ def fairshare(
     record = {
         "user": user,
         "project": project,
-        "karma": share.karma(keys),
+        "karma": share.karma(keys) + 0.0,
         "window": window,
         "terms": [
             _term("project", share.project_used, share.project_target, keys.coefficient_project),
@@ -144,4 +144,5 @@ def _check_private(who: Asking, user: str) -> None:
 
 
 def _term(name: str, used: float, target: float, weight: float) -> dict[str, object]:
-    return {"name": name, "used": used, "target": target, "weight": weight, "karma": weight * (used - target)}
+    karma = weight * (used - target) + 0.0  # of a weight of 0 without the sign
+    return {"name": name, "used": used, "target": target, "weight": weight, "karma": karma}

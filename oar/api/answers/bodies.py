@@ -53,8 +53,13 @@ def validators(tag: str) -> dict[str, str]:
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether a client names a tag, and so has what it stands for; from which state it was made does not matter."""
+    """Whether a client names a tag, and so has what it stands for; from which state it was made does not matter.
+
+    ``*`` stands for every tag.
+    """
     known = request.headers.get("if-none-match", "")
+    if known.strip() == "*":
+        return True
     return _of_body(tag) in {_of_body(each.strip()) for each in known.split(",")}
 
 

@@ -6,11 +6,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import orjson
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in
+from oar.api.routing.json_shape import check_shape, is_json
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -21,6 +23,8 @@ WAITING_FOR_A_THREAD = 8
 _UPLOADS, _FORM = frozenset({"/oar-cgi"}), b"multipart/form-data"
 #: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
 _BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 14
+#: Bytes of a body that are looked at without a thread of their own.
+_AT_ONCE = 1 << 16
 #: Routes that hold no thread.
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
@@ -82,6 +86,8 @@ class Gate:
             await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
             return
         body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
+        if not is_upload and is_json(headers.get(b"content-type", b"")):
+            body.pieces = []
         await self._app(scope, body.receive, _closing(send, body))
 
 
@@ -102,9 +108,11 @@ class _Body:
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds
         self.is_whole = False
+        #: What has come, if its shape is looked at as soon as it is whole.
+        self.pieces: list[bytes] | None = None
 
     async def receive(self) -> Message:
-        """Return the next piece.  Raises HTTPException."""
+        """Return the next piece.  Raises HTTPException, UnfitBody."""
         if self.is_whole:  # what comes now tells that the client has gone
             return await self._receive()
         try:
@@ -113,15 +121,22 @@ class _Body:
         except TimeoutError:
             raise HTTPException(HTTPStatus.REQUEST_TIMEOUT) from None
         if message["type"] == "http.request":
-            length = len(message.get("body", b""))
-            self._left -= length
-            if self._slowest:
-                now = asyncio.get_running_loop().time()
-                self._until = min(now + self._seconds, self._until + length / self._slowest)
+            self._count(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if self.is_whole and self.pieces is not None:
+            whole, self.pieces = b"".join(self.pieces), None
+            await run_in_threadpool(check_shape, whole) if len(whole) > _AT_ONCE else check_shape(whole)
         return message
+
+    def _count(self, piece: bytes) -> None:
+        self._left -= len(piece)
+        if self.pieces is not None:
+            self.pieces.append(piece)
+        if self._slowest:
+            now = asyncio.get_running_loop().time()
+            self._until = min(now + self._seconds, self._until + len(piece) / self._slowest)
 
 
 def _closing(send: Send, body: _Body) -> Send:

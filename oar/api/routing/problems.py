@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import OtherVersion, tag_of
 from oar.api.answers.statuses import WORDS, TooOften, problem_record, record_of, status_of
+from oar.api.routing.json_shape import UnfitBody
 from oar.api.workers.tasks import Outcome
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import OarError
@@ -104,7 +105,10 @@ def _of_http(request: Request, error: Exception) -> Answer:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     word = WORDS.get(status) or re.sub(r"[^a-z]+", "-", status.phrase.lower())
-    response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
+    if isinstance(error, UnfitBody):
+        response = problem(request, status, word, error.detail, hint=error.hint)
+    else:
+        response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
     response.headers.update(error.headers or {})
     return response
 
