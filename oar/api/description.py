@@ -39,8 +39,8 @@ _SECURITY: Schema = {
 _ALWAYS = (400, 401, 403, 405, 408, 429, 500, 503)
 _OF_CHANGES = (404, 409, 413)
 _OF_PATHS = (404,)
-#: The key of another request; another version than the one that was seen.
-_OF_HEADERS = {"idempotency-key": 422, "if-match": 412}
+#: Another version than the one that was seen.
+_OF_HEADERS = {"if-match": 412}
 #: Told with answers to clients whose requests are counted.
 _HEADERS: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "integer", "minimum": 0}}

@@ -207,5 +207,5 @@ def test_a_reservation_that_is_asked_for_again_with_its_key_is_the_same_one(
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
     other = _ask(nobody, start="+2h", name="course")
-    assert (other.status_code, other.json()["type"]) == (422, "key-reused")
+    assert (other.status_code, other.json()["type"]) == (409, "key-reused")
     assert len(nobody.get("/v1/reservations").json()["items"]) == 1

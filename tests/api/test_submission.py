@@ -74,7 +74,7 @@ def test_a_key_belongs_to_one_request(nobody: httpx.Client, database: Database) 
     headers = {"Idempotency-Key": "x"}
     assert nobody.post("/v1/jobs", json={"command": "true"}, headers=headers).status_code == 201
     other = nobody.post("/v1/jobs", json={"command": "false"}, headers=headers)
-    assert (other.status_code, other.json()["type"]) == (422, "key-reused")
+    assert (other.status_code, other.json()["type"]) == (409, "key-reused")
 
 
 def test_requests_of_one_key_at_once_make_one_job(nobody: httpx.Client, database: Database) -> None:

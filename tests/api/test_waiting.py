@@ -1,5 +1,6 @@
 """Requests that wait for another state of a job hold neither a thread nor a seat of those who ask."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
@@ -13,7 +14,8 @@ from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
-from tests.builders import add_job
+from tests.api.scheduling import scheduling
+from tests.builders import add_job, add_resources
 
 #: More seconds than any test takes: what ends a wait is what happens.
 LONG = 3600
@@ -113,3 +115,54 @@ def test_what_cannot_be_awaited_is_refused(
     add_job(database)
     assert anonymous.get(f"/v1/jobs/{asked}").status_code == status
     assert api.service.hub.listeners == 0
+
+
+def _reserve(client: httpx.Client, path: str, **headers: str) -> httpx.Response:
+    """Ask for a reservation in the middle of the next hour."""
+    date = time.strftime("%Y-%m-%d %H:30:00", time.localtime(time.time() + 3600))
+    body = {"command": "true", "reservation": date, "resources": "nodes=1,walltime=0:10:0"}
+    return client.post(path, json=body, params={"wait": 30}, headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
+def test_a_reservation_is_submitted_with_its_answer(
+    api: Api, nobody: httpx.Client, database: Database, path: str
+) -> None:
+    add_resources(database)
+    with scheduling(api, database):
+        answer = _reserve(nobody, path)
+    assert (answer.status_code, answer.json()["reservation"]) == (201, "Scheduled")
+    assert api.service.hub.listeners == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
+def test_a_refused_reservation_is_told_in_the_words_of_oarsub(
+    api: Api, nobody: httpx.Client, database: Database, path: str
+) -> None:
+    resources = add_resources(database)
+    add_job(database, JobState.RUNNING, on=resources, walltime=4 * 3600)
+    with scheduling(api, database):
+        answers = [_reserve(nobody, path, **{"Idempotency-Key": "x"}) for _ in range(2)]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["type"]) == (409, "reservation-refused")
+        assert answer.json()["detail"].startswith("Reservation not valid --> KO (")
+    (job,) = answers[0].json()["ids"]
+    assert answers[1].json()["ids"] == [job]
+    assert nobody.get(f"/v1/jobs/{job}").json()["state"] == "Error"
+
+
+def test_a_reservation_without_an_answer_in_time_is_told_so(
+    api: Api, nobody: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", 0.01)
+    add_resources(database)
+    answers = [_reserve(nobody, "/v1/jobs")]
+    monkeypatch.setattr(api.service.hub, "_most", 0)
+    answers.append(_reserve(nobody, "/v1/jobs"))
+    assert [(each.status_code, each.json()["reservation"]) for each in answers] == [(201, "toSchedule")] * 2
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
+def test_a_job_without_a_reservation_has_no_answer_to_wait_for(nobody: httpx.Client, path: str) -> None:
+    answer = nobody.post(path, json={"command": "true"}, params={"wait": 30})
+    assert (answer.status_code, "'wait' belongs to 'reservation'" in answer.json()["detail"]) == (400, True)

@@ -186,6 +186,11 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_submission::test_old_keys_are_forgotten",
         "api/test_legacy::test_a_job_is_submitted_again_once_on_its_old_address",
     ),
+    "4.3 reservations are answered": (
+        "api/test_waiting::test_a_reservation_is_submitted_with_its_answer",
+        "api/test_waiting::test_a_refused_reservation_is_told_in_the_words_of_oarsub",
+        "api/test_waiting::test_a_reservation_without_an_answer_in_time_is_told_so",
+    ),
     "4.3 several submissions": (
         "api/test_submission::test_several_jobs_are_submitted_each_by_itself",
         "api/test_submission::test_a_batch_with_a_job_that_is_no_request_submits_nothing",

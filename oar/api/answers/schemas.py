@@ -197,7 +197,7 @@ COMPONENTS: Mapping[str, Schema] = {
     "JobPage": JOB_PAGE,
     "Explanation": EXPLANATION,
     "DoneWithJob": DONE_WITH_JOB,
-    "Submitted": record(SUBMITTED),
+    "Submitted": record(SUBMITTED, reservation=TEXT),
     "Resource": RESOURCE,
     "Reservation": record(RESERVATION, version=TEXT, log=many(RESERVATION_LOG)),
 }

@@ -59,7 +59,7 @@ class Unidentified(UserError):
 
 
 STATUSES[Unidentified] = HTTPStatus.UNAUTHORIZED
-STATUSES[KeyReused] = HTTPStatus.UNPROCESSABLE_ENTITY
+STATUSES[KeyReused] = HTTPStatus.CONFLICT
 
 
 class TooMany(Unavailable):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import Expected, IfMatch, RequestKey
@@ -15,8 +16,9 @@ from oar.api.jobs.estimation import EstimateJobs
 from oar.api.jobs.parts import Id
 from oar.api.jobs.request import Count, JobAlteration, JobRequest, Text
 from oar.api.jobs.submission import SubmitBatch, SubmitJobs
+from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.routing.problems import answer_of, problem, told
-from oar.api.serving.service import Asking, asking, service_of
+from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.states import NOT_STARTED
@@ -28,7 +30,7 @@ from oar.lib.submission.checks import parse_signal
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 
 if TYPE_CHECKING:
-    from oar.api.workers.tasks import WorkerTask
+    from oar.api.workers.tasks import Outcome, WorkerTask
     from oar.lib.facts.records import User
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -106,12 +108,27 @@ class BesteffortWish(BaseModel):
 
 
 @router.post("", operation_id="job_submit", summary="Submit a job, or an array of jobs", status_code=HTTPStatus.CREATED)
-def job_submit(request: Request, wanted: JobRequest, key: RequestKey = None) -> Answer:
-    """Submit what is asked for, as oarsub does; the jobs belong to who asks."""
+async def job_submit(
+    request: Request,
+    wanted: JobRequest,
+    key: RequestKey = None,
+    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the answer, 30 at most.")] = 0,
+) -> Answer:
+    """Submit what is asked for, as oarsub does; the jobs belong to who asks.
+
+    With `wait` a `reservation` is answered by the scheduler: `reservation` is `Scheduled` then, or `toSchedule` if it
+    has said nothing yet; what is refused is 409 (`reservation-refused`).
+    """
+    check_wait(wait, wanted.reservation)
+    outcome = await run_in_threadpool(_submitted, request, wanted, key)
+    return answer_of(request, await with_answer(request, outcome, wait) if wait else outcome)
+
+
+def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcome":
     caller = asking(request).caller
     user = caller.submitting()
     once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    return _by_worker(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
+    return _outcome(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
 
 
 @batches.post("", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS)
@@ -290,10 +307,14 @@ def _done(request: Request, user: "User", job_id: int, do: Callable[[JobOrders],
 
 
 def _by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> Answer:
+    return answer_of(request, _outcome(request, task, long=long))
+
+
+def _outcome(request: Request, task: "WorkerTask", *, long: bool = False) -> "Outcome":
     """Let a worker do a task, for as long as admission rules may take, or a request."""
     service = service_of(request)
     workers, config = service.workers, service.runtime.config
     if long:
         # Of a batch the last may begin at the end of its time, and wait then for programs of its user.
-        return answer_of(request, workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout))
-    return answer_of(request, workers.run(task, config.admission_rules_timeout))
+        return workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout)
+    return workers.run(task, config.admission_rules_timeout)

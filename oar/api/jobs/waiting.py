@@ -1,16 +1,26 @@
-"""Requests that wait for another state of a job, or for something new: on the hub, without a thread."""
+"""Requests that wait for another state of a job, an answer, or something new: on the hub, without a thread."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from oar.api.answers.statuses import TooMany, problem_record
 from oar.api.serving.hub import BYE, Subscriber, Takes
 from oar.api.serving.service import Asking, asking, service_of
+from oar.api.workers.tasks import Outcome
+from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.records import Job
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import JobState, Reservation
+from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
 
 #: Seconds that a request waits at most; who has waited for so long asks again.
 LONGEST_WAIT = 30.0
@@ -35,6 +45,54 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
             job = await run_in_threadpool(_job, who, job_id)
     finally:
         hub.remove(listener)
+
+
+def check_wait(seconds: int, reservation: str | None) -> None:
+    """Check that a submission that waits asks for a reservation, which alone is answered.  Raises BadRequest."""
+    if seconds and reservation is None:
+        raise BadRequest("'wait' belongs to 'reservation': other jobs are not answered\nGET /v1/jobs/ID?wait=30 waits")
+
+
+async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outcome:
+    """Return the outcome of a submission of reservations with the answer of the scheduler, for which it waits.
+
+    If there is none in time, or too many wait already, ``reservation`` says so.
+    """
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return outcome
+    ids = outcome.record["ids"]
+    found = await _reservation_answer(request, ids, seconds)
+    if found and not found.is_granted:
+        refused = problem_record(HTTPStatus.CONFLICT, "reservation-refused", str(found), ids=ids)
+        return outcome._replace(status=HTTPStatus.CONFLICT, record=refused)
+    reservation = Reservation.SCHEDULED if found else Reservation.TO_SCHEDULE
+    return outcome._replace(record={**outcome.record, "reservation": reservation})
+
+
+async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int) -> ReservationAnswer | None:
+    service = service_of(request)
+    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    awaited = frozenset(ids)
+    listener = Subscriber(lambda row: isinstance(row, JobStateChange) and row.job_id in awaited, frozenset())
+    request.state.seat.give_back()
+    with ExitStack() as held:
+        try:
+            service.hub.add(listener)
+            held.callback(service.hub.remove, listener)
+        except TooMany:
+            until = 0.0
+        while True:
+            found = await run_in_threadpool(_answer_to_all, service.runtime.database, ids)
+            if found or not await _is_told(listener, until):
+                return found
+
+
+def _answer_to_all(database: "Database", ids: Sequence[int]) -> ReservationAnswer | None:
+    """Return the answer to all of some reservations: the first refusal; None while one has no answer."""
+    jobs = {job.id: job for job in database.look(lambda tx: tx.jobs.select(ids))}
+    found = [answer_in(jobs.get(each)) for each in ids]
+    refused = next((each for each in found if each and not each.is_granted), None)
+    return refused or (None if None in found else found[0])
 
 
 async def wait_until_seen(

@@ -7,7 +7,7 @@ import html
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -245,6 +245,7 @@ class Reply(NamedTuple):
     record: Any
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = {}
+    later: "Callable[[], Awaitable[Reply]] | None" = None  #: waits for the answer in its place, without a thread
 
 
 def written(reply: Reply, form: LegacyFormat) -> Response:

@@ -9,6 +9,7 @@ from oar.api.answers.exports import PAGE, Export
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.changes import resubmitted
 from oar.api.jobs.submission import SubmitJobs
+from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy.queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
 from oar.api.legacy.records import (
@@ -20,8 +21,9 @@ from oar.api.legacy.records import (
     table_row,
     walltime_change,
 )
-from oar.api.legacy.submission import read_job
+from oar.api.legacy.submission import LegacyJob, read_job
 from oar.api.serving.service import MOST_EXPORTS, client_of, service_of
+from oar.api.workers.tasks import Outcome
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob
 from oar.lib.facts.job_query import JobPlace, JobQuery
@@ -185,12 +187,24 @@ def submit(call: LegacyCall) -> Reply:
     job = read_job(call.fields, read, unescapes=config.api_oar2_unescape)
     if job.resubmits:
         return resubmit(call, job.resubmits)
+    wait = call.number("wait", 0)
+    check_wait(wait, job.wanted.reservation)
     key = call.request.headers.get("idempotency-key")
     once = Once.of(user.name, key[:255], f"jobs {job.wanted.model_dump_json()}") if key else None
     task = SubmitJobs(user, job.wanted.asked, call.who.caller.remembering, once)
     workers, seconds = service.workers, config.admission_rules_timeout
     is_long = task.asked.uses_files
     outcome = workers.run_long(task, config.api_timeout + seconds) if is_long else workers.run(task, seconds)
+    if not wait:
+        return _outcome_told(call, job, outcome)
+
+    async def answered() -> Reply:
+        return _outcome_told(call, job, await with_answer(call.request, outcome, wait))
+
+    return Reply({}, later=answered)
+
+
+def _outcome_told(call: LegacyCall, job: LegacyJob, outcome: Outcome) -> Reply:
     record = dict(outcome.record)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         is_old = job.is_old or call.place.extension is not None
@@ -210,6 +224,7 @@ def _submitted(call: LegacyCall, record: Mapping[str, Any], headers: Mapping[str
         "ids": ids,
         "cmd_output": record.get("output", "") + "".join(f"{line}\n" for line in lines),
         "warnings": record.get("warnings", []),
+        **({"reservation": record["reservation"]} if "reservation" in record else {}),
     }
     return Reply(timed(told, [link("self", here)]), HTTPStatus.CREATED, {**headers, "Location": here})
 

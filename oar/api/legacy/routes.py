@@ -374,7 +374,7 @@ async def answer_to(request: Request) -> Response:
         made = await run_in_threadpool(_reply, request, place, data, handler, named)
         if isinstance(made, Response):
             return made
-        reply = made
+        reply = await made.later() if made.later else made
     except OarError as error:
         reply = _problem(request, error)
     except ClientDisconnect:

@@ -6,7 +6,7 @@ gets lost costs one period of the periodic look.
 See docs/design/bus.rst, "Lines to oarsub".
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oar.cli.common.command import Context
 from oar.cli.common.end_with_caller import ending_with_caller
@@ -16,8 +16,9 @@ from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import Listener
 from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
 from oar.lib.facts.messages import OarsubLine
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.facts.states import JobState
 from oar.lib.submission.checks import Code
+from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -25,17 +26,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks when nobody calls.
 PERIOD = 10.0
-
-
-class ReservationAnswer(NamedTuple):
-    """The scheduler's answer to a reservation."""
-
-    is_granted: bool
-    reason: str = ""
-
-    def __str__(self) -> str:
-        """Return the answer as users read it."""
-        return "Reservation valid --> OK" if self.is_granted else f"Reservation not valid --> KO ({self.reason})"
 
 
 def reserve(call: OarsubCall, submitter: Submitter) -> int:
@@ -75,15 +65,10 @@ def wait_for_answer(database: "Database", job_id: int, listener: Listener, perio
 
 
 def _answer(job: "Job | None", *, was_called: bool) -> ReservationAnswer | None:
-    """Return the answer that the state of the job means, None if there is none yet."""
-    if job is None:
-        return ReservationAnswer(False, "the job does not exist any more")
-    if job.state in (JobState.TO_ERROR, JobState.ERROR):
-        return ReservationAnswer(False, job.scheduler_info or job.message)
-    if job.reservation is not Reservation.SCHEDULED:
-        return None
-    # The server still has to call, and ends a job whose oarsub it cannot reach.
-    return ReservationAnswer(True) if was_called or job.state is not JobState.TO_ACK_RESERVATION else None
+    """Return the answer that a job has got, None if there is none yet, or the server still has to call."""
+    # It ends a job whose oarsub it cannot reach.
+    is_awaited = job is not None and job.state is JobState.TO_ACK_RESERVATION and not was_called
+    return None if is_awaited else answer_in(job)
 
 
 def _run_hook(context: Context, job_id: int, answer: ReservationAnswer) -> None:

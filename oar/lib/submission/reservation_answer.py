@@ -1,0 +1,28 @@
+"""What the scheduler has answered to a reservation (oarsub -r): it is told by the state of its job."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.states import JobState, Reservation
+
+if TYPE_CHECKING:
+    from oar.lib.facts.records import Job
+
+
+class ReservationAnswer(NamedTuple):
+    """The scheduler's answer to a reservation."""
+
+    is_granted: bool
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return the answer as users read it."""
+        return "Reservation valid --> OK" if self.is_granted else f"Reservation not valid --> KO ({self.reason})"
+
+
+def answer_in(job: "Job | None") -> ReservationAnswer | None:
+    """Return the answer that a job has got, None if there is none yet."""
+    if job is None:
+        return ReservationAnswer(False, "the job does not exist any more")
+    if job.state in (JobState.TO_ERROR, JobState.ERROR):
+        return ReservationAnswer(False, job.scheduler_info or job.message)
+    return ReservationAnswer(True) if job.reservation is Reservation.SCHEDULED else None
