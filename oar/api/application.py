@@ -5,10 +5,10 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +23,7 @@ from oar.api.gantt import days as gantt
 from oar.api.gantt import strip as gantt_strip
 from oar.api.history import event_log
 from oar.api.history import stream as history
-from oar.api.identity.callers import SAFE_METHODS
+from oar.api.identity.callers import SAFE_METHODS, outer_path
 from oar.api.jobs import arrays, bulk, changes, output
 from oar.api.jobs import parts as job_parts
 from oar.api.jobs import reading as jobs
@@ -45,6 +45,9 @@ from oar.api.serving.request_counts import RequestCounts
 from oar.api.serving.service import Service
 from oar.api.serving.timings import SPENT, Spent
 from oar.lib.facts.version import VERSION
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 #: Headers of every answer, and those that an answer may have of its own.
@@ -77,7 +80,12 @@ def application(service: Service) -> FastAPI:
     app.add_middleware(Packing, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
-    app.add_middleware(Frame, counts=service.requests, changed=service.state_tags.count_change)
+    app.add_middleware(
+        Frame,
+        counts=service.requests,
+        changed=service.state_tags.count_change,
+        config=lambda: service.runtime.config,
+    )
     return app
 
 
@@ -138,11 +146,14 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 class Frame:
     """What stands round each request: its id, the headers of its answer, what is counted of it."""
 
-    def __init__(self, app: ASGIApp, counts: RequestCounts, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, counts: RequestCounts, changed: Callable[[], None], config: "Callable[[], Config]"
+    ) -> None:
         """``changed``: called before the answer to a request that may have changed something."""
         self._app = app
         self._counts = counts
         self._changed = changed
+        self._config = config
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -164,10 +175,17 @@ class Frame:
                 more = {**_ALWAYS, b"x-request-id": request_id, b"server-timing": spent.header.encode()}
                 if allowance := state.get("allowance"):
                     more |= {name.lower().encode(): value.encode() for name, value in allowance.headers.items()}
-                message = with_headers(message, more, _BY_DEFAULT)
+                message = with_headers(message, more | self._place(scope, message), _BY_DEFAULT)
             await send(message)
 
         await self._app(scope, receive, send_framed)
+
+    def _place(self, scope: Scope, message: Message) -> dict[bytes, bytes]:
+        """Return the address of what was made as it is outside; handlers know only what stands behind the prefix."""
+        place = b"" if scope["method"] in SAFE_METHODS else dict(message["headers"]).get(b"location", b"")
+        if not place.startswith(b"/v1/"):
+            return {}
+        return {b"location": outer_path(Request(scope), self._config()).encode() + place}
 
 
 class Packing(GZipMiddleware):

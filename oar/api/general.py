@@ -1,11 +1,16 @@
 """What the service is, who is asking, and whether it is well."""
 
 import time
+from collections.abc import Iterable, Iterator
 
 from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.identity.callers import outer_path
 from oar.api.routing.lean_routes import LeanRoute
+from oar.api.routing.routes import Routes
 from oar.api.serving.service import asking, service_of
 from oar.lib.db.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
@@ -15,9 +20,32 @@ router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 health = APIRouter(prefix="/health", tags=["health"])
 
 #: Counts the additions to the interface within /v1.
-API_VERSION = "1.0"
+API_VERSION = "1.1"
+#: What describes the interface: relation (RFC 8631), address, title.
+_DOCUMENTS = (
+    ("service-desc", "/openapi.json", "Every operation, for programs"),
+    ("service-doc", "/docs", "The same as a page"),
+)
 #: Seconds without a look at the database after which the feed counts as stuck.
 LONGEST_LOOK = 30.0
+
+
+@router.get("", operation_id="entry", summary="What there is")
+def entry(request: Request) -> Answer:
+    """Return the addresses of all that can be read without naming a thing, and of what describes the others."""
+    who = asking(request)
+    before = outer_path(request, who.config)
+    described = [("self", "/v1", "What there is"), *_DOCUMENTS, *_lists(request.app.router.routes)]
+    links = [{"rel": rel, "href": before + href, "title": title} for rel, href, title in described]
+    return answer_unless_known(request, {"oar": VERSION, "api": API_VERSION, "links": links})
+
+
+def _lists(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, str]]:
+    """Give the name, the address and a title of each operation that reads and needs no parameter."""
+    known = [route for each in routes if isinstance(each, Routes) for route in each.all if isinstance(route, APIRoute)]
+    for route in known:
+        if route.path.startswith("/v1/") and "{" not in route.path and "GET" in (route.methods or ()):
+            yield route.operation_id or route.name, route.path, route.summary or ""
 
 
 @router.get("/version", operation_id="version", summary="Versions, time and time zone")

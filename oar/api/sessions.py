@@ -144,8 +144,7 @@ def _proved(request: Request, service: "Service", login: Login) -> Answer:
 def _by_password(request: Request, service: "Service", login: Login) -> User:
     if not login.user or login.password is None:
         raise Unidentified("give a user and his password, or a token")
-    peer, config = peer_of_request(request), service.runtime.config
-    return service.identities.check_password(login.user, login.password, peer, config)
+    return service.identities.check_password(login.user, login.password, request, service.runtime.config)
 
 
 def _maker(caller: Caller) -> Caller:

@@ -3,8 +3,10 @@
 import httpx
 import pytest
 
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from tests.builders import add_job
+from tests.api.conftest import Api
+from tests.builders import add_job, add_resources
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/version", "/health/live", "/v1/jobs/{job}", "/v1/gantt/index"])
@@ -40,6 +42,29 @@ def test_other_methods_are_told_which_there_are(anonymous: httpx.Client) -> None
         refused = anonymous.put(path, json={})
         assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
     assert anonymous.request("TRACE", "/v1/jobs").status_code == 405
+
+
+def test_the_beginning_of_v1_leads_to_all_that_can_be_read(api: Api, anonymous: httpx.Client) -> None:
+    entry = anonymous.get("/v1").json()
+    links = {each["rel"]: each["href"] for each in entry["links"]}
+    assert {"self", "service-desc", "service-doc", "jobs_list", "nodes_list", "reservations_list"} <= set(links)
+    for address in links.values():
+        with anonymous.stream("GET", address) as answer:
+            assert answer.status_code in (200, 400, 401, 403), address  # 400: it needs parameters
+    api.runtime.config = Config(api_root_path="/oar/")
+    assert anonymous.get("/v1").json()["links"][0]["href"] == "/oar/v1"
+
+
+def test_what_was_made_is_named_by_its_address_outside(api: Api, nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    api.runtime.config = Config(api_trusted_proxies=("127.0.0.0/8",), api_root_path="/oar")
+    made = [
+        nobody.post("/v1/jobs", json={"command": "true"}, headers=headers)
+        for headers in ({}, {"X-API-Path-Prefix": "/cluster"})
+    ]
+    assert [each.headers["location"] for each in made] == [
+        f"{before}/v1/jobs/{each.json()['id']}" for each, before in zip(made, ("/oar", "/cluster"), strict=True)
+    ]
 
 
 def test_the_first_address_is_for_programs_and_for_people(anonymous: httpx.Client) -> None:

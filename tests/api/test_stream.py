@@ -4,14 +4,22 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from itertools import islice
 
 import httpx
+import pytest
 from starlette.types import Message
 
+from oar.api.history import stream
+from oar.api.identity.limits import UnderWay
+from oar.api.serving import hub as serving_hub
+from oar.api.serving import service
 from oar.api.serving.event_streams import EventStream
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState, QueueState
+from oar.lib.facts.topics import Topic
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
 from tests.builders import add_job
@@ -103,6 +111,95 @@ def test_a_place_of_another_database_lets_all_be_loaded_anew(anonymous: httpx.Cl
         assert next(messages)["event"] == "reset"
 
 
+def test_who_was_away_for_too_long_loads_all_anew(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    add_job(database)
+    while (position := anonymous.get("/v1/events").json()["position"]).startswith("s0."):
+        pass
+    for _ in range(3):
+        add_job(database)
+    while len(anonymous.get("/v1/events", params={"since": position}).json()["items"]) < 3:
+        pass
+    for depth, told in ((2, "reset"), (3, "state")):
+        api.runtime.config = api.runtime.config.replace(api_stream_depth=depth)
+        with _stream(anonymous, since=position) as messages:
+            next(messages)
+            assert next(messages)["event"] == told
+
+
+@pytest.mark.parametrize(
+    ("listening", "told"),
+    [
+        ({"topics": "event"}, [("event", "second")]),
+        ({"topics": "state"}, [("state", "first"), ("state", "second")]),
+        ({"queue": "default", "topics": "state,event"}, [("state", "second")]),
+    ],
+)
+def test_a_client_chooses_messages_and_a_queue(
+    anonymous: httpx.Client, database: Database, listening: dict[str, str], told: list[tuple[str, str]]
+) -> None:
+    with _stream(anonymous, **listening) as messages:
+        _begin(messages)
+        jobs = {add_job(database, queue="besteffort"): "first", add_job(database): "second"}
+        with database.begin() as tx:
+            tx.events.add("CHOSEN", max(jobs), "")
+        found = [(each["event"], json.loads(each["data"])) for each in islice(messages, len(told))]
+    assert [(name, jobs[data["job"]]) for name, data in found] == told
+
+
+def test_a_stream_ends_after_an_hour(anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STREAM_SECONDS", 0.0)
+    with _stream(anonymous) as messages:
+        position = _begin(messages)
+        told = list(messages)
+    assert [each["event"] for each in told][-1] == "bye"
+    assert told[-1]["id"] >= position
+
+
+def test_nobody_takes_the_streams_of_all(api: Api, nobody: httpx.Client, anonymous: httpx.Client) -> None:
+    for client, most in ((nobody, service.STREAMS_OF_A_USER), (anonymous, service.STREAMS_OF_AN_ADDRESS)):
+        with ExitStack() as held:
+            for _ in range(most):
+                held.enter_context(_stream(client))
+            refused = client.get("/v1/stream")
+            assert (refused.status_code, refused.json()["type"]) == (503, "too-many")
+            assert client.get("/v1/version").status_code == 200
+    while api.service.hub.listeners:
+        pass
+
+
+def test_behind_a_proxy_everybody_has_streams_of_his_own(api: Api, anonymous: httpx.Client) -> None:
+    api.service.streams_of_addresses = UnderWay("listens", 1)
+    api.runtime.config = api.runtime.config.replace(api_trusted_proxies=("127.0.0.0/8",))
+    with ExitStack() as held:
+        for told in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.3", None, None, "no address", "no address"):
+            headers = {} if told is None else {"X-Forwarded-For": told}
+            answer = held.enter_context(anonymous.stream("GET", "/v1/stream", headers=headers))
+            assert answer.status_code == 200
+        for told in ("192.0.2.1", "192.0.2.9,192.0.2.3"):
+            assert anonymous.get("/v1/stream", headers={"X-Forwarded-For": told}).status_code == 503
+        api.runtime.config = api.runtime.config.replace(api_trusted_proxies=())
+        held.enter_context(anonymous.stream("GET", "/v1/stream"))
+        assert anonymous.get("/v1/stream", headers={"X-Forwarded-For": "192.0.2.4"}).status_code == 503
+
+
+def test_of_a_topic_it_is_told_once_a_second(
+    api: Api, anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _stream(anonymous, topics="queues") as messages:
+        _begin(messages)
+        monkeypatch.setattr(serving_hub, "FOLD_SECONDS", 2.0)
+        hub = api.service.hub
+        before = hub.counters[Topic.QUEUES]
+        for name in ("a", "b", "c"):
+            told = hub.counters[Topic.QUEUES]
+            with database.begin() as tx:
+                tx.queues.insert(Queue(name, 1, "kamelot", QueueState.ACTIVE))
+            while hub.counters[Topic.QUEUES] == told:
+                pass
+        counters = [json.loads(next(messages)["data"])["counter"] for _ in range(2)]
+    assert counters == [before + 1, before + 3]
+
+
 def test_a_listener_hears_only_what_he_asks_for(anonymous: httpx.Client, database: Database) -> None:
     with _stream(anonymous, user="bob") as messages:
         _begin(messages)
@@ -127,6 +224,23 @@ def test_pages_of_the_history_follow_one_another(anonymous: httpx.Client, databa
         items, position = page["items"], page["position"]
     assert [(item["job"], item["state"], item["from"]) for item in items] == [(job_id, "Waiting", None)]
     assert anonymous.get("/v1/events", params={"since": position}).json()["items"] == []
+
+
+def test_a_page_of_the_history_is_as_long_as_asked_for(anonymous: httpx.Client, database: Database) -> None:
+    position = anonymous.get("/v1/events").json()["position"]
+    jobs = [add_job(database) for _ in range(3)]
+    with database.begin() as tx:
+        tx.events.add("SEEN", jobs[0], "")
+    while len(anonymous.get("/v1/events", params={"since": position}).json()["items"]) < 4:
+        pass
+    items: list[tuple[str, int]] = []
+    more = True
+    while more:
+        page = anonymous.get("/v1/events", params={"since": position, "limit": 1}).json()
+        assert len(page["items"]) <= 1
+        items += [(each["event"], each["job"]) for each in page["items"]]
+        position, more = page["position"], page["more"]
+    assert items == [*(("state", job) for job in jobs), ("event", jobs[0])]
 
 
 def test_a_token_that_is_revoked_ends_its_streams(anonymous: httpx.Client, local: httpx.Client) -> None:

@@ -36,6 +36,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_addresses::test_a_body_is_taken_behind_a_slash",
         "api/test_legacy_lists::test_links_lead_to_the_same_place_where_they_are_relative",
         "api/test_legacy_lists::test_links_of_the_beginning_are_relative_too",
+        "api/test_addresses::test_what_was_made_is_named_by_its_address_outside",
     ),
     "1 formats by extension and Accept, bodies of all kinds": (
         "api/test_legacy::test_answers_are_json_yaml_or_html",
@@ -282,14 +283,20 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_stream::test_who_comes_back_is_told_what_he_missed",
         "api/test_stream::test_a_place_of_another_database_lets_all_be_loaded_anew",
         "api/test_stream::test_a_listener_hears_only_what_he_asks_for",
+        "api/test_stream::test_a_client_chooses_messages_and_a_queue",
+        "api/test_stream::test_of_a_topic_it_is_told_once_a_second",
+        "api/test_stream::test_who_was_away_for_too_long_loads_all_anew",
         "api/test_stream::test_a_token_that_is_revoked_ends_its_streams",
+        "api/test_stream::test_a_stream_ends_after_an_hour",
         "api/test_stream::test_the_end_of_the_service_is_told",
     ),
     "10 pages of events, and long requests": (
         "api/test_stream::test_pages_of_the_history_follow_one_another",
+        "api/test_stream::test_a_page_of_the_history_is_as_long_as_asked_for",
         "api/test_waiting::test_an_answer_comes_with_what_happens_next",
     ),
     "11 the clean form and its document": (
+        "api/test_addresses::test_the_beginning_of_v1_leads_to_all_that_can_be_read",
         "api/test_description::test_the_document_is_the_one_in_the_documentation",
         "api/test_description::test_every_operation_says_what_it_is_for",
         "api/test_description::test_the_document_tells_how_often_a_client_may_ask",
@@ -307,6 +314,8 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_hostile_clients::test_more_requests_than_threads_can_answer_are_told_to_come_again",
         "api/test_hostile_clients::test_a_body_that_only_drips_is_given_up",
         "api/test_hostile_clients::test_who_reads_nothing_holds_nothing_for_long",
+        "api/test_stream::test_nobody_takes_the_streams_of_all",
+        "api/test_stream::test_behind_a_proxy_everybody_has_streams_of_his_own",
     ),
     "13 metrics": (
         "api/test_overview::test_prometheus_reads_the_metrics",

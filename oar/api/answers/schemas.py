@@ -213,6 +213,7 @@ def _done(name: Schema | None = None, **more: Schema) -> Schema:
 
 #: The record of each operation that answers with JSON.
 ANSWERS: Mapping[str, Schema] = {
+    "entry": record({"oar": TEXT, "api": TEXT, "links": many(record({"rel": TEXT, "href": TEXT, "title": TEXT}))}),
     "version": record({"oar": TEXT, "api": TEXT, "time_zone": TEXT, "now": INTEGER}),
     "whoami": record({"user": MAYBE_TEXT, "way": TEXT, "scope": MAYBE_TEXT, "is_administrator": FLAG}),
     "health_live": record({"status": TEXT}),

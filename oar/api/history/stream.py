@@ -1,22 +1,24 @@
 """What has happened and what happens: the stream of events, and its pages for who asks now and then."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.records import change_item, event_item
-from oar.api.jobs.reading import PRINTABLE
+from oar.api.jobs.reading import PRINTABLE, words_of
 from oar.api.jobs.waiting import wait_until_seen
 from oar.api.serving.event_streams import EventStream
-from oar.api.serving.hub import BYE, Message, Row, Subscriber, Takes, row_messages
+from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
-from oar.lib.db.feed import News, news_between
+from oar.lib.db.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
@@ -27,25 +29,92 @@ router = APIRouter(prefix="/v1", tags=["history"])
 QUIET_SECONDS = 15.0
 #: Milliseconds after which a browser connects again.
 RETRY_MILLISECONDS = 3000
-#: Rows that are told again to who comes back; who was away longer has to load everything anew.
-DEPTH = 10_000
+#: Seconds after which a stream ends, and its client connects again: it may have got another right, or none, since.
+STREAM_SECONDS = 3600.0
+#: The names of messages that clients choose; those of topics tell only that something has changed.
+STATE, EVENT = "state", "event"
+_MESSAGES = (STATE, EVENT, *Topic)
+#: Items of a page: a piece of each log.
+MOST_ITEMS = 2 * PIECE
 
-Since = Annotated[str | None, Query(max_length=50, description="A position that an answer has named.")]
-Users = Annotated[
-    str | None, Query(max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this user only.")
-]
-Jobs = Annotated[int | None, Query(ge=1, description="What concerns this job only.")]
+
+class HistoryListing(BaseModel):
+    """Which part of the history is told: all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: str | None = Field(None, max_length=50, description="A position that an answer has named.")
+    user: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this user only."
+    )
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="What concerns this job only.")
+    queue: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this queue only."
+    )
+
+
+class StreamListing(HistoryListing):
+    """What a stream tells."""
+
+    topics: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description=f"Only these messages of {', '.join(_MESSAGES)}."
+    )
+
+
+class EventsListing(HistoryListing):
+    """What a page of the history holds."""
+
+    limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Items of the page, at most.")
+    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for something, 30 at most.")
+
+
+class _Chosen(NamedTuple):
+    """What of the history a client asks for."""
+
+    names: frozenset[str]  #: of messages
+    user: str | None
+    job: int | None
+    queue: str | None
+
+    @classmethod
+    def of(cls, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
+        """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest."""
+        names = words_of(topics) or _MESSAGES
+        for name in names:
+            if name not in _MESSAGES:
+                raise BadRequest(f"{name!r} is no message: {', '.join(_MESSAGES)}")
+        return cls(frozenset(names), listing.user, listing.job, listing.queue)
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        """The topics among the messages."""
+        return frozenset(topic for topic in Topic if topic in self.names)
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row is asked for; of events nobody knows the user and the queue."""
+        if self.job is not None and row.job_id != self.job:
+            return False
+        if not isinstance(row, JobStateChange):
+            return EVENT in self.names and self.user is None and self.queue is None
+        is_named = self.user in (None, row.owner) and self.queue in (None, row.queue)
+        return STATE in self.names and is_named
+
+    def is_for(self, message: Message) -> bool:
+        """Whether a message that has come is told: that tokens have changed was listened for without being asked."""
+        return message.name != Topic.TOKENS or Topic.TOKENS in self.names
 
 
 @router.get("/stream", operation_id="stream", summary="What happens, as it happens", response_class=StreamingResponse)
-async def stream(request: Request, since: Since = None, user: Users = None, job: Jobs = None) -> StreamingResponse:
+async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
     """Send each change of a state and each event once, in order, as server-sent events; with `since` the past, too."""
+    chosen = _Chosen.of(listing, listing.topics)
     who = await run_in_threadpool(asking, request)
-    begin = request.headers.get("last-event-id") or since
+    begin = request.headers.get("last-event-id") or listing.since
     position = Position.parse(begin) if begin else None
-    hub = service_of(request).hub
-    listener = Subscriber(_chosen(user, job), frozenset(Topic))
-    told = hub.add(listener)
+    service = service_of(request)
+    listener = Subscriber(chosen.takes, chosen.topics | {Topic.TOKENS}, folds=True)
+    held = AsyncExitStack()
+    told = held.enter_context(service.listening(request, who.caller, listener, streams=True))
     shows = who.caller.user is not None
 
     def past(after: Position) -> News:
@@ -59,30 +128,24 @@ async def stream(request: Request, since: Since = None, user: Users = None, job:
         except OarError:
             return False
 
-    held = AsyncExitStack()
-    held.callback(hub.remove, listener)
-    return EventStream(_told(listener, _Past(position, told, past), shows=shows, is_known=is_known), held)
+    missed = _Past(position, told, past, who.config.api_stream_depth)
+    teller = _Teller(service.hub, listener, chosen, shows=shows, is_known=is_known)
+    return EventStream(teller.told(missed), held)
 
 
 @router.get("/events", operation_id="events", summary="What has happened, by pages")
-async def events(
-    request: Request,
-    since: Since = None,
-    user: Users = None,
-    job: Jobs = None,
-    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for something, 30 at most.")] = 0,
-) -> Answer:
+async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
     """Return the changes of states and the events behind a position, and the position for the next request."""
-    hub, takes = service_of(request).hub, _chosen(user, job)
+    hub, takes = service_of(request).hub, _Chosen.of(listing).takes
     if hub.position is None:
         raise BadRequest("the history is not being followed yet: ask again")
-    after = Position.parse(since) if since else hub.position
+    after = Position.parse(listing.since) if listing.since else hub.position
 
     def page(who: Asking) -> dict[str, Any]:
-        return _page(who, after, hub.position or after, takes)
+        return _page(who, after, hub.position or after, takes, listing.limit)
 
-    if wait:
-        await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), wait)
+    if listing.wait:
+        await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), listing.wait)
     return await run_in_threadpool(lambda: answer(page(asking(request))))
 
 
@@ -90,25 +153,25 @@ def _has_any(page: Mapping[str, Any]) -> bool:
     return bool(page["items"] or page["more"])
 
 
-def _page(who: Asking, after: Position, until: Position, takes: Takes) -> dict[str, Any]:
+def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: int) -> dict[str, Any]:
     with who.database.snapshot() as tx:
         news = news_between(tx, after, until)
     shows = who.caller.user is not None
-    items = [
-        {"event": message.name, **_data(message, shows=shows)}
-        for message in row_messages(news)
-        if not isinstance(message.data, dict) and takes(message.data)
-    ]
-    return {"items": items, "position": str(news.position), "more": news.position != until}
+    chosen = [each for each in row_messages(news) if not isinstance(each.data, dict) and takes(each.data)]
+    items = [{"event": message.name, **_data(message, shows=shows)} for message in chosen[:limit]]
+    position = chosen[limit - 1].position if len(chosen) > limit else news.position
+    return {"items": items, "position": str(position), "more": position != until}
 
 
 class _Past:
     """What a listener has missed: rows from where he was up to where he is told again."""
 
-    def __init__(self, begin: Position | None, end: Position, read: Callable[[Position], News]) -> None:
+    def __init__(self, begin: Position | None, end: Position, read: Callable[[Position], News], depth: int) -> None:
+        """``depth``: rows that are told again; who was away longer has to load everything anew."""
         self.begin = begin
         self.end = end
         self._read = read
+        self._depth = depth
 
     @property
     def is_too_long(self) -> bool:
@@ -116,7 +179,7 @@ class _Past:
         if self.begin is None:
             return False
         missed = (self.end.state_log - self.begin.state_log, self.end.event - self.begin.event)
-        return max(missed) > DEPTH or min(missed) < 0
+        return max(missed) > self._depth or min(missed) < 0
 
     async def pieces(self) -> AsyncIterator[list[Message]]:
         """Give what he has missed, piece by piece."""
@@ -127,26 +190,54 @@ class _Past:
             yield row_messages(news)
 
 
-async def _told(
-    listener: Subscriber, past: _Past, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
-) -> AsyncIterator[bytes]:
-    """Give the bytes of a stream until the client goes."""
-    yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
-    if past.is_too_long:
-        yield _written(Message("reset", {}, past.end), shows=shows)
-    else:
-        async for piece in past.pieces():
-            yield b"".join(_written(message, shows=shows) for message in piece if listener.wants(message))
-    if past.begin is None:
-        yield f"id: {past.end}\n: from here\n\n".encode()
-    while True:
-        messages = await listener.next(QUIET_SECONDS)
-        if any(message.name == Topic.TOKENS for message in messages) and not await is_known():
-            yield _written(Message(BYE, {}, messages[-1].position), shows=False)
-            return
-        yield b"".join(_written(message, shows=shows) for message in messages) or b": nothing new\n\n"
-        if any(message.name == BYE for message in messages):
-            return
+class _Teller:
+    """Tells a client what it has chosen, until it goes, may hear no more, or has listened for long enough."""
+
+    def __init__(
+        self, hub: Hub, listener: Subscriber, chosen: _Chosen, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
+    ) -> None:
+        self._hub = hub
+        self._listener = listener
+        self._chosen = chosen
+        self._shows = shows
+        self._is_known = is_known
+        self._until = asyncio.get_running_loop().time() + STREAM_SECONDS
+
+    async def told(self, past: _Past) -> AsyncIterator[bytes]:
+        """Give the bytes of the stream."""
+        yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+        if past.is_too_long:
+            yield self._written([Message("reset", {}, past.end)])
+        else:
+            async for piece in past.pieces():
+                yield self._written([message for message in piece if self._listener.wants(message)])
+        if past.begin is None:
+            yield f"id: {past.end}\n: from here\n\n".encode()
+        is_over = False
+        while not is_over:
+            messages, is_over = await self._next()
+            yield self._written(messages) or b": nothing new\n\n"
+
+    async def _next(self) -> tuple[list[Message], bool]:
+        """Return what to tell next, and whether it is the last."""
+        now = asyncio.get_running_loop().time()
+        messages = await self._listener.next(max(0.0, min(QUIET_SECONDS, self._until - now)))
+        if any(message.name == Topic.TOKENS for message in messages) and not await self._is_known():
+            return [Message(BYE, {}, messages[-1].position)], True
+        chosen = [message for message in messages if self._chosen.is_for(message)]
+        if any(message.name == BYE for message in chosen):
+            return chosen, True
+        if asyncio.get_running_loop().time() < self._until:
+            return chosen, False
+        rest = await self._listener.next(0.0)  # behind what it is told the client comes back
+        return [
+            *chosen,
+            *filter(self._chosen.is_for, rest),
+            Message(BYE, {}, self._hub.position or Position(0, 0)),
+        ], True
+
+    def _written(self, messages: Iterable[Message]) -> bytes:
+        return b"".join(_written(message, shows=self._shows) for message in messages)
 
 
 def _written(message: Message, *, shows: bool) -> bytes:
@@ -160,13 +251,3 @@ def _data(message: Message, *, shows: bool) -> dict[str, object]:
     if isinstance(message.data, JobStateChange):
         return change_item(message.data)
     return event_item(message.data if shows else message.data._replace(description=""))
-
-
-def _chosen(user: str | None, job: int | None) -> Takes:
-    """Return what of the history a client asks for."""
-
-    def takes(row: Row) -> bool:
-        of_job = job is None or row.job_id == job
-        return of_job and (user is None or (isinstance(row, JobStateChange) and row.owner == user))
-
-    return takes

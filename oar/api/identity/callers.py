@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Collection
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
@@ -38,6 +39,7 @@ NOBODY = frozenset({"", "unknown", "(null)"})
 COOKIE = "oar_session"
 #: Prefix of a trusted proxy that is a local account.
 LOCAL_PROXY = "unix:"
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 #: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Seconds for which a session is one of an administrator after he has given his password again.
@@ -164,7 +166,7 @@ class Identities:
         peer = peer_of_request(request)
         authorization = request.headers.get("authorization", "")
         if authorization:
-            return self._by_authorization(authorization, peer, config)
+            return self._by_authorization(authorization, request, config)
         if is_trusted(peer, config):
             caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
             return caller if caller.user else self._by_cookie(request, config)
@@ -172,10 +174,10 @@ class Identities:
             return self._by_cookie(request, config)
         return Caller() if peer.uid is None else Caller(user_of(peer.uid, config), Way.SOCKET)
 
-    def _by_authorization(self, authorization: str, peer: Peer, config: "Config") -> Caller:
+    def _by_authorization(self, authorization: str, request: Request, config: "Config") -> Caller:
         kind, _, shown = authorization.partition(" ")
         if kind.lower() == "basic":
-            return self._by_password(shown.strip(), peer, config)
+            return self._by_password(shown.strip(), request, config)
         if kind.lower() != "bearer":
             raise Unidentified("the Authorization header holds neither a token (Bearer oar_...) nor a password (Basic)")
         return self.by_token(shown.strip(), config)
@@ -213,21 +215,22 @@ class Identities:
         self._write_use(found, found.expires)
         return AgentToken(found.id, scopes)
 
-    def _by_password(self, shown: str, peer: Peer, config: "Config") -> Caller:
+    def _by_password(self, shown: str, request: Request, config: "Config") -> Caller:
         try:
             name, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
         except ValueError:
             raise Unidentified("the Authorization header holds no name and password") from None
-        return Caller(self.check_password(name, password, peer, config), Way.PASSWORD)
+        return Caller(self.check_password(name, password, request, config), Way.PASSWORD)
 
-    def check_password(self, name: str, password: str, peer: Peer, config: "Config") -> User:
+    def check_password(self, name: str, password: str, request: Request, config: "Config") -> User:
         """Return the user whose password this is, no administrator yet.
 
         Raises Unidentified, NotAllowed, TooOften, Unavailable.
         """
+        peer = peer_of_request(request)
         if not (is_local(peer) or is_trusted(peer, config)):
             raise NotAllowed("a password is taken over TLS only: use the address of the site's web server")
-        self.passwords.check(name, password, peer.address, config)
+        self.passwords.check(name, password, counted_address(request, config), config)
         return _named(name, config)
 
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
@@ -280,6 +283,32 @@ def peer_of_request(request: Request) -> Peer:
     """Return the other end of the connection by which a request came."""
     peer: Peer = getattr(request.state, "peer", Peer())
     return peer
+
+
+def forwarded_address(request: Request, config: "Config") -> str | None:
+    """Return the address that a trusted proxy tells of its own other end; None if no such proxy tells any.
+
+    It tells clients apart that are counted, and gives no rights.
+    """
+    if not is_trusted(peer_of_request(request), config):
+        return None
+    told = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+    try:
+        return str(ip_address(told))
+    except ValueError:
+        return None
+
+
+def counted_address(request: Request, config: "Config") -> str:
+    """Return the address that is counted for a request: the one that a trusted proxy tells, else that of the peer."""
+    return forwarded_address(request, config) or peer_of_request(request).address
+
+
+def outer_path(request: Request, config: "Config") -> str:
+    """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
+    told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
+    is_told = told and is_trusted(peer_of_request(request), config) and _PATH.fullmatch(told)
+    return (told if is_told else config.api_root_path).rstrip("/")
 
 
 def _by_proxy(request: Request, config: "Config") -> Caller:

@@ -31,20 +31,16 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
 
     Raises NoSuchJob, TooMany if too many listen, and what tells that the caller may not read.
     """
-    hub = service_of(request).hub
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
     who = await run_in_threadpool(asking, request)
     # It listens before the first look, so that no change is between them.
     listener = Subscriber(changes_of(job_id), frozenset())
-    hub.add(listener)
-    request.state.seat.give_back()
-    try:
+    with service_of(request).listening(request, who.caller, listener):
+        request.state.seat.give_back()
         job = await run_in_threadpool(_job, who, job_id)
         awaited = frozenset((job.state,)) if states is None else states
         while job.state in awaited and not job.is_final and await _is_told(listener, until):
             job = await run_in_threadpool(_job, who, job_id)
-    finally:
-        hub.remove(listener)
 
 
 def check_wait(seconds: int, reservation: str | None) -> None:
@@ -77,8 +73,7 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
     request.state.seat.give_back()
     with ExitStack() as held:
         try:
-            service.hub.add(listener)
-            held.callback(service.hub.remove, listener)
+            held.enter_context(service.listening(request, request.state.caller, listener))
         except TooMany:
             until = 0.0
         while True:
@@ -106,19 +101,15 @@ async def wait_until_seen(
 
     Raises TooMany if too many listen, and what tells that the caller may not read.
     """
-    hub = service_of(request).hub
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
     who = await run_in_threadpool(asking, request)
-    hub.add(listener)
-    request.state.seat.give_back()
-    try:
+    with service_of(request).listening(request, who.caller, listener):
+        request.state.seat.give_back()
         while not await run_in_threadpool(is_seen, who):
             left = until - asyncio.get_running_loop().time()
             messages = await listener.next(max(0.0, min(left, pause())))
             if left <= 0 or any(message.name == BYE for message in messages):
                 return
-    finally:
-        hub.remove(listener)
 
 
 async def _is_told(listener: Subscriber, until: float) -> bool:

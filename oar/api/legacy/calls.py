@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from oar.api.answers.bodies import encoded
 from oar.api.answers.exports import LINES
 from oar.api.answers.forms import MULTIPART, fields_of
-from oar.api.identity.callers import is_trusted, peer_of_request
+from oar.api.identity.callers import outer_path
 from oar.api.serving.service import LARGEST_ID, Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml
@@ -37,7 +37,6 @@ PREFIXES = frozenset(
 MOST_SKIPPED = 100_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXTENSION = re.compile(r"\.(json|ndjson|yaml|html)\Z")
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 _FORM = "application/x-www-form-urlencoded"
 _OFF = frozenset({"0", "no", "false", "off", "none", "null"})
 
@@ -181,10 +180,7 @@ def link_prefix(request: Request, place: Place, config: "Config") -> str:
     if not config.api_absolute_uris:
         below = request.url.path.removeprefix(place.prefix).count("/")
         return "/".join([".."] * (below - 1)) or f".{'' if below else place.prefix}"
-    told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
-    is_told = told and is_trusted(peer_of_request(request), config) and _PREFIX.fullmatch(told)
-    before = told.rstrip("/") if is_told else config.api_root_path.rstrip("/")
-    return before + place.prefix
+    return outer_path(request, config) + place.prefix
 
 
 def parameters_of(request: Request) -> Mapping[str, Sequence[str]]:

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.answers.statuses import TooMany
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 #: Messages that wait for a listener; who does not read for so long loses them and is told so.
 QUEUE = 1000
+#: Seconds between two messages that something of a topic has changed.
+FOLD_SECONDS = 1.0
 #: Seconds that the thread waits for news, and after the loss of the database.
 _PATIENCE = 5.0
 
@@ -43,7 +45,9 @@ class Message(NamedTuple):
 class Subscriber:
     """A client that listens.  Lives on the event loop."""
 
-    def __init__(self, takes: Takes, topics: frozenset[Topic]) -> None:
+    def __init__(self, takes: Takes, topics: frozenset[Topic], *, folds: bool = False) -> None:
+        """``folds``: it is told at most once a second that something of a topic has changed, but for tokens."""
+        self.folds = folds
         self._takes = takes
         self._topics = topics
         self._waiting: deque[Message] = deque()
@@ -88,6 +92,8 @@ class Hub:
         self._thread: threading.Thread | None = None
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._due: dict[Topic, float] = {}  #: when something may be told of a topic again, by the clock of the loop
+        self._late: set[Topic] = set()  #: topics of which is told then
         self.counters: Counter[Topic] = Counter()  #: how often each topic was told
         self.position: Position | None = None  #: up to which listeners have been told; None before the first look
         self.told_at = 0.0  #: when the database was looked at last, by the monotonic clock
@@ -162,18 +168,38 @@ class Hub:
             return
         self.counters.update(news.topics)
         self.position = news.position
-        self._tell([*row_messages(news), *self._topic_messages(news)])
+        rows, all_topics = row_messages(news), self._topic_messages(news.topics)
+        folded = self._topic_messages(self._due_topics(news.topics))
+        for listener in tuple(self._listeners):
+            listener.put([*rows, *(folded if listener.folds else all_topics)])
+
+    def _due_topics(self, topics: Collection[Topic]) -> Collection[Topic]:
+        """Return the topics of which may be told now; those of which it was told a moment ago are told later."""
+        assert self._loop
+        now = self._loop.time()
+        due = {topic for topic in topics if topic is Topic.TOKENS or now >= self._due.get(topic, now)}
+        self._due |= dict.fromkeys(due, now + FOLD_SECONDS)
+        late = frozenset(topics) - due
+        if late and not self._late:
+            self._loop.call_later(FOLD_SECONDS, self._tell_late)
+        self._late |= late
+        return due
+
+    def _tell_late(self) -> None:
+        topics, self._late = self._late, set()
+        messages = self._topic_messages(self._due_topics(topics))
+        for listener in tuple(self._listeners):
+            if listener.folds:
+                listener.put(messages)
+
+    def _topic_messages(self, topics: Collection[Topic]) -> list[Message]:
+        assert self.position
+        return [Message(topic, {"counter": self.counters[topic]}, self.position) for topic in sorted(topics)]
 
     def _say_goodbye(self) -> None:
         if self.position:
-            self._tell([Message(BYE, {}, self.position)])
-
-    def _topic_messages(self, news: News) -> list[Message]:
-        return [Message(topic, {"counter": self.counters[topic]}, news.position) for topic in sorted(news.topics)]
-
-    def _tell(self, messages: list[Message]) -> None:
-        for listener in tuple(self._listeners):
-            listener.put(messages)
+            for listener in tuple(self._listeners):
+                listener.put([Message(BYE, {}, self.position)])
 
 
 def row_messages(news: News) -> list[Message]:

@@ -2,21 +2,30 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
 from oar.api.answers.statuses import Unidentified
-from oar.api.identity.callers import SAFE_METHODS, AgentToken, Caller, Identities, peer_of_request
+from oar.api.identity.callers import (
+    SAFE_METHODS,
+    AgentToken,
+    Caller,
+    Identities,
+    counted_address,
+    forwarded_address,
+    is_trusted,
+    peer_of_request,
+)
 from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.identity.passwords import Passwords
 from oar.api.serving.chunk_cache import Chunks
 from oar.api.serving.chunk_files import ChunkFiles
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import Moments
-from oar.api.serving.hub import Hub
+from oar.api.serving.hub import Hub, Subscriber
 from oar.api.serving.request_counts import RequestCounts
 from oar.api.serving.state_tags import StateTags
 from oar.api.serving.timings import SPENT, TimedCursor
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.feed import News
+    from oar.lib.facts.history import Position
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime
 
@@ -48,6 +58,8 @@ COMPUTERS_OF_A_TOKEN = 10
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
+#: Streams of a user and of an address of which nobody is known, and requests of a client that wait, at most.
+STREAMS_OF_A_USER, STREAMS_OF_AN_ADDRESS, WAITS_OF_A_CLIENT = 10, 20, 100
 #: Files that a user reads and writes at a time, at most.
 FILES_OF_A_USER = 8
 #: Files that a user reads at a time, each in a thread, at most.
@@ -96,6 +108,9 @@ class Service:
         self.workers = Workers(runtime)
         self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
         self._files_read = UnderWay("reads files", READS_OF_A_USER)
+        self.streams_of_users = UnderWay("listens", STREAMS_OF_A_USER)
+        self.streams_of_addresses = UnderWay("listens", STREAMS_OF_AN_ADDRESS)
+        self.waits = UnderWay("waits", WAITS_OF_A_CLIENT)
         self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
         self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
         self.media = UnderWay("moves files", FILES_OF_A_USER)
@@ -169,6 +184,32 @@ class Service:
         with self._estimates_in_turn.turn(client):
             yield
 
+    @contextmanager
+    def listening(
+        self, request: Request, caller: Caller, listener: Subscriber, *, streams: bool = False
+    ) -> "Iterator[Position]":
+        """Let a client listen while the block lasts; gives the place behind which it is told.
+
+        ``streams``: it asks for a stream, and does not only wait.  Of administrators none is too many; nor of nobody
+        where a proxy does not tell them apart.  Raises TooMany.
+        """
+        with ExitStack() as held:
+            if not (_is_unlimited(caller) or self._is_crowd(request, caller)):
+                listed = self._streams_of(caller) if streams else self.waits
+                held.enter_context(listed.one_more(client_of(request, caller), self.runtime.config.api_max_streams))
+            told = self.hub.add(listener)
+            held.callback(self.hub.remove, listener)
+            yield told
+
+    def _streams_of(self, caller: Caller) -> UnderWay:
+        return self.streams_of_users if caller.user else self.streams_of_addresses
+
+    def _is_crowd(self, request: Request, caller: Caller) -> bool:
+        """Whether requests like this one come from many who cannot be told apart."""
+        config = self.runtime.config
+        is_proxied = caller.user is None and is_trusted(peer_of_request(request), config)
+        return is_proxied and forwarded_address(request, config) is None
+
     def reading(self, user: str) -> AbstractContextManager[None]:
         """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
 
@@ -221,7 +262,7 @@ def _warn(text: str) -> None:
 
 def client_of(request: Request, caller: Caller) -> str:
     """Return who is counted for a request: a user, else an address."""
-    return caller.user.name if caller.user else peer_of_request(request).address
+    return caller.user.name if caller.user else counted_address(request, service_of(request).runtime.config)
 
 
 def service_of(request: Request) -> Service:

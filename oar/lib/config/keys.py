@@ -472,6 +472,9 @@ class Config(Values):
     )
     api_threads = Key(POSITIVE, 16, "Requests that are answered at the same time.")
     api_max_streams = Key(POSITIVE, 500, "Clients that follow what happens, at most.")
+    api_stream_depth = Key(
+        POSITIVE, 10_000, "Rows of the history that the stream tells again to who comes back; else all is loaded anew."
+    )
     api_rate_read = Key(INTEGER, 50, "Reads a second of one client, four times as many at once; 0 = no limit.")
     api_rate_change = Key(INTEGER, 10, "Changes a second of one client, ten times as many at once; 0 = no limit.")
     api_rate_estimate = Key(INTEGER, 1, "Estimates a second of one client, ten times as many at once; 0 = no limit.")
