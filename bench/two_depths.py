@@ -17,10 +17,20 @@ from functools import partial
 from bench import cliffs, snapshots
 from bench.changes import carried_out, in_parts
 from bench.figures import Figures, heading
-from oar.kao.facts.snapshot import ConsumptionSums, RunningJob, Snapshot, StoredPlacement, Weights
+from oar.kao.facts.snapshot import (
+    ConsumptionSums,
+    QuotaPeriod,
+    QuotaRule,
+    Quotas,
+    RunningJob,
+    Snapshot,
+    StoredPlacement,
+    Weights,
+)
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.meta_sched import LONGEST_URGENT
+from oar.lib.facts.resource_set import union
 from oar.lib.facts.states import STANDBY_FOR_EVER, JobPriority, ResourceState
 
 #: Bits of a node.
@@ -71,7 +81,7 @@ def storm(snapshot: Snapshot) -> Snapshot:
     """Submit 2,000 besteffort jobs at once."""
     rng = random.Random(5)
     jobs = [
-        replace(job, id=10**7 + number, types=("besteffort",))
+        replace(job, id=2 * 10**7 + number, types=("besteffort",))
         for number, job in enumerate(rng.choices(snapshot.waiting, k=2000))
     ]
     return replace(snapshot, waiting=(*snapshot.waiting, *jobs))
@@ -83,6 +93,14 @@ def _with_state(snapshot: Snapshot, members: int, new: ResourceState) -> Snapsho
 
 
 # --------------------------------------------------------------------------------------------------------------- sites
+
+
+def full() -> Snapshot:
+    """Return a machine on which nothing is free: a long job has all that the others leave."""
+    snapshot = snapshots.plain(10000, 10000)
+    left = snapshot.resources.everything & ~union(job.resources for job in snapshot.running)
+    long = replace(snapshot.running[0], id=10**6, walltime=100 * 3600, resources=left)
+    return replace(snapshot, running=(*snapshot.running, long))
 
 
 def shared(priority: JobPriority) -> Snapshot:
@@ -162,6 +180,18 @@ def full_of_besteffort() -> Snapshot:
     return replace(snapshot, running=(*snapshot.running, *jobs))
 
 
+def besteffort_under_quotas() -> Snapshot:
+    """Return the same, where all users have some besteffort jobs, of which each may have so many at a time."""
+    snapshot = full_of_besteffort()
+    rules = (QuotaRule("*", "*", "besteffort", "/", -1, 5), QuotaRule("*", "*", "besteffort", "*", 2000, -1))
+    running = [
+        replace(job, user=f"user{job.id % 50}") if "besteffort" in job.types else job for job in snapshot.running
+    ]
+    settings = replace(snapshot.settings, has_quotas=True)
+    quotas = Quotas((rules,), (QuotaPeriod(snapshot.now, 0),))
+    return replace(snapshot, running=tuple(running), quotas=quotas, settings=settings)
+
+
 def under_quotas() -> Snapshot:
     """Return jobs of fifty users under the quotas of the mixed case."""
     snapshot, limited = snapshots.plain(10000, 10000), snapshots.mixed(0, 10000)
@@ -211,6 +241,7 @@ END = {"a job ends early": ENDS["a job ends early"]}
 
 SITES = {
     "10,000 jobs, 10,000 cores": Site(lambda: snapshots.plain(10000, 10000), ENDS, 1.0),
+    "nothing is free": Site(full, {"a submission": submitted}, 0.1, has_full_plans=False),
     "up to an eighth of the machine": Site(lambda: snapshots.wide(10000, 10000), ENDS, 1.0),
     "four parts of the machine": Site(lambda: in_parts(snapshots.plain(10000, 10000)), ENDS, 1.0),
     "fair share": Site(lambda: shared(JobPriority.FAIRSHARE), {"accounting moves": accounted, **END}, 1.0),
@@ -220,6 +251,7 @@ SITES = {
         booting, {"one of them has come": partial(awake, nodes=1), "the next one": partial(awake, nodes=1), **END}, 1.0
     ),
     "besteffort jobs run": Site(full_of_besteffort, {"2,000 besteffort jobs come": storm, **END}, 1.0),
+    "besteffort jobs under quotas": Site(besteffort_under_quotas, {"2,000 besteffort jobs come": storm, **ENDS}, 1.0),
     "depth 100": Site(lambda: snapshots.to_depth(snapshots.plain(10000, 10000), 100), ENDS, 1.0),
     "quotas of users and projects": Site(under_quotas, ENDS, 1.0),
     "quotas, filters, two groups, moldable": Site(lambda: snapshots.mixed(10000, 10000), ENDS, 1.0),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner.placement import placement_search
@@ -201,27 +202,74 @@ def test_nodes_that_sleep_make_no_difference(seed: int) -> None:
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=120)
-@given(st.integers(0, 10**9))
-def test_besteffort_jobs_under_quotas_are_decided_as_by_a_full_plan_or_left_to_it(seed: int) -> None:
+def counted_besteffort(seed: int) -> Snapshot:
+    """A long queue of which half are besteffort jobs, under quotas, perhaps by a calendar; some are of arrays."""
     dice = random.Random(seed)
     snapshot = dice.choice([busy, crowded])(seed)
-    rules = (
-        QuotaRule("*", "*", "besteffort", "*", dice.choice([-1, 1, 3]), dice.choice([-1, 1, 2])),
+    waiting = [
+        replace(job, types=dice.choice([job.types, ("besteffort",)]), user=dice.choice(["ann", "bob"]))
+        if job.reservation is Reservation.NONE and job.queue == "default"
+        else job
+        for job in snapshot.waiting
+    ]
+    if dice.random() < 0.5:  # some are of arrays with a limit
+        limits = [dice.choice([0, 0, 2, 3]) for _ in waiting]
+        waiting = [
+            replace(job, array_id=limit or job.array_id, array_limit=limit) if "besteffort" in job.types else job
+            for job, limit in zip(waiting, limits, strict=True)
+        ]
+    rules = tuple(besteffort_rules(dice) for _ in range(2))
+    periods = [QuotaPeriod(0, 0)] + [QuotaPeriod(NOW + dice.randint(1, 100), 1)] * (dice.random() < 0.3)
+    return replace(
+        snapshot,
+        waiting=tuple(waiting),
+        quotas=Quotas(rules, tuple(periods)),
+        settings=replace(snapshot.settings, has_quotas=dice.random() < 0.8),
+    )
+
+
+def besteffort_rules(dice: random.Random) -> tuple[QuotaRule, ...]:
+    """A rule about besteffort jobs, and one about the jobs of each user."""
+    return (
+        QuotaRule("*", "*", "besteffort", "*", dice.choice([-1, 1, 3, 8]), dice.choice([-1, 1, 2, 5])),
         QuotaRule("*", "*", "*", "/", dice.choice([-1, 4]), -1, dice.choice([-1, 400])),
     )
-    types = [dice.choice([job.types, ("besteffort",)]) for job in snapshot.waiting]
-    waiting = tuple(
-        replace(job, types=kind) if job.reservation is Reservation.NONE and job.queue == "default" else job
-        for job, kind in zip(snapshot.waiting, types, strict=True)
-    )
-    snapshot = replace(
-        snapshot,
-        waiting=waiting,
-        quotas=Quotas((rules,), (QuotaPeriod(0, 0),)),
-        settings=replace(snapshot.settings, has_quotas=True),
-    )
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**9))
+def test_besteffort_jobs_under_quotas_are_decided_as_by_a_full_plan_or_left_to_it(seed: int) -> None:
+    snapshot = counted_besteffort(seed)
     check(urgent(snapshot), schedule(snapshot))
+
+
+def test_few_besteffort_jobs_under_quotas_are_left_to_a_full_plan() -> None:
+    assert sum(urgent(counted_besteffort(seed)).is_certain for seed in range(200)) >= 180
+
+
+def besteffort_behind_one_that_waits(jobs: int) -> Cluster:
+    """A besteffort job starts on a free node behind one that waits for two; so many may run at a time."""
+    cluster = Cluster(nodes=3, cores=1, max_jobs=0, has_quotas=True, besteffort_duration=20).run(0b011, 500)
+    cluster.quotas = Quotas(((QuotaRule("*", "*", "besteffort", "*", -1, jobs),),), (QuotaPeriod(0, 0),))
+    cluster.job("/node=3", walltime=100)
+    cluster.job("/node=2", walltime=100, types=("besteffort",), queue="besteffort", id=10)
+    cluster.job("/node=1", walltime=400, types=("besteffort",), queue="besteffort", id=11)
+    return cluster
+
+
+def test_a_besteffort_job_for_which_quotas_have_room_beside_all_that_wait_starts_in_an_urgent_pass() -> None:
+    snapshot = besteffort_behind_one_that_waits(2).snapshot()
+    plan = urgent(snapshot)
+    assert plan.is_certain
+    assert [start.placement.job_id for start in plan.started] == [11]
+    assert decisions(plan) == decisions(schedule(snapshot))
+
+
+def test_a_besteffort_job_for_which_quotas_may_lack_room_is_left_to_a_full_plan() -> None:
+    snapshot = besteffort_behind_one_that_waits(1).snapshot()
+    plan = urgent(snapshot)
+    assert not plan.is_certain
+    assert [start.placement.job_id for start in schedule(snapshot).started] == [11]
 
 
 @settings(max_examples=80)
@@ -292,6 +340,23 @@ def test_what_an_early_end_costs_does_not_grow_with_the_queue(monkeypatch: pytes
 
     assert cost(1500) == cost(150)
     assert cost(1500)[1] < 10
+
+
+def test_what_has_no_room_is_asked_once_for_all_that_want_the_same_and_nothing_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot = queue_of(200).snapshot()
+    tried: list[object] = []
+    real = SlotSet.free_between
+
+    def free_between(slots: SlotSet, start: int, end: int, keys: frozenset[SharingKey] = frozenset()) -> int:
+        tried.append(start)
+        return real(slots, start, end, keys)
+
+    monkeypatch.setattr(SlotSet, "free_between", free_between)
+    plans: list[Plan] = []
+    assert searches_of(monkeypatch, lambda: plans.append(urgent(snapshot))) == 4
+    assert (len(plans[0].undecided), tried) == (200, [])
 
 
 def test_what_users_over_their_quotas_cost_does_not_grow_with_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,15 @@ class Turn:
     reach: ResourceSet = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a place that is not booked yet depends on."""
+
+    resources: ResourceSet
+    end: int  #: until then others must leave the resources alone
+    region: ResourceSet  #: jobs that reach none of these have nothing to do with it; more than the resources if counted
+
+
 #: Returns a date before which a passed job does not begin.
 FirstDate = Callable[[Turn], int]
 

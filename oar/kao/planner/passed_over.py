@@ -12,13 +12,14 @@ See docs/design/planner.rst, "Two depths".
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.over_quota import OverQuota
-from oar.kao.planner.passed_jobs import EVERYTHING, Kind, Place, Turn, connected
+from oar.kao.planner.passed_counts import PassedCounts
+from oar.kao.planner.passed_jobs import EVERYTHING, Footprint, Kind, Place, Turn, connected
 from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
@@ -38,15 +39,6 @@ MAX_CLEARED = 64
 
 #: How the jobs of a queue are placed, and what does it.
 PlainMode = tuple[PlacementRules, Place]
-
-
-@dataclass(frozen=True, slots=True)
-class _Footprint:
-    """What a place that is not booked yet depends on."""
-
-    resources: ResourceSet
-    end: int  #: until then others must leave the resources alone
-    region: ResourceSet  #: jobs that reach none of these have nothing to do with it; more than the resources if counted
 
 
 class PassedOver:
@@ -80,6 +72,7 @@ class PassedOver:
         #: arrays with a limit of which jobs are passed over, and what these reach; besteffort jobs are in nobody's way
         self._arrays: dict[int, ResourceSet] = {}
         self._besteffort_until = FOREVER  #: no besteffort job that is passed over begins before this date
+        self._passed_counts: PassedCounts | None = None  #: while besteffort jobs are placed
         self._count = 0
         self._last_placed = 0  #: the number of the last turn at which a job got a place
         self._has_quotas = context.bookings.quotas.has_rules
@@ -221,32 +214,66 @@ class PassedOver:
         found = self._search.now(task)
         if not isinstance(found, Placement):
             self._leave(turn, found)
-        elif self._is_certain_besteffort(task) and self._is_free(task, found, date):
+        elif self._is_regular(task) and self._is_free(turn, task, found, date):
             turn.place(task.job, task)
         else:
             raise TimeIsUp
 
-    def _is_free(self, task: PlacementTask, place: Placement, date: int) -> bool:
-        """Whether the gap of a besteffort job meets no job that is passed over; see ``take_besteffort``."""
-        return place.start + self._gap(task, place) <= min(date, self._besteffort_until)
+    def _is_free(self, turn: Turn, task: PlacementTask, place: Placement, date: int) -> bool:
+        """Whether a besteffort job meets no job that is passed over, for its gap and in the counters for its walltime.
+
+        See ``take_besteffort``.
+        """
+        quiet_until = min(date, self._besteffort_until)
+        if place.start + self._gap(task, place) > quiet_until:
+            return False
+        if not self._is_counted(turn):
+            return True
+        self._passed_counts = self._passed_counts or PassedCounts(self._context, self._turns.values())
+        return self._passed_counts.leave_room(turn, place, quiet_until)
 
     def _decide_besteffort(self, turn: Turn, task: PlacementTask, date: int) -> None:
         """Decide on a besteffort job that begins before all passed ones do, or behind a date; else it is uncertain."""
-        first = date
-        if self._may_begin(task, date - 1):
-            if not self._is_certain_besteffort(task):
-                raise TimeIsUp
+        if self._is_over_quota(turn, task):
+            first = turn.until
+        elif self._is_monotone(task) and not self._may_begin(task, date - 1):
+            first = date
+        else:
             best, _ = self._search.best(task)
             if turn.is_doubtful and best and best.start > self._now:
                 raise TimeIsUp
-            if best and self._is_free(task, best, date):
+            is_regular = self._is_regular(task)
+            is_single = len(task.job.alternatives) == 1  # another one might be sooner where less is free
+            is_exact = is_regular or (is_single and self._has_fixed_space(task))
+            if best and is_exact and self._is_free(turn, task, best, date):
                 turn.place(task.job, task)
                 return
             first = self._first_start(task, best)
+            if not is_regular:
+                first = min(first, self._first_unsettled(task, date))
             if first <= self._soon:
                 raise TimeIsUp
         self._besteffort_until = min(self._besteffort_until, first)
         self._note_turn(turn)
+
+    def _first_unsettled(self, task: PlacementTask, date: int) -> int:
+        """Return the first date at which a job would be beside passed ones: before it finds what a full plan lets it.
+
+        That is now where its resources are not found by its request, or something else may be in a full plan.
+        """
+        if not self._has_fixed_space(task):
+            return self._now
+        durations = [duration for duration, _ in self._kinds_of(task.job, task.types, task.rules, task)]
+        return min(date, self._besteffort_until) - max(durations, default=0) + 1
+
+    def _is_monotone(self, task: PlacementTask) -> bool:
+        """Whether a job that finds no room before a date finds none where less is free."""
+        requests = [self._context.requests.get(each.groups) for each in task.job.alternatives]
+        return self._has_fixed_space(task) and all(isinstance(each, Reason) or each.is_monotone for each in requests)
+
+    def _has_fixed_space(self, task: PlacementTask) -> bool:
+        """Whether only its request says what a job takes of a space to which nothing is added."""
+        return not (task.types.container or has_plugin(task.job) or self._has_hidden)
 
     def settle(self, date: int) -> bool:
         """Make sure that no passed job begins before a date: those that do are placed, if that is certain.
@@ -373,6 +400,8 @@ class PassedOver:
             self._without_place.add(turn.job.id)
             return
         self._turns[turn.job.id] = turn
+        if self._passed_counts:
+            self._passed_counts.add(turn)
         if turn.job.array_limit:
             self._arrays.setdefault(turn.job.array_id, 0)
 
@@ -463,11 +492,6 @@ class PassedOver:
                 return False
         return True
 
-    def _is_certain_besteffort(self, task: PlacementTask) -> bool:
-        """Whether the place of a besteffort job depends on nothing behind the gap that it needs."""
-        counts = task.rules.has_quotas and self._has_quotas
-        return self._is_regular(task) and not counts and not task.job.array_limit
-
     def _first_start(self, task: PlacementTask, best: Placement | None) -> int:
         """Return the first date at which a job could begin with any alternative; ``best``: what was found for it."""
         if best is None:
@@ -556,15 +580,15 @@ class PassedOver:
                 return False
         return True
 
-    def _claim(self, task: PlacementTask, best: Placement) -> _Footprint:
+    def _claim(self, task: PlacementTask, best: Placement) -> Footprint:
         """Return what others must leave alone if a place is to be that of a full plan."""
         job = task.job
         if self._has_quotas or job.promised:
-            return _Footprint(best.resources, self._end(task, best), EVERYTHING)
+            return Footprint(best.resources, self._end(task, best), EVERYTHING)
         linked = self._arrays.get(job.array_id, 0) if job.array_limit else 0
-        return _Footprint(best.resources, self._end(task, best), best.resources | linked)
+        return Footprint(best.resources, self._end(task, best), best.resources | linked)
 
-    def _early_touching(self, claim: _Footprint, before: int) -> dict[int, Turn]:
+    def _early_touching(self, claim: Footprint, before: int) -> dict[int, Turn]:
         """Return the turns before one, by number, that may meet a claim."""
         early: dict[int, Turn] = {}
         longest: dict[tuple[int, bool], int] = {}
@@ -581,7 +605,7 @@ class PassedOver:
                     early[turn.number] = turn
         return early
 
-    def _longest(self, kind: Kind, claim: _Footprint) -> int:
+    def _longest(self, kind: Kind, claim: Footprint) -> int:
         """Return how long a job of a kind is at most that has some of the resources of a claim before its end.
 
         What is free for those who share resources is not the same for any two kinds: to ask whether there is room for a
@@ -604,7 +628,7 @@ class PassedOver:
         turn.until = max(turn.until, date)
         return False
 
-    def _meets(self, turn: Turn, claim: _Footprint) -> bool:
+    def _meets(self, turn: Turn, claim: Footprint) -> bool:
         """Whether the place of a passed job meets a claim; it is placed unless it begins behind that."""
         if self._first_date(turn) >= claim.end:
             return False
@@ -628,7 +652,7 @@ class PassedOver:
             turn.until = max(turn.until, self._first_start(turn.task, best))
         return turn.until
 
-    def _place_alone(self, turn: Turn, task: PlacementTask, claim: _Footprint) -> bool:
+    def _place_alone(self, turn: Turn, task: PlacementTask, claim: Footprint) -> bool:
         """Place a passed job, and before it only those that may meet its place; return whether it meets a claim."""
         cleared: Placement | None = None
         while turn.job.id in self._turns:
@@ -644,7 +668,7 @@ class PassedOver:
                 cleared = best
         return self._is_met(claim, turn)
 
-    def _catch_up_to(self, last: Turn, claim: _Footprint) -> bool:
+    def _catch_up_to(self, last: Turn, claim: Footprint) -> bool:
         """Place the passed jobs as far as one, in their order, as far as they are connected with it.
 
         Return whether one of them meets a claim; then those behind it are left.
@@ -665,7 +689,7 @@ class PassedOver:
                 return True
         return False
 
-    def _is_met(self, claim: _Footprint, turn: Turn) -> bool:
+    def _is_met(self, claim: Footprint, turn: Turn) -> bool:
         """Whether a job that has been placed has some of the resources of a claim before its end."""
         place = self._context.bookings.placements.get(turn.job.id)
         return place is not None and bool(place.resources & claim.resources) and place.start < claim.end

@@ -41,6 +41,13 @@ class ArrayLimits:
         counter = self._counters.get(job.array_id) if job.array_limit else None
         return counter.first_room(begin, walltime, job.array_limit) if counter else begin
 
+    def has_room(self, job: PlannedJob, begin: int, end: int, others: int) -> bool:
+        """Whether the array has room for a job between two dates beside so many others."""
+        counter, limit = self._counters.get(job.array_id), job.array_limit - others
+        if not job.array_limit or begin >= end:
+            return True
+        return limit > 0 and (counter is None or counter.first_room(begin, end - begin, limit) == begin)
+
     def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
         """Return the arrays whose counters limit a job: its own, or none."""
         return (job.array_id,) if job.array_limit else ()

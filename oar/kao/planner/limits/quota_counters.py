@@ -66,6 +66,16 @@ class UsageCounter:
                 return date
         return None
 
+    def exceeds(self, begin: int, stop: int, job: JobDemand, rule: QuotaRule, others: Usage) -> bool:
+        """Whether the usage with a job, and with what others use all the time, exceeds a rule between two dates."""
+        first, last = bisect_right(self.dates, begin) - 1, bisect_left(self.dates, stop)
+        for step in range(first, last):
+            usage = self._usage(step, max(begin, self.dates[step]), job)
+            resources, jobs, seconds = (own + other for own, other in zip(usage, others, strict=True))
+            if is_exceeded(rule, (resources, jobs, seconds)):
+                return True
+        return False
+
     def _may_exceed(self, first: int, last: int, job: JobDemand, rule: QuotaRule) -> bool:
         resources, jobs = max(self.resources[first:last]), max(self.jobs[first:last])
         return 0 <= rule.resources < resources + job.resources or 0 <= rule.jobs <= jobs

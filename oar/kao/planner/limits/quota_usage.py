@@ -107,6 +107,20 @@ class QuotaUsage:
         """
         return _first_start(self._rules_in_force(job), JobDemand(begin, begin + walltime, resources))
 
+    def has_room(
+        self, job: PlannedJob, types: ParsedTypes, placement: Placement, since: int, others: Mapping[Pattern, Usage]
+    ) -> bool:
+        """Whether the rules allow a placement from a date on beside what others use from then on, at most."""
+        if not self._shapes or not types.counts_in_quotas:
+            return True
+        demand = JobDemand(placement.start, placement.end, (placement.resources & self._counted).bit_count())
+        for limit in self._rules_in_force(job):
+            begin, end = max(placement.start, since, limit.begin), min(limit.stop, placement.end)
+            used = others.get(pattern_of(limit.rule, job), (0, 0, 0))
+            if begin < end and limit.counter.exceeds(begin, end, demand, limit.rule, used):
+                return False
+        return True
+
     def overdue(self, rule: QuotaRule, job: PlannedJob) -> Sequence[int]:
         """Return the jobs that a rule counts, for a job, though their time is over."""
         return self._overdue.get(pattern_of(rule, job), ())
@@ -144,17 +158,21 @@ class QuotaUsage:
 
     def _count(self, job: PlannedJob, start: int, end: int, resources: ResourceSet) -> None:
         count = (resources & self._counted).bit_count()
-        types = JobTypes(job.types).names
-        patterns = tuple(
-            pattern
-            for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user))
-            if tuple(part is not None for part in pattern) in self._shapes
-        )
+        patterns = self.patterns_that_count(job)
         self.log.append(CountedJob(job.id, start, end, count, patterns))
         for pattern in patterns:
             self._counters.setdefault(pattern, UsageCounter()).add(start, end, count)
             if job.id in self._overdue_ids:
                 self._overdue.setdefault(pattern, []).append(job.id)
+
+    def patterns_that_count(self, job: PlannedJob) -> tuple[Pattern, ...]:
+        """Return the patterns of the counters that count a job."""
+        types = JobTypes(job.types).names
+        return tuple(
+            pattern
+            for pattern in product((None, job.queue), (None, job.project), (None, *types), (None, job.user))
+            if tuple(part is not None for part in pattern) in self._shapes
+        )
 
     def _shapes_of_rules(self) -> set[tuple[bool, ...]]:
         """Return, for each form of rule, which parts of its key are not ``*``: only such patterns are counted."""
