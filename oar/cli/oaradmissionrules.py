@@ -13,7 +13,7 @@ import click
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
-from oar.cli.common.options import ADMIN, NUMBER, Stop, option, optional_argument
+from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
 from oar.lib.db.admission_rules import AdmissionRule
@@ -74,7 +74,7 @@ class RuleOptions(NamedTuple):
 @option("-m", "--modify", type=NUMBER, metavar="ID", help="Change a rule.")
 @optional_argument("-e", "--edit", metavar="[COMMAND]", help="Write the text with an editor.")
 @option("-r", "--from-file", metavar="FILE", help="Take the text from FILE; -: stdin.")
-@option("-P", "--priority", type=NUMBER, metavar="N", help="Rules run in the order of their priorities.")
+@option("-P", "--priority", type=SMALL_NUMBER, metavar="N", help="Rules run in the order of their priorities.")
 @option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
 @optional_argument("--check", numeric=True, metavar="[ID]", help="Compile the rules and run none.")
 @option("--test", is_flag=True, help="Run the rules on the oarsub arguments behind --, and store nothing.")
@@ -107,7 +107,8 @@ def main(context: Context, **values: Any) -> int | None:
 def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
     rule = tx.admission_rules.find(rule_id or 0)
     if rule is None:
-        raise Stop("Error: could not retrieve admission rule from database", NO_RULE)
+        text = f"Error: could not retrieve admission rule from database\nThere is no rule {rule_id}: -S shows all."
+        raise Stop(text, NO_RULE)
     return rule
 
 

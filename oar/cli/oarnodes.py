@@ -47,11 +47,14 @@ def main(
     """Check what goes together, then show."""
     by_resource = bool(resources) or sql is not None
     options = {"node names": nodes, "--events": events, "--jobs": jobs, "--list": names_only, "--state": state}
-    _exclude("--resource and --sql" if by_resource else "", options, ("node names", "--events", "--jobs", "--list"))
+    _exclude(
+        "--resource and --sql" if by_resource else "", options, ("node names", "--events", "--jobs", "--list"), nodes
+    )
     _exclude("--summary" if summary else "", options, ("--events", "--jobs", "--list", "--state"))
     _exclude("--free" if free_only else "", options, ("--events", "--jobs"))
     ids = _ids(context, resources, sql)
     event_range, nodes = _event_range(events, nodes)
+    lacking: list[str] = []
     with context.database.snapshot() as tx:
         if event_range or (names_only and not free_only):
             names = [node for node in tx.resources.nodes() if not nodes or node in nodes]
@@ -61,6 +64,7 @@ def main(
             states_only = state and not (jobs or free_only)
             views = resource_views(tx, ids=ids, nodes=nodes or None, states_only=states_only)
             is_empty = not views
+            lacking += [] if machine or sql else _lacking(resources, views)
             if free_only:
                 views = _free(views)
             if summary:
@@ -73,19 +77,28 @@ def main(
                 text = _states(views, machine, by_resource=by_resource)
             else:
                 text = _full(views, tx.now, machine, properties_only=by_resource and ids is None)
-        unknown = [] if machine else _unknown(tx, nodes)
+        lacking += [] if machine else _unknown(tx, nodes)
     click.echo(text, nl=False)
-    for complaint in unknown:
+    for complaint in lacking:
         context.warn(complaint)
     if is_empty and not by_resource:
         click.echo(NOTHING, err=True)
 
 
-def _exclude(option: str, options: Mapping[str, object], others: Sequence[str]) -> None:
+def _exclude(option: str, options: Mapping[str, object], others: Sequence[str], nodes: Sequence[str] = ()) -> None:
     """Refuse what cannot stand beside an option ('' if it is not given).  Raises BadRequest."""
     for name in others if option else ():
         if options[name]:
-            raise BadRequest(f"{option} cannot be combined with {name}")
+            which = f': "{render.visible(nodes[0])}"' if name == "node names" and nodes else ""
+            raise BadRequest(f"{option} cannot be combined with {name}{which}")
+
+
+def _lacking(numbers: Sequence[int | None], found: Sequence[ResourceView]) -> list[str]:
+    """Return the complaints about numbers that no resource has."""
+    if None in numbers:
+        return []
+    missing = set(numbers).difference(resource.id for resource in found)
+    return [f"resource {number} does not exist." for number in sorted(missing)]
 
 
 def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:

@@ -94,7 +94,7 @@ def _change(
     except WouldBreak as error:
         raise Stop(str(error), error.exit_code) from None
     except InUse as error:
-        raise Stop(f"/!\\ {error}", USED) from None
+        raise Stop(f"/!\\ {error}\n--force does it all the same.", USED) from None
     return lines
 
 

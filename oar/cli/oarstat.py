@@ -313,7 +313,7 @@ def _dates(context: Context, text: str, option: str) -> tuple[int, int]:
     except BadRequest:
         raise Stop(
             f'Bad syntax for {option}\n# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"'
-            "\n# Or write: now,+1h; 8:00,now; today,+1d."
+            "\n# Or write: now,+1h; 8:00,now; yesterday,today."
         ) from None
 
 

@@ -176,7 +176,7 @@ def test_drain_is_a_property(console: Console) -> None:
         ("nothing=1", 9, "Cannot update property nothing: there is no such property (add it with oarproperty -a)"),
         ("cpu=many", 9, "Cannot update property cpu: 'many' is not an integer"),
         ("cpu=", 9, "Cannot update property cpu: '' is not an integer"),
-        ("cpu=99999999999", 9, "Cannot update property cpu: '99999999999' is not an integer"),
+        ("cpu=99999999999", 9, "Cannot update property cpu: 99999999999 is not between -2147483647 and 2147483647"),
         ("cpuset=a", 9, "Cannot update property cpuset: 'a' is no list of processors, such as 0, 0,16 or 0-3"),
         ("deploy=perhaps", 9, "Cannot update property deploy: write YES or NO"),
         ("available_upto=-1", 9, "Cannot update property available_upto: -1 is not between 0 and 2147483647"),
@@ -449,7 +449,8 @@ def test_a_property_in_use_is_neither_removed_nor_renamed(console: Console) -> N
     by_filter = add_job(console.database, properties="gpu = 2")
     by_level = add_job(console.database, alternatives=[NewAlternative(60, parse_request("/gpu=1").groups)])
     before = console.columns()
-    text = f"/!\\ property 'gpu' is used by 2 job(s)/rule(s): job {by_filter}, job {by_level}\n"
+    users = f"job {by_filter}, job {by_level}"
+    text = f"/!\\ property 'gpu' is used by 2 job(s)/rule(s): {users}\n--force does it all the same.\n"
     for words in (("-d", "gpu"), ("-r", "gpu,card")):
         assert console.type(oarproperty.main, *words) == CommandResult(3, "", text)
         assert console.columns() == before
@@ -464,7 +465,7 @@ def test_a_property_that_a_rule_names_is_not_renamed(console: Console) -> None:
     result = console.type(oarproperty.main, "-r", "gpu,card")
     with console.database.snapshot() as tx:
         (number,) = [rule.id for rule in tx.admission_rules.all(enabled=True) if "gpu" in rule.text]
-    text = f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): rule {number}\n"
+    text = f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): rule {number}\n--force does it all the same.\n"
     assert (result.exit, result.err) == (3, text)
 
 

@@ -433,7 +433,16 @@ class TestCommand:
         text = '# Put a job that names no queue in the default queue\nif not queue:\n    queue = "default"\n'
         assert site.rule("-s", first, "-f").out == f"--- (1) RULE #{first}\n{text}---\n"
         assert site.rule("-s", first, "-H").out == text
-        assert site.rule("-s", 9999) == CommandResult(2, "", "Error: could not retrieve admission rule from database\n")
+        text = "Error: could not retrieve admission rule from database\nThere is no rule 9999: -S shows all.\n"
+        assert site.rule("-s", 9999) == CommandResult(2, "", text)
+
+    def test_a_priority_that_no_column_holds_is_refused(self, site: Site) -> None:
+        before = self.ids(site)
+        for number in ("2147483648", "-2147483648"):
+            said = site.rule("-m", before[0], "-P", number)
+            text = f'Value "{number}" invalid for option priority (at most 2147483647)\n'
+            assert (said.exit, said.out, said.err.partition("Usage")[0]) == (1, "", text)
+        assert site.rule("-m", before[0], "-P", "2147483647").exit == 0
 
     def test_a_rule_is_written_to_a_file_that_does_not_exist(self, site: Site, tmp_path: Path) -> None:
         first = self.ids(site)[0]

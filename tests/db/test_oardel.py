@@ -199,6 +199,18 @@ def test_jobs_by_a_condition_and_by_id(frontend: Frontend) -> None:
     )
 
 
+def test_a_condition_means_those_of_a_user_if_one_is_named(frontend: Frontend) -> None:
+    mine = [add_job(frontend.database, name=name) for name in ("long", "short")]
+    others = add_job(frontend.database, user="bob", name="long")
+    said = frontend.oardel("--sql", "job_name = 'long'", "-u", "carol", user=ROOT)
+    assert said == CommandResult(0, "", "# Warning: no such job of carol.\n")
+    assert frontend.oardel("--sql", "job_name = 'none'", "-u", "bob", user=ROOT).err.count("\n") == 1
+    result = frontend.oardel(mine[1], "--sql", "job_name = 'long'", "-u", "bob", user=ROOT)
+    assert result.out.endswith(f"The job(s) [ {mine[1]} {others} ] will be deleted in the near future.\n")
+    result = frontend.oardel("--sql", "job_name = 'long'", "--state", "W")
+    assert result.out.endswith(f"The job(s) [ {mine[0]} ] will be deleted in the near future.\n")
+
+
 @pytest.mark.parametrize("text", ["1=1; DELETE FROM jobs", "1=1) OR (1=1", "no_column = 3", ""])
 def test_a_bad_condition_is_refused_and_changes_nothing(frontend: Frontend, text: str) -> None:
     add_job(frontend.database)

@@ -225,7 +225,9 @@ def test_nothing_to_show(cluster: Cluster) -> None:
     assert cluster.oarnodes("-e", "--", "pc") == CommandResult(0, "", nobody)
     assert cluster.oarnodes("-J", "pc") == CommandResult(0, "{}\n", NO_NODES)
     assert cluster.oarnodes("--sql", "false") == CommandResult(0, "", "")
-    assert cluster.oarnodes("-r", "99999999999") == CommandResult(0, "", "")
+    nothing = "# Warning: resource 99999999999 does not exist.\n"
+    assert cluster.oarnodes("-r", "99999999999") == CommandResult(0, "", nothing)
+    assert cluster.oarnodes("-r", "99999999999", "-J").err == ""
     assert cluster.oarnodes("--sql", "false", "-J") == CommandResult(0, "{}\n", "")
     cluster.execute("DELETE FROM resources")
     assert cluster.oarnodes() == CommandResult(0, "", NO_NODES)
@@ -243,7 +245,8 @@ def test_a_name_that_no_node_has_is_told_beside_those_that_are_shown(cluster: Cl
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["-r", "1", "node-1"], "# Error: --resource and --sql cannot be combined with node names"),
+        (["-r", "1", "node-1"], '# Error: --resource and --sql cannot be combined with node names: "node-1"'),
+        (["-r", "x"], '# Error: --resource and --sql cannot be combined with node names: "x"'),
         (["--sql", "true", "-e"], "# Error: --resource and --sql cannot be combined with --events"),
         (["-r", "-j"], "# Error: --resource and --sql cannot be combined with --jobs"),
         (["-r", "-l"], "# Error: --resource and --sql cannot be combined with --list"),

@@ -304,7 +304,7 @@ def test_a_condition_that_is_no_condition_is_refused(cluster: Cluster) -> None:
 
 TWO_DATES = (
     '# Write two dates, the earlier one first: "YYYY-MM-DD hh:mm:ss, YYYY-MM-DD"\n'
-    "# Or write: now,+1h; 8:00,now; today,+1d."
+    "# Or write: now,+1h; 8:00,now; yesterday,today."
 )
 
 

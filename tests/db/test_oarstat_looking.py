@@ -252,6 +252,12 @@ def test_the_name_of_a_queue_that_nextflow_gives_changes_nothing(cluster: Cluste
         (f"{format_date(NOW - 60)},now", NOW - 60, NOW),
         ("now,+1d", NOW, NOW + 86400),
         ("today,now", int(local_midnight(NOW)[0].timestamp()), NOW),
+        ("yesterday,now", int(local_midnight(NOW, -1)[0].timestamp()), NOW),
+        (
+            "yesterday, tomorrow",
+            int(local_midnight(NOW, -1)[0].timestamp()),
+            int(local_midnight(NOW, 1)[0].timestamp()),
+        ),
         (
             "tomorrow,+1d",
             int(local_midnight(NOW, 1)[0].timestamp()),

@@ -197,7 +197,10 @@ class TestArray:
         (tmp_path / "none").write_text("# nothing\n")
         assert site.oarsub("--array-param-file", tmp_path / "none", "x").exit == 6
         result = site.oarsub("--array-param-file", "/no/where", "x")
-        assert (result.exit, result.err) == (12, "[ERROR] Cannot open the parameter file /no/where.\n")
+        assert (result.exit, result.err) == (
+            12,
+            "[ERROR] Cannot open the parameter file /no/where.\n# No such file or directory\n",
+        )
         assert site.is_empty()
 
     def test_ten_thousand_jobs_are_complete(self, site: LoginNode) -> None:

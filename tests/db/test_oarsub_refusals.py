@@ -38,6 +38,22 @@ REFUSED = [
     (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
     (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
     (("-l", "nodes=3+nodes=2", "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
+    (("-l", "+".join(["nodes=1"] * 1000), "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
+    (
+        ("-l", "+".join(["nodes=1"] * 1001), "x"),
+        18,
+        '# Error: more than 1000 parts are joined with "+": use levels, or several jobs\n',
+    ),
+    (
+        ("-l", "/".join(["nodes=5", *["resource_id=1"] * 15]), "x"),
+        8,
+        f"{NOT_ENOUGH}# 4 nodes with {'/'.join(['resource_id=1'] * 15)} can be used, 5 asked\n{VERIFY}",
+    ),
+    (
+        ("-l", "/".join(["nodes=1"] * 5000), "x"),
+        18,
+        '# Error: more than 16 levels are joined with "/": name each property once\n',
+    ),
     (
         ("-p", "cpuset='0'", "-l", "nodes=2/resource_id=2", "x"),
         8,

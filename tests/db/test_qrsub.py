@@ -150,6 +150,7 @@ REFUSALS = [
     ("-a x -d 60", 'qrsub: Wrong date/time format "x" specified to -a option'),
     ("-e 13321200 -d 60", 'qrsub: Wrong date/time format "13321200" specified to -e option'),
     ("-a 202701150759 -d 60", "start time is in the past"),
+    ("-d 0", "start time is later than end time"),
     ("-a 202701151000 -e 202701150900", "start time is later than end time"),
     ("-a 202701151000 -e 202701151000", "start time is later than end time"),
     ("-a 202701151000", 'missing value for "end time or duration" in advance reservation request'),
@@ -200,6 +201,10 @@ def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(sit
     result = site.qrsub(*line.split(" "))
     assert (result.exit, result.out, without_way_out(result.err)) == (1, "", f"{text}\n")
     assert site.counts() == before
+
+
+def test_a_duration_of_nothing_is_named(site: Desk) -> None:
+    assert site.qrsub("-d", "0").err.endswith("\n  -d 0 leaves it no time: write -d with a duration, as 2:0:0 or 90m\n")
 
 
 def test_who_types_nothing_is_told_the_usage(site: Desk) -> None:

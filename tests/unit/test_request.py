@@ -15,6 +15,8 @@ from oar.lib.facts.request import (
     BEST,
     BEST_HALF,
     EXAMPLE,
+    MOST_GROUPS,
+    MOST_LEVELS,
     JobTypes,
     ResourceRequest,
     TypeText,
@@ -104,6 +106,8 @@ def test_a_bad_level_is_named(level: str) -> None:
         ("walltime=1,", "cannot recognize the resource description: walltime=1,"),
         ("core=99999999999", "cannot recognize the resource description: core=99999999999"),
         ("core=1,walltime=0", "walltime must be greater than 0"),
+        ("+".join(["core=1"] * 1001), 'more than 1000 parts are joined with "+": use levels, or several jobs'),
+        ("/".join(["core=1"] * 17), 'more than 16 levels are joined with "/": name each property once'),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:
@@ -172,3 +176,9 @@ def test_types_of_a_job_answer_questions() -> None:
 
 def test_the_examples_in_the_docstrings_hold() -> None:
     assert doctest.testmod(request).failed == 0
+
+
+def test_the_largest_request_is_read() -> None:
+    group = "/".join(f"p{number}=1" for number in range(MOST_LEVELS))
+    request = parse_request("+".join([group] * MOST_GROUPS))
+    assert (len(request.groups), len(request.groups[-1].levels)) == (MOST_GROUPS, MOST_LEVELS)

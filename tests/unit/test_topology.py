@@ -74,6 +74,9 @@ def test_what_cannot_be() -> None:
     assert "Cannot manage the requested GPU configuration" in refused(gpus=3)
     assert "Cannot manage the requested GPU configuration" in refused(gpus=6)
     assert "Bad definition of GPU topology" in refused(gpus=2, gpu_topology="0")
+    many = "These machines have 8000000 threads: at most 1000000 are described at once."
+    assert refused(hosts=1_000_000) == refused(cpus=1_000_000) == many
+    assert refused(threads=1_000_000, hosts=1) == many
 
 
 def test_which_properties_are_needed() -> None:

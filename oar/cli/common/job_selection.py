@@ -57,7 +57,9 @@ def job_selection(function: Function) -> Function:
     optional_argument(
         "-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN, without it on yours."
     )(command)
-    option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition too.")(command)
+    option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition; with -u, of those.")(
+        command
+    )
     option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
     click.argument("identifiers", nargs=-1, metavar="[JOB_ID]...")(command)
     return command  # type: ignore[return-value]
@@ -71,8 +73,9 @@ def is_id(text: str) -> bool:
 def select_jobs(
     context: Context, criteria: JobCriteria, suitable: Collection[JobState] = tuple(JobState)
 ) -> JobSelection:
-    """Return the jobs that are meant: those named by id, by a condition, and by whose they are.  Raises BadCondition.
+    """Return the jobs that are meant: those named by id, and by a condition, whose they are, state and name together.
 
+    Raises BadCondition.
     ``suitable``: the states of those that are meant by whose they are and by name, if no state is named.
     """
     ids = [int(text) for text in criteria.identifiers if is_id(text)]
@@ -83,20 +86,34 @@ def select_jobs(
         with context.database.snapshot() as tx:
             ids, unknown = control.jobs_of_arrays(tx, ids)
         complaints += [f'[ERROR] "{array_id}" is not a valid array job' for array_id in unknown]
-    if criteria.sql is not None:
-        from oar.lib.db.user_sql import Subject, evaluate
-
-        matching = evaluate(context.database, Subject.JOBS, criteria.sql, context.asker)
-        if not matching:
-            context.warn("no job satisfies the SQL condition.")
-        ids = [*ids, *matching]
+    matching = _satisfying(context, criteria.sql)
     if criteria.everything or criteria.users or criteria.states is not None or criteria.name is not None:
-        ids += _filtered(context, criteria, suitable)
+        ids += _filtered(context, criteria, suitable, matching)
+    else:
+        ids += matching or []
     return JobSelection(tuple(dict.fromkeys(ids)), tuple(complaints))
 
 
-def _filtered(context: Context, criteria: JobCriteria, suitable: Collection[JobState]) -> list[int]:
-    """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop."""
+def _satisfying(context: Context, condition: str | None) -> list[int] | None:
+    """Return the jobs that satisfy a condition; None: there is no condition.  Raises BadCondition."""
+    if condition is None:
+        return None
+    from oar.lib.db.user_sql import Subject, evaluate
+
+    ids = evaluate(context.database, Subject.JOBS, condition, context.asker)
+    if not ids:
+        context.warn("no job satisfies the SQL condition.")
+    return ids
+
+
+def _filtered(
+    context: Context, criteria: JobCriteria, suitable: Collection[JobState], matching: Collection[int] | None
+) -> list[int]:
+    """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop.
+
+    ``matching``: those that satisfy a condition, None = none was given.
+    """
+    meant = None if matching is None else frozenset(matching)
     user = _whose(context, criteria)
     states = _states(criteria.states) if criteria.states is not None else suitable
     with context.database.snapshot() as tx:
@@ -104,7 +121,8 @@ def _filtered(context: Context, criteria: JobCriteria, suitable: Collection[JobS
         frames = tx.advance_reservations.of_frames([job.id for job in jobs])
     jobs = [job for job in jobs if job.id not in frames]
     ids = [job.id for job in jobs if job.state in states and (criteria.name is None or job.name == criteria.name)]
-    if not ids:
+    ids = [job_id for job_id in ids if meant is None or job_id in meant]
+    if not ids and matching != []:
         context.warn(f"no such job{f' of {user}' if user else ''}.")
     return ids
 

@@ -82,8 +82,9 @@ class Number(ParamType):
 
     name = "number"
 
-    def __init__(self, *, negative: bool = True) -> None:
+    def __init__(self, *, negative: bool = True, largest: int = LARGEST_NUMBER) -> None:
         self._negative = negative
+        self._largest = largest
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """Return the number; None for an optional argument that is not there."""
@@ -93,9 +94,11 @@ class Number(ParamType):
         if not text and isinstance(param, OptionalArgument):
             return None
         digits = (text.removeprefix("-") if self._negative else text).removeprefix("+")
+        name = _name_of(param) if param else ""
         if not digits or not DIGITS.issuperset(digits) or len(digits) > 19 or abs(int(text)) > LARGEST_NUMBER:
-            name = _name_of(param) if param else ""
             raise BadOption(f'Value "{text}" invalid for option {name} (number expected)', EXIT_BAD_OPTION)
+        if abs(int(text)) > self._largest:
+            raise BadOption(f'Value "{text}" invalid for option {name} (at most {self._largest})', EXIT_BAD_OPTION)
         return int(text)
 
 
@@ -139,6 +142,8 @@ def names_nothing(program: str, option: str, text: str, kind: str) -> Stop:
 
 NUMBER = Number()
 COUNT = Number(negative=False)
+#: A number that a column of four bytes holds.
+SMALL_NUMBER = Number(largest=2**31 - 1)
 
 
 class PlainOption(click.Option):

@@ -44,8 +44,9 @@ def _parameters(files: UserFiles, path: str | None) -> tuple[str, ...] | None:
         return None
     try:
         text = files.read(path).data.decode("utf-8", "surrogateescape")
-    except OSError:
-        raise Stop(f"[ERROR] Cannot open the parameter file {path}.", Code.FILE) from None
+    except OSError as error:
+        why = f"\n# {error.strerror}" if error.strerror else ""
+        raise Stop(f"[ERROR] Cannot open the parameter file {path}.{why}", Code.FILE) from None
     return parameters_of(text)
 
 

@@ -42,7 +42,8 @@ class RequestSizes(Table):
         bits = " + ".join(f"CASE WHEN {test} THEN {1 << number} ELSE 0 END" for number, test in enumerate(tests))
         rows = self._tx.rows(f"SELECT {', '.join(map(quoted, names))}, {bits} FROM resources ORDER BY {FINEST}")
         rows = [row for row in rows if row[-1]]
-        return [dict(zip(names, row, strict=False)) for row in rows], [row[-1] for row in rows]
+        pools = [int(row[-1]) for row in rows]  # PostgreSQL's numbers of more than 63 bits are decimal ones
+        return [dict(zip(names, row, strict=False)) for row in rows], pools
 
 
 def _blocks(conditions: Sequence[str], levels: Sequence[Level], free: str) -> str:

@@ -31,6 +31,9 @@ NODE_ALIASES = frozenset({"nodes", "node"})
 _LEVEL = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([0-9]{1,10}|[A-Za-z_]+)\s*\Z", re.ASCII)
 _WALLTIME = re.compile(r"\s*walltime\s*=([^,]*)")
 _LARGEST_QUANTITY = 2**31 - 1
+#: Each level is a question within a question to the database, each group a part of one: text grows with both.
+MOST_LEVELS = 16
+MOST_GROUPS = 1000
 #: Type of a job that lasts longer than it asks, as far as that delays nobody.
 GROWING = f"{JobTypeName.WALLTIME}=best"
 #: Told with a request that cannot be read.
@@ -79,6 +82,8 @@ class _RequestReader:
                 break
             self._at += 1
             groups.append(self._group())
+            if len(groups) > MOST_GROUPS:
+                raise BadRequest(f'more than {MOST_GROUPS} parts are joined with "+": use levels, or several jobs')
         if not self._done():
             raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
         return ResourceRequest(tuple(groups), self._walltime, self._grows)
@@ -120,6 +125,8 @@ class _RequestReader:
         while self._peek() == "/":
             self._at += 1
             levels.append(self._level())
+            if len(levels) > MOST_LEVELS:
+                raise BadRequest(f'more than {MOST_LEVELS} levels are joined with "/": name each property once')
         return Group(condition or "", tuple(levels))
 
     def _filter(self) -> str | None:

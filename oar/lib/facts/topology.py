@@ -12,6 +12,8 @@ from oar.lib.facts.host_names import is_host_name
 
 #: Which cores are on which processor: in blocks, or in turn.
 ROUND_ROBIN = "RR"
+#: Threads of the machines that are described at once: each is a number or an object here, a line or a row there.
+MOST_THREADS = 1_000_000
 
 
 class BadTopology(BadRequest):
@@ -90,6 +92,8 @@ def _check(machines: Machines) -> None:
         raise BadTopology("Syntax error, need a # of host.")
     if min(machines.cpus, machines.cores, machines.threads) <= 0 or machines.gpus < 0:
         raise BadTopology("Syntax error, numbers of cpus, cores and threads must be positive.")
+    if (number := _number(machines)) > MOST_THREADS:
+        raise BadTopology(f"These machines have {number} threads: at most {MOST_THREADS} are described at once.")
     for host in (0, machines.hosts - 1):
         if not is_host_name(_name(machines, host)):
             raise BadTopology(
@@ -106,6 +110,11 @@ def _check(machines: Machines) -> None:
     numbers = len(_devices(machines))
     if numbers and (numbers != machines.gpus or numbers != (machines.gpu_devices or numbers)):
         raise BadTopology(f"Bad definition of GPU topology, {numbers} numbers are given for {machines.gpus} GPUs.")
+
+
+def _number(machines: Machines) -> int:
+    """Return how many threads the machines have: a row or a number of a cpuset for each."""
+    return machines.hosts * machines.cpus * machines.cores * machines.threads
 
 
 def _devices(machines: Machines) -> list[str]:

@@ -234,7 +234,8 @@ def _window(wish: ReservationWish, now: int, program: str) -> tuple[int, int]:
     start = max(start, now)
     end = start + (duration or 0) if end is None else end
     if start >= end:
-        raise BadReservation("start time is later than end time")
+        hint = "-d 0 leaves it no time: write -d with a duration, as 2:0:0 or 90m" if duration == 0 else ""
+        raise BadReservation("start time is later than end time", hint)
     return start, end
 
 

@@ -127,8 +127,10 @@ def check_host(name: str) -> None:
 
 
 def _number(name: str, text: str, largest: int) -> int:
-    if not _INTEGER.match(text) or abs(int(text)) > largest:
+    if not _INTEGER.match(text):
         raise ValueError(f"{text!r} is not an integer")
+    if abs(int(text)) > largest:
+        raise ValueError(f"{text} is not between -{largest} and {largest}")
     number = int(text)
     if name == "available_upto" and not 0 <= number <= LATEST_DATE:
         raise ValueError(f"{number} is not between 0 and {LATEST_DATE}")

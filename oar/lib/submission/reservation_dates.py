@@ -11,8 +11,10 @@ from oar.lib.submission.checks import BadSubmission, Code
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _RELATIVE = r"\+([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"
 _UNITS = r"\+(?:([0-9]{1,4})d)?(?:([0-9]{1,5})h)?(?:([0-9]{1,7})m(?:in)?)?\Z"
-_DAYS = ("today", "tomorrow", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_NAMED_DAY = rf"(?i)({'|'.join(_DAYS)})(?:\s+([0-9:]+))?\Z"
+#: Days that are named by how far they are from today, and those of the week, Monday first.
+_NEAR_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_NAMED_DAY = rf"(?i)({'|'.join([*_NEAR_DAYS, *_WEEK])})(?:\s+([0-9:]+))?\Z"
 _DAY = 86400
 
 
@@ -39,15 +41,14 @@ class ReservationDates(NamedTuple):
 def parse(text: str, now: int) -> ReservationDates:
     """Read ``start[,end]`` of ``-r``; a start in the past is now.  Raises BadSubmission.
 
-    A time alone is today's; an end that is a time not after the start is the next day's.
+    A time alone is today's; an end that is a time not after the start is the next day's, and one that is a day of the
+    week the next such day from the start on.
     """
     start_text, comma, stop_text = text.partition(",")
     start = _date(start_text, now, now, "start")
     if not comma:
         return ReservationDates(max(start, now), late=max(0, now - start))
-    stop = _date(stop_text, start, start, "end")
-    if re.match(_TIME, stop_text.strip()) and stop <= start:
-        stop += _DAY
+    stop = _end(stop_text, start, now)
     if stop <= start:
         raise BadSubmission(Code.RESERVATION, "reservation end date must be after start date.")
     late = max(0, now - start)
@@ -61,21 +62,30 @@ def parse_interval(text: str, now: int) -> tuple[int, int]:
     """
     start_text, _, stop_text = text.partition(",")
     start = _date(start_text, now, now, "start")
-    if stop_text.strip() == "now":
-        stop = now
-    else:
-        stop = _date(stop_text, start, start, "end")
-        if re.match(_TIME, stop_text.strip()) and stop <= start:
-            stop += _DAY
+    stop = now if stop_text.strip() == "now" else _end(stop_text, start, now)
     if start > stop:
         raise BadRequest("the end must not be before the start")
     return start, stop
 
 
+def _end(text: str, start: int, now: int) -> int:
+    """Return the date that the text of an end means.  Raises BadSubmission."""
+    text = text.strip()
+    if re.match(_TIME, text):
+        stop = _date(text, start, start, "end")
+        return stop if stop > start else stop + _DAY
+    named = re.match(_NAMED_DAY, text)
+    if not named or named[1].lower() in _NEAR_DAYS:
+        return _date(text, now, start, "end")
+    the_day_before = int(local_midnight(start, -1)[0].timestamp())
+    stop = _date(text, the_day_before, start, "end")
+    return stop if stop > start else _date(text, start, start, "end")
+
+
 def _day_of(name: str, today: int) -> int:
-    """Return midnight of today, of tomorrow, or of the next day of the week with that name."""
+    """Return midnight of a day near today, or of the next day of the week with that name."""
     _, weekday = local_midnight(today)
-    ahead = _DAYS.index(name) if name in _DAYS[:2] else (_DAYS.index(name) - 2 - weekday - 1) % 7 + 1
+    ahead = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
     return int(local_midnight(today, ahead)[0].timestamp())
 
 
