@@ -97,7 +97,8 @@ def _lacking(numbers: Sequence[int | None], found: Sequence[ResourceView]) -> li
     """Return the complaints about numbers that no resource has."""
     if None in numbers:
         return []
-    missing = set(numbers).difference(resource.id for resource in found)
+    there = {resource.id for resource in found}
+    missing = {number for number in numbers if number is not None and number not in there}
     return [f"resource {number} does not exist." for number in sorted(missing)]
 
 

@@ -203,11 +203,8 @@ def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(sit
     assert site.counts() == before
 
 
-def test_a_duration_of_nothing_is_named(site: Desk) -> None:
-    assert site.qrsub("-d", "0").err.endswith("\n  -d 0 leaves it no time: write -d with a duration, as 2:0:0 or 90m\n")
-
-
-def test_who_types_nothing_is_told_the_usage(site: Desk) -> None:
+def test_who_types_nothing_is_told_the_usage_and_who_asks_for_nothing_that(site: Desk) -> None:
+    assert "\n  -d 0 leaves it no time: write" in site.qrsub("-d", "0").err
     usage = "ERROR! no option argument\nUsage: qrsub [OPTIONS]\n  qrsub -help tells the options\n"
     assert site.qrsub() == CommandResult(1, "", usage)
     assert site.qrsub("-help").exit == 0
