@@ -78,8 +78,8 @@ def database_trouble(config: Config) -> str:
     """Say why the database cannot be asked; nothing if it can."""
     database = Database(database_settings(config, patience=0), application="oar:status")
     try:
-        with database.snapshot():
-            return ""
+        with database.begin() as tx:
+            return "it can only be read" if tx.database_figures.is_read_only() else ""
     except DatabaseUnavailable as error:
         return str(error)
     finally:
@@ -98,6 +98,8 @@ def log_trouble(path: str, pid: int) -> str:
         return error.strerror or ""
     if not _may_write(found, uid):
         return f"{path} is not the server's"
+    if room.f_flag & os.ST_RDONLY:
+        return "its file system can only be read"
     return "" if room.f_bavail else "no space is left there"
 
 

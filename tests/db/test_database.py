@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -10,12 +11,14 @@ import pytest
 
 from oar.cli import oarqueue
 from oar.cli.common.command import CommandResult, invoke
+from oar.cli.oar_server import database_trouble
+from oar.lib.config.files import Config
 from oar.lib.db import connections
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.records import User
 from tests.postgres import PostgreSQL
@@ -125,6 +128,43 @@ def test_a_database_that_is_not_there_is_reported_in_one_line(settings: Database
     with pytest.raises(DatabaseUnavailable) as error, Database(absent).begin():
         pass
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def standby(database: Database, settings: DatabaseSettings) -> Iterator[Database]:
+    """The database, which takes no changes."""
+    turn = "ALTER DATABASE {} SET default_transaction_read_only TO {}"
+    with closing(database.connection()) as connection:
+        connection.cursor().execute(turn.format(settings.name, "on"))
+    opened = Database(settings)
+    yield opened
+    opened.close()
+    with closing(database.connection()) as connection:
+        connection.cursor().execute("SET default_transaction_read_only TO off")
+        connection.cursor().execute(turn.format(settings.name, "off"))
+
+
+def test_a_database_that_takes_no_changes_is_one_to_wait_for(standby: Database) -> None:
+    with pytest.raises(DatabaseReadOnly, match="PostgreSQL takes no changes") as error, standby.begin() as tx:
+        assert tx.database_figures.is_read_only()
+        tx.execute("DELETE FROM jobs")
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, DatabaseUnavailable)
+    with standby.snapshot() as tx:
+        assert tx.value("SELECT count(*) FROM jobs") == 0
+
+
+def test_who_asks_whether_the_server_is_well_is_told_of_such_a_database(
+    standby: Database, settings: DatabaseSettings
+) -> None:
+    config = Config(
+        db_hostname=settings.host,
+        db_port=settings.port,
+        db_base_name=settings.name,
+        db_base_login=settings.user,
+        db_base_passwd=settings.password,
+    )
+    assert database_trouble(config) == "it can only be read"
 
 
 _PID = "SELECT pg_backend_pid()"

@@ -16,7 +16,7 @@ from oar.cli.common.options import ADMIN, NUMBER, USER, Stop, machine_formats, o
 from oar.lib.config.files import Config
 from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import BadRequest, NotAllowed, Refused
+from oar.lib.facts.errors import BadRequest, DatabaseReadOnly, NotAllowed, Refused
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
@@ -220,6 +220,11 @@ class DiskFull(Exception):
             DiskFull("could not extend file"),
             3,
             "# Error: the disk of the OAR database is full: an administrator has to make room there.",
+        ),
+        (
+            DatabaseReadOnly("PostgreSQL takes no changes: ..."),
+            2,
+            "# Error: the OAR database can only be read: an administrator has to look why (a standby? DB_HOSTNAME).",
         ),
         (BadRequest("walltime must be greater than 0"), 18, "# Error: walltime must be greater than 0"),
         (NotAllowed("job 3 is not yours"), 1, "# Error: job 3 is not yours"),

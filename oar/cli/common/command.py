@@ -24,6 +24,7 @@ from oar.cli.common.options import EXIT_BAD_OPTION, USER, BadOption, PlainOption
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import (
     DatabaseFull,
+    DatabaseReadOnly,
     DatabaseRefused,
     DatabaseUnavailable,
     NotAllowed,
@@ -43,12 +44,13 @@ if TYPE_CHECKING:
 _UNAVAILABLE = {
     DatabaseFull: "the OAR database has no free connection, try again later.",
     DatabaseRefused: "the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.",
+    DatabaseReadOnly: "the OAR database can only be read: an administrator has to look why (a standby? DB_HOSTNAME).",
     DatabaseUnavailable: "cannot reach the OAR database.",
 }
 #: What is said of a database that answers and writes nothing, by the code of PostgreSQL.
 _CANNOT_WRITE = {
     "53100": "the disk of the OAR database is full: an administrator has to make room there.",
-    "25006": "the OAR database can only be read: an administrator has to look why (DB_HOSTNAME names a standby?).",
+    "25006": _UNAVAILABLE[DatabaseReadOnly],
 }
 ExitCodes = Mapping[type[BaseException], int]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
 from oar.lib.db.statements import CLOCK, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable, StatementTooLong
+from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, StatementTooLong
 
 if TYPE_CHECKING:
     from oar.lib.db.gathered_topics import GatheredTopics, Later
@@ -28,6 +28,7 @@ RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
 #: SQLSTATE of a statement that took longer than its time limit.
 _CANCELED = "57014"
+_READ_ONLY = "25006"
 _TOO_LONG = "the database has worked on this for {} s and was stopped\nask for less at a time"
 
 _BEGIN = {
@@ -199,8 +200,10 @@ class Database:
             try:
                 yield tx
                 connection.cursor().execute(_COMMIT_AT_ONCE if tx.is_asynchronous else "COMMIT")
-            except BaseException:
+            except BaseException as error:
                 self._roll_back(connection)
+                if kind == "write" and getattr(error, "pgcode", None) == _READ_ONLY:
+                    raise DatabaseReadOnly(f"PostgreSQL takes no changes: {str(error).strip()}") from error
                 raise
             finally:
                 tx.end()

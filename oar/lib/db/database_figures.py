@@ -9,6 +9,8 @@ _FIGURES = Prepared("""
         (SELECT numbackends FROM pg_stat_database WHERE datname = current_database()),
         current_setting('max_connections')::int""")
 
+_READ_ONLY = Prepared("SELECT current_setting('transaction_read_only')::boolean")
+
 
 class DatabaseFigure(NamedTuple):
     """Figures of the database in which the tables are."""
@@ -26,3 +28,7 @@ class DatabaseFigures(Table):
         """Return the figures of this moment."""
         (row,) = self._tx.rows(_FIGURES)
         return DatabaseFigure(*row)
+
+    def is_read_only(self) -> bool:
+        """Whether a transaction that was begun to write may not: on a standby, or where somebody has set it so."""
+        return bool(self._tx.column(_READ_ONLY)[0])

@@ -133,6 +133,10 @@ class DatabaseRefused(DatabaseUnavailable):
     exit_code = 3
 
 
+class DatabaseReadOnly(DatabaseUnavailable):
+    """PostgreSQL is there, and takes no changes: it is a standby, or somebody has set it so."""
+
+
 class ServerUnavailable(Unavailable):
     """The OAR server does not take messages."""
 
