@@ -109,7 +109,7 @@ def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster
     head.do("power-off")
     cluster.wait_for_state(job, "Error")
     assert cluster.cause(job) == "NODE_LOST"
-    assert f"{head.name} does not answer any more" in alice.run(f"oarstat --explain {job}")
+    assert f"{head.name} cannot be reached any more" in alice.run(f"oarstat --explain {job}")
     ((copy,),) = cluster.sql(f"SELECT job_id FROM jobs WHERE resubmit_job_id = {job}")
     let_end(cluster, int(copy))
     assert_ran_once(cluster, int(copy))

@@ -149,7 +149,9 @@ def test_a_key_that_the_node_does_not_know_is_refused(ssh_nodes: SshNodes) -> No
     with Remote(ssh_nodes.settings("paramiko")) as remote:
         outcome = remote.run({node.name: PING}, 30)[node.name]
     assert isinstance(outcome, Unreachable)
-    assert "uthentication" in outcome.error
+    key = ssh_nodes.home / ".ssh" / "id_ed25519"
+    assert f"its sshd refuses the key {key} for the account " in outcome.error
+    assert outcome.error.endswith(f"(oar-keys --node {node.name})")
 
 
 def test_a_name_that_could_be_an_option_reaches_no_ssh(remote: Remote) -> None:

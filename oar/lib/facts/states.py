@@ -421,7 +421,7 @@ class EndCode(StrEnum):
     NOT_HEARD = "NOT_HEARD"  #: the oarsub that waited for it did not answer
     STOPPED = "STOPPED"  #: it was killed; the cause is unknown
     FORCED = "FORCED"  #: an administrator ended it without waiting for the clean-up of its nodes
-    NODE_LOST = "NODE_LOST"  #: a node of it does not answer any more
+    NODE_LOST = "NODE_LOST"  #: a node of it cannot be reached any more
     NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
     NODE_SHUTDOWN = "NODE_SHUTDOWN"  #: its node was shut down, or rebooted in order, while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node

@@ -92,7 +92,7 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.NOT_HEARD: ("The oarsub that waited for it did not answer{detail}.", "Submit it again."),
     EndCode.STOPPED: ("It was killed; the cause is unknown.", _RESUBMIT),
     EndCode.FORCED: ("An administrator ended it without waiting for the clean-up of its nodes{detail}.", ""),
-    EndCode.NODE_LOST: ("{names} does not answer any more{detail}.", _REPORT),
+    EndCode.NODE_LOST: ("{names} cannot be reached any more{detail}.", _REPORT),
     EndCode.NODE_REBOOTED: ("{names} was rebooted while the job ran there.", _REPORT),
     EndCode.NODE_SHUTDOWN: ("{names} was shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),

@@ -216,11 +216,20 @@ class ParamikoTransport:
             transport.close()
             is_late = time.monotonic() >= deadline  # what paramiko says then is "No existing session" and the like
             text = f"no answer within {seconds:g} s" if is_late else str(error) or type(error).__name__
-            raise CannotReach(f"ssh: {text}") from None
+            is_refused = isinstance(error, paramiko.AuthenticationException) and not is_late
+            raise CannotReach(self._refusal(node) if is_refused else f"ssh: {text}") from None
         except CannotReach:
             transport.close()
             raise
         return session
+
+    def _refusal(self, node: str) -> str:
+        """Say what a node refuses, and what is to be done."""
+        keys = " and ".join(path for path in self._identities if os.path.exists(path))
+        return (
+            f"its sshd refuses the key {keys} for the account {self._user}: bring the public half into authorized_keys"
+            f" there (oar-keys --node {node})"
+        )
 
     def _connect(self, node: str, seconds: float) -> socket.socket:
         try:
