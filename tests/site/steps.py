@@ -38,10 +38,13 @@ def all_alive(frontend: Machine) -> bool:
     return set(states) == {"Alive"}
 
 
-def begun(site: Site) -> str:
-    """Submit a job that runs until somebody removes ``~/go``, and writes a line when it begins; wait until it runs."""
+def begun(site: Site, where: str = "") -> str:
+    """Submit a job that runs until somebody removes ``~/go``, and writes a line when it begins; wait until it runs.
+
+    ``where``: further options of oarsub.
+    """
     _frontend(site).run("touch go", user="alice")
-    job = submit(site, "-l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
+    job = submit(site, f"{where} -l core=1,walltime=0:30 'echo begun; while [ -e go ]; do sleep 0.2; done'")
     wait_for(site, job, "Running")
     wait_until(lambda: _frontend(site).attempt(f"cat OAR.{job}.stdout", user="alice").out == "begun\n")
     return job

@@ -28,6 +28,17 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "site/test_a_site::test_the_database_comes_up_later_than_the_server",
         "site/test_a_site::test_the_database_is_away_for_a_while",
     ),
+    "A clocks that are set, a database that takes no changes, keys and names that change": (
+        "db/test_sarko::test_a_clock_that_was_set_ahead_ends_no_job_before_somebody_could_set_it_back",
+        "db/test_sarko::test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later",
+        "db/test_meta_sched::test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet",
+        "db/test_database::test_a_database_that_takes_no_changes_is_one_to_wait_for",
+        "db/test_database::test_who_asks_whether_the_server_is_well_is_told_of_such_a_database",
+        "process/test_remote::test_a_key_that_the_node_does_not_know_is_refused",
+        "site/test_names_and_keys::test_a_node_gets_another_name_while_a_job_runs_there",
+        "site/test_names_and_keys::test_the_server_gets_a_new_key_while_a_job_runs",
+        "site/test_names_and_keys::test_a_key_that_was_lost_is_named_until_the_nodes_have_the_new_one",
+    ),
     "B.1 packages": (
         "process/test_packages::test_lintian_finds_no_error",
         "process/test_packages::test_packages_have_what_users_shells_readers_and_services_look_for",
@@ -212,6 +223,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
 
 #: What no test of the suite shows, and why.
 NOT_BY_TESTS: Mapping[str, str] = {
+    "A the clock of a whole machine": "machines of tests share one; tried once with a library before libc",
     "A a kernel with version 2 of the control groups only": "tried once under qemu; docs/design/testing.rst",
     "B.1 debconf": "no package asks anything: none has a config script (process/test_packages)",
     "D.3 ten million ended jobs, purge of a million rows": "bench.retention, by hand",
