@@ -20,6 +20,7 @@ from oar.api.answers.bodies import REVALIDATED
 from oar.api.description import description
 from oar.api.gantt import curve as gantt_curve
 from oar.api.gantt import days as gantt
+from oar.api.gantt import layers as gantt_layers
 from oar.api.gantt import strip as gantt_strip
 from oar.api.history import event_log
 from oar.api.history import stream as history
@@ -104,6 +105,7 @@ def all_routes() -> Routes:
         gantt,
         gantt_curve,
         gantt_strip,
+        gantt_layers,
         usage,
         history,
         event_log,

@@ -192,6 +192,8 @@ def test_waiting_times_are_told_by_size_and_by_hour(anonymous: httpx.Client, dat
         {"size": 0, "block": 1, "jobs": 1, "half": 60},
         {"size": 1, "block": 1, "jobs": 1, "half": 7200},
     ]
+    day = monday // 86400 * 86400
+    assert [(each["size"], each["from"], each["half"]) for each in told["trend"]] == [(0, day, 60), (1, day, 7200)]
     assert told["sizes"][:2] == [{"from": 1, "to": 1}, {"from": 2, "to": 4}]
     assert not told["is_cut"]
     assert anonymous.get("/v1/usage/waits", params={"from": 5, "to": 5}).status_code == 400

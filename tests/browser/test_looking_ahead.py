@@ -140,7 +140,7 @@ def test_consumption_is_drawn_and_told(visitor: Visitor, database: Database) -> 
             dates = (tx.now - 60 - size * 3600, tx.now - 60, job)
             tx.execute("UPDATE jobs SET submission_time = %s, start_time = %s WHERE job_id = %s", dates)
     page = visitor.open("usage?days=7")
-    expect(page.locator("svg.chart rect")).to_have_count(2)
+    expect(page.locator("svg.chart:not(.waits) rect")).to_have_count(2)
     row = page.get_by_role("row").filter(has_text="alice")
     expect(row).to_contain_text("2")
     expect(row).to_contain_text("50 %")
@@ -149,6 +149,9 @@ def test_consumption_is_drawn_and_told(visitor: Visitor, database: Database) -> 
     expect(waits.get_by_role("row").filter(has_text="2–4")).to_have_count(2)  # of all queues, and of its own
     expect(waits.get_by_role("row").filter(has_text="2–4").first).to_contain_text("03:00")
     waits.get_by_role("combobox", name="resources").select_option(label="1")
+    expect(waits.locator("#trend svg g title")).to_contain_text("at most 01:00")
+    waits.get_by_text("as a table").click()
+    expect(waits.locator("#trend tbody tr")).to_have_count(1)
     expect(waits.locator("#soonest .sentence")).to_contain_text("started within 01:00")
     expect(waits.locator("#soonest td.heat-4")).to_have_text("01:00")
     assert faults(page) == []

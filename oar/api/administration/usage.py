@@ -12,8 +12,8 @@ from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
-from oar.lib.db.usage import UsedByGroup
-from oar.lib.db.waiting_times import BLOCK_HOURS, CLASSES, LastStarted
+from oar.lib.db.usage import BUCKETS, UsedByGroup
+from oar.lib.db.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.reservations.recurrence import local_zone
 
@@ -56,32 +56,45 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
 
 
 @router.get("/usage/waits", operation_id="usage_waits", summary="How long jobs waited, by their sizes")
-def usage_waits(request: Request, begin: Annotated[Date, Query(alias="from")], to: Date) -> Answer:
-    """Return how long the jobs that started in a period had waited, by numbers of resources, queues and hours.
+def usage_waits(
+    request: Request,
+    begin: Annotated[Date, Query(alias="from")],
+    to: Date,
+    bucket: Literal["day", "week", "month"] = "day",
+) -> Answer:
+    """Return how long the jobs that started in a period had waited, by numbers of resources, queues, hours and days.
 
     Of a busy period the last jobs are looked at: `is_cut`.  `hours` are those of submissions, by the clock of the site:
-    `block` 0 begins on Monday at midnight, each has `block_hours`.  Reservations with a date have not waited.
+    `block` 0 begins on Monday at midnight, each has `block_hours`.  `trend` is by when jobs started, in pieces of UTC.
+    Reservations with a date have not waited.
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
     who = asking(request)
     curves = service_of(request).curves
-    return answer_unless_known(request, curves.curve((begin, to, MOST_STARTED, 0), lambda: _waits(who, begin, to)))
+    key = (begin, to, MOST_STARTED, BUCKETS.index(bucket))
+    return answer_unless_known(request, curves.curve(key, lambda: _waits(who, begin, to, bucket)))
 
 
-def _waits(who: Asking, begin: int, to: int) -> dict[str, object]:
+def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
     period = LastStarted(begin, to, MOST_STARTED)
     with who.database.snapshot() as tx:
         by_size = tx.waiting_times.by_size(period)
         by_hour = tx.waiting_times.by_hour(period, local_zone() or "UTC")
+        by_piece = tx.waiting_times.by_piece(period, bucket)
     ends = [first - 1 for first in CLASSES[1:]]
     return {
         "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
         "items": [each._asdict() for each in by_size],
         "hours": [each._asdict() for each in by_hour],
         "block_hours": BLOCK_HOURS,
+        "trend": [{"size": each.size, "from": each.begin, **_spread(each)} for each in by_piece],
         "is_cut": sum(each.jobs for each in by_size if each.queue is None) >= MOST_STARTED,
     }
+
+
+def _spread(waits: WaitByPiece) -> dict[str, int]:
+    return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
 
 
 @router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")

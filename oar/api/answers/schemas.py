@@ -326,6 +326,24 @@ ANSWERS: Mapping[str, Schema] = {
             "states": many(record({"state": TEXT, "from": INTEGER, "to": MAYBE_INTEGER, "resources": PAIRS})),
         }
     ),
+    "gantt_density": record(
+        {"from": INTEGER, "bucket": INTEGER, "parts": INTEGER, "groups": many(PAIRS)}
+        | {"used": TEXT, "besteffort": TEXT, "unusable": TEXT}
+    ),
+    "gantt_plans": _items(INTEGER),
+    "gantt_plan": record(
+        {
+            "date": INTEGER,
+            "items": many(
+                record(
+                    {"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "start": INTEGER, "end": INTEGER}
+                    | {"started": MAYBE_INTEGER, "ended": MAYBE_INTEGER, "resources": PAIRS}
+                )
+            ),
+            "is_cut": FLAG,
+        }
+    ),
+    "gantt_quotas": _items(record({"name": TEXT, "from": INTEGER, "to": INTEGER, "rules": INTEGER})),
     "gantt_rows": record(
         {
             "levels": TEXTS,
@@ -387,6 +405,9 @@ ANSWERS: Mapping[str, Schema] = {
             ),
             "hours": many(record({"size": INTEGER, "block": INTEGER, "jobs": INTEGER, "half": INTEGER})),
             "block_hours": INTEGER,
+            "trend": many(
+                record({"size": INTEGER, "from": INTEGER, "jobs": INTEGER, "half": INTEGER, "most": INTEGER})
+            ),
             "is_cut": FLAG,
         }
     ),

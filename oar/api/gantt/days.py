@@ -126,10 +126,10 @@ def gantt_rows(
     """Return the resources by the values of some properties, in natural order, as ranges of ids."""
     who, levels = asking(request), words_of(rows) or ("network_address",)
     key = f"rows {','.join(levels)}"
-    return service_of(request).unchanged.answer(request, who.database, key, lambda tx: _rows_record(tx, levels))
+    return service_of(request).unchanged.answer(request, who.database, key, lambda tx: rows_record(tx, levels))
 
 
-def _rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
+def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
     """Return the rows.  Raises BadRequest."""
     properties = tx.resources.columns()
     unknown = [level for level in levels if level not in properties]

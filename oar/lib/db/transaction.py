@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from oar.lib.db.challenges import Challenges
     from oar.lib.db.database_figures import DatabaseFigures
     from oar.lib.db.deadlines import Deadlines
+    from oar.lib.db.density import Density
     from oar.lib.db.desktop_computers import DesktopComputers
     from oar.lib.db.ended_jobs import EndedJobs
     from oar.lib.db.events import Events
+    from oar.lib.db.former_plans import FormerPlans
     from oar.lib.db.gantt import Gantt
     from oar.lib.db.gantt_days import GanttDays
     from oar.lib.db.history import History
@@ -98,9 +100,11 @@ class Transaction(Statements):
     arrays: "Lazy[Arrays]" = Lazy()
     database_figures: "Lazy[DatabaseFigures]" = Lazy()
     deadlines: "Lazy[Deadlines]" = Lazy()
+    density: "Lazy[Density]" = Lazy()
     desktop_computers: "Lazy[DesktopComputers]" = Lazy()
     ended_jobs: "Lazy[EndedJobs]" = Lazy()
     events: "Lazy[Events]" = Lazy()
+    former_plans: "Lazy[FormerPlans]" = Lazy()
     gantt: "Lazy[Gantt]" = Lazy()
     gantt_days: "Lazy[GanttDays]" = Lazy()
     history: "Lazy[History]" = Lazy()

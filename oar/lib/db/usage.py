@@ -9,7 +9,8 @@ from oar.lib.db.statements import Table
 GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "queue_name"}
 #: Lengths of time, as PostgreSQL cuts dates to them (UTC).
 BUCKETS = ("day", "week", "month")
-_CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')::bigint"
+#: Where the piece of time begins in which a date is.
+CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')::bigint"
 
 _NODES = """
     SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""
@@ -42,7 +43,7 @@ class Usage(Table):
     def series(self, start: int, stop: int, *, group: str, bucket: str) -> list[UsedByGroup]:
         """Return the consumption of the windows between two dates, by bucket of time and by group."""
         assert bucket in BUCKETS
-        cut = _CUT.format(bucket=bucket, date="window_start")
+        cut = CUT.format(bucket=bucket, date="window_start")
         sql = f"""
             SELECT {cut}, {GROUPS[group]},
                 COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'USED'), 0)::bigint,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Table
+from oar.lib.db.usage import BUCKETS, CUT
 
 #: The fewest resources of each class of sizes.
 CLASSES = (1, 2, 5, 17, 65, 257)
@@ -11,7 +12,7 @@ CLASSES = (1, 2, 5, 17, 65, 257)
 BLOCK_HOURS = 3
 #: The jobs that started last in a period: what was asked for without a date, and how long it waited.
 _STARTED = f"""started AS (
-        SELECT j.queue_name::text AS queue, j.submission_time AS submitted,
+        SELECT j.queue_name::text AS queue, j.submission_time AS submitted, j.start_time AS started,
             GREATEST(0, j.start_time - j.submission_time) AS wait,
             (SELECT count(*) FROM assigned_resources a WHERE a.moldable_job_id = j.assigned_moldable_job) AS size
         FROM jobs j
@@ -31,6 +32,14 @@ _BY_HOUR = f"""
         + extract(hour FROM date)::integer / {BLOCK_HOURS} AS block,
         count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY wait)
     FROM dated GROUP BY 1, 2 ORDER BY 1, 2"""
+_BY_PIECE = {
+    bucket: f"""
+    WITH {_STARTED}
+    SELECT class, {CUT.format(bucket=bucket, date="started")}, count(*),
+        percentile_disc(0.5) WITHIN GROUP (ORDER BY wait), percentile_disc(0.9) WITHIN GROUP (ORDER BY wait)
+    FROM classed GROUP BY 1, 2 ORDER BY 1, 2"""
+    for bucket in BUCKETS
+}
 
 
 class WaitBySize(NamedTuple):
@@ -50,6 +59,16 @@ class WaitByHour(NamedTuple):
     block: int  #: hours from Monday 00:00 of the site on, so many at a time
     jobs: int
     half: int
+
+
+class WaitByPiece(NamedTuple):
+    """How long jobs of a class had waited that started in a piece of time."""
+
+    size: int
+    begin: int  #: date
+    jobs: int
+    half: int
+    most: int
 
 
 class LastStarted(NamedTuple):
@@ -72,3 +91,8 @@ class WaitingTimes(Table):
         """Return the waiting times of each class by when its jobs were submitted, as clocks of a zone tell it."""
         rows = self._tx.rows(_BY_HOUR, {**period._asdict(), "classes": list(CLASSES), "zone": zone})
         return [WaitByHour(place - 1, *rest) for place, *rest in rows]
+
+    def by_piece(self, period: LastStarted, bucket: str) -> list[WaitByPiece]:
+        """Return the waiting times of each class by when its jobs started, in pieces of UTC (``usage.BUCKETS``)."""
+        rows = self._tx.rows(_BY_PIECE[bucket], {**period._asdict(), "classes": list(CLASSES)})
+        return [WaitByPiece(place - 1, *rest) for place, *rest in rows]

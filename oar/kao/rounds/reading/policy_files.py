@@ -86,19 +86,25 @@ class PolicyFiles:
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
         """Return the quotas as they hold from now on; None where no queue has any."""
         settings = snapshot.settings
-        if not have_quotas([queue.policy for queue in snapshot.queues], settings):
+        file = self.quota_file([queue.policy for queue in snapshot.queues], settings, mails)
+        if file is None:
             if settings.has_quotas:
                 self._warn(NO_QUOTAS)
             return None
-        path = self._config.quotas_conf_file
-        if not (settings.has_quotas or os.path.exists(path)):
-            path = self._old_quotas
-        file = self._quotas.read(path, mails)
         walltimes = (each.walltime for job in snapshot.waiting for each in job.alternatives)
         longest = min(max(walltimes, default=0), LONGEST)
         return file.quotas(
             self._everything(snapshot.resources), snapshot.now, self._config.quotas_window_time_limit, longest
         )
+
+    def quota_file(self, policies: Iterable[str], settings: Settings, mails: list[Mail]) -> QuotaFile | None:
+        """Return what the file of the quotas says; None where no queue has a policy that obeys any."""
+        if not have_quotas(policies, settings):
+            return None
+        path = self._config.quotas_conf_file
+        if not (settings.has_quotas or os.path.exists(path)):
+            path = self._old_quotas
+        return self._quotas.read(path, mails)
 
     def advise(self, snapshot: Snapshot) -> None:
         """Warn once of each queue that the weights should name and do not."""

@@ -9,7 +9,7 @@
 
 const drawn = new WeakMap();
 const SVG = "http://www.w3.org/2000/svg";
-const SVG_TAGS = new Set(["svg", "path", "rect", "line", "g", "circle", "polyline", "title"]);
+const SVG_TAGS = new Set(["svg", "path", "rect", "line", "g", "circle", "polyline", "title", "text"]);
 const PROPERTIES = new Set(["value", "checked", "selected", "disabled", "indeterminate", "open", "hidden"]);
 
 /** Describe an element; `key` names it among its siblings, `on` are its listeners, `style` its properties. */

@@ -31,6 +31,8 @@ export class View {
     this.isComplete = false;
     this.boxes = [];
     this.arrows = [];
+    this.under = []; // what else is drawn, below the jobs and over them
+    this.over = [];
     this.script = [];
     this.touches = new Map();
     this.pen = canvas.getContext("2d");
@@ -186,11 +188,13 @@ export class View {
     pen.beginPath();
     pen.rect(left, RULER, width - left, height - RULER);
     pen.clip();
+    for (const draw of this.under) draw();
     if (!this.isComplete) for (const tile of this.former) this.drawTile(tile);
     else if (this.former.length) this.forget();
     for (const tile of this.tiles.values()) if (tile.picture && this.isSeen(tile)) this.drawTile(tile);
     this.drawLines();
     this.drawNames();
+    for (const draw of this.over) draw();
     this.drawBoxes();
     pen.restore();
     this.drawRows();

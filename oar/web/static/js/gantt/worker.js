@@ -100,6 +100,7 @@ const TAKES = {
   },
   hit: ({ date, height, reach }) => hit(date, height, reach),
   box: ({ id }) => boxes(id),
+  pieces: ({ sets }) => layout && sets.map(piecesOf),
   walk: (message) => walk(message),
   count: (message) => count(message),
   list: ({ from, to }) => list(from, to),
@@ -308,6 +309,13 @@ function statesAt(block, date, height) {
       found.push({ state: block.words.states[state[each]], begin: begin[each], end: end[each] });
     }
   });
+  return found;
+}
+
+/** Return where ranges of resources are among the rows: [top, bottom] of each piece. */
+function piecesOf(ranges) {
+  const found = [];
+  for (const [first, count] of ranges) pieces(layout.segments, first, count, (top, bottom) => found.push([top, bottom]));
   return found;
 }
 

@@ -53,6 +53,10 @@ const card = new PopUp(frame);
 const strip = document.createElement("div"); // it has its room at once: nothing jumps when the first view is drawn, and it comes
 strip.className = "overview";
 let overview = null;
+const band = document.createElement("div");
+band.className = "quota-band";
+band.hidden = true;
+let density = null, plans = null, quotas = null;
 figures.frames = view.script;
 engine.hear = (tile) => view.take(tile);
 engine.tell("look", { look: look() });
@@ -65,6 +69,18 @@ async function completed() {
   const { Overview } = await import("../gantt/overview.js");
   overview = new Overview(strip, (from) => ((view.from = from), view.draw(), moved()));
   overview.show(view);
+  const [{ FormerPlan }, { QuotaBand }] = await Promise.all([import("../gantt/former-plan.js"), import("../gantt/quota-band.js")]);
+  plans = new FormerPlan(view, engine, () => actions.show());
+  quotas = new QuotaBand(band, view);
+  layers();
+}
+
+/** Ask for what lies over and below the jobs in sight. */
+async function layers() {
+  plans?.learn();
+  quotas?.learn();
+  if (isCut && !density) density = import("../gantt/density.js").then(({ Density }) => new Density(view, engine));
+  (await density)?.show(isCut, levels());
 }
 
 /** Show what is pointed at; nothing: what was chosen last stays below the diagram. */
@@ -106,7 +122,7 @@ function concerns({ name }) {
 function shown() {
   const place = document.getElementById("gantt");
   if (!place) return;
-  if (frame.parentNode !== place) place.append(strip, frame);
+  if (frame.parentNode !== place) place.append(strip, band, frame);
   say();
 }
 
@@ -194,6 +210,7 @@ function settle() {
     if (days) isCut = days.isCut ? days.since : "";
     if (view.to - view.from <= FETCHED_AHEAD) engine.tell("ahead", { from: view.from - (view.to - view.from), to: view.to + (view.to - view.from) });
     overview?.show(view);
+    layers();
     legend = await engine.ask("count", sight()).catch(() => null);
     listed = parameters().view === "table" ? await engine.ask("list", sight()).catch(() => null) : null;
     actions.show();
@@ -306,13 +323,13 @@ function layout(records) {
   if (records !== before) (before = records), turn().then(() => take(records)); // long work is done in pieces
   return [
     h("h1", {}, t("gantt.title"), " ", legend && h("small", {}, t("jobs.count", { n: legend.jobs }))),
-    filters(fields(), parameters(), select), tools(),
+    filters(fields(), parameters(), select), tools(), plans?.show(),
     isCut && h("p", { class: "notice", key: "cut" }, t("gantt.cut", { day: isCut })),
     h("div", { key: "gantt", id: "gantt" }),
     selectionTools(),
     h("div", { key: "says", id: "gantt-says", class: "says" }),
     legendOf(), key(), h("p", { class: "faint", key: "keys", id: "gantt-keys" }, t("gantt.keys")),
-    listed && listing(),
+    plans?.list(), listed && listing(),
   ];
 }
 

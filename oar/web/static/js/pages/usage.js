@@ -11,6 +11,7 @@ import { now, site } from "../common/site.js";
 import { t } from "../common/words.js";
 import { SERIES } from "../gantt/colours.js";
 import { accuracy, endedOf } from "../accuracy.js";
+import { following } from "../pieces.js";
 import { waitingTimes } from "../waiting-times.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
@@ -31,7 +32,7 @@ async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: error.message })) : null;
-  const [usage, waits, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
+  const [usage, waits, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
   return { from, to, by, bucket, usage, waits, predictions: predictions.items, fair, ended, user };
 }
 
@@ -49,7 +50,7 @@ function view({ from, to, by, bucket, usage, waits, predictions, fair, ended, us
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
-    h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, Number(parameters().size ?? NaN), (size) => select({ size }))),
+    h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),
     h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("usage.none"))),
   ];
 }
@@ -100,13 +101,6 @@ function chart(usage, groups, by, bucket, from, to) {
       h("li", { class: "chip", key: " asked" }, h("i", { class: "stroke asked", "aria-hidden": "true" }), ` ${t("usage.asked")}`),
       h("li", { class: "chip", key: " capacity" }, h("i", { class: "stroke capacity", "aria-hidden": "true" }), ` ${t("usage.capacity")}`)),
   ];
-}
-
-/** Return when the piece of time behind one that begins at a date begins; pieces are those of UTC. */
-function following(begin, bucket) {
-  if (bucket !== "month") return begin + (bucket === "week" ? 7 : 1) * DAY;
-  const date = new Date(begin * 1000);
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1) / 1000;
 }
 
 function lost({ capacity, unavailable }) {

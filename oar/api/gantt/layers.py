@@ -1,0 +1,117 @@
+"""What lies over and below the jobs of the Gantt diagram: density, plans of former rounds, periods of quotas."""
+
+import zlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.gantt.days import LAST_DAY, rows_record
+from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.curve_cache import Record
+from oar.api.serving.service import asking, service_of
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.views.gantt_chunks import DAY, ranges
+from oar.lib.views.gantt_density import density_record
+
+if TYPE_CHECKING:
+    from oar.lib.db.former_plans import FormerlyPlanned
+
+router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
+
+#: Pieces and days of one answer about density.
+MOST_PARTS, MOST_DAYS = 800, 93
+#: Dates of plans of an answer; jobs of a plan.
+MOST_DATES, MOST_PLANNED = 200, 2000
+#: Days of which the periods of quotas are told.
+MOST_QUOTA_DAYS = 92
+Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
+Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY)]
+
+
+@router.get("/density", operation_id="gantt_density", summary="How much was in use, where it is too much to be drawn")
+def gantt_density(
+    request: Request,
+    begin: Begin,
+    to: Seconds,
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each piece.")] = 3600,
+    rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
+) -> Answer:
+    """Return how much of the rows was used by jobs that ended in a period, and could not be used.
+
+    Rows that follow each other are joined to at most 200 groups; each has a byte for each piece of time, 255 = all of
+    it; `used`, of it `besteffort`, and `unusable` are these bytes as base64, group behind group.
+    """
+    who, levels = asking(request), words_of(rows) or ("network_address",)
+    parts = -(-(to - begin) // bucket)
+    if not begin < to <= begin + MOST_DAYS * DAY or parts > MOST_PARTS:
+        raise BadRequest(f"a period has {MOST_PARTS} pieces at most, and {MOST_DAYS} days")
+
+    def make() -> Record:
+        with who.database.snapshot() as tx:
+            found = rows_record(tx, levels)["items"]
+            ids = [[n for first, many in row["resources"] for n in range(first, first + many)] for row in found]
+            record: Record = density_record(tx, ids, begin, bucket, parts)
+            return record
+
+    key = (begin, to, bucket, zlib.crc32(",".join(levels).encode()))
+    return answer_unless_known(request, service_of(request).curves.curve(key, make))
+
+
+@router.get("/plans", operation_id="gantt_plans", summary="When former plans were made")
+def gantt_plans(request: Request, begin: Begin, to: Seconds) -> Answer:
+    """Return dates of a period whose plans are kept, 200 at most; none where `SCHEDULER_LOG_DECISIONS` is off."""
+    if begin >= to:
+        raise BadRequest("a period goes from a date to a later one")
+    with asking(request).database.snapshot() as tx:
+        dates = tx.former_plans.dates(begin, to, MOST_DATES)
+    return answer_unless_known(request, {"items": dates})
+
+
+@router.get("/plans/{date}", operation_id="gantt_plan", summary="What was planned then")
+def gantt_plan(request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY)]) -> Answer:
+    """Return what the last round up to a date planned, and when the jobs really started and ended.
+
+    `is_cut`: there were more jobs; those that were to start first are told.
+    """
+    with asking(request).database.snapshot() as tx:
+        made = tx.former_plans.last(date)
+        found = tx.former_plans.jobs(made, MOST_PLANNED + 1) if made else []
+    if not made:
+        raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
+    items = [_planned(job) for job in found[:MOST_PLANNED]]
+    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(found) > MOST_PLANNED})
+
+
+def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "start": job.start,
+        "end": job.start + job.walltime,
+        "started": job.real_start or None,
+        "ended": job.real_stop or None,
+        "resources": list(ranges(job.resources)),
+    }
+
+
+@router.get("/quotas", operation_id="gantt_quotas", summary="Which quotas hold when")
+def gantt_quotas(request: Request, begin: Begin, to: Seconds) -> Answer:
+    """Return the periods of the calendar of quotas between two dates; none where quotas have no calendar."""
+    if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MOST_QUOTA_DAYS} days at most")
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        policies = [queue.policy for queue in tx.queues.all()]
+    file = PolicyFiles(who.config).quota_file(policies, settings_of(who.config), [])
+    changes = file.calendar.expand(begin, to) if file and file.calendar else []
+    rules = file.rules if file else {}
+    items = [
+        {"name": name, "from": date, "to": end, "rules": len(rules.get(name, ()))}
+        for (date, name), (end, _) in zip(changes, [*changes[1:], (to, "")], strict=False)
+    ]
+    return answer_unless_known(request, {"items": items})
