@@ -41,6 +41,23 @@ def test_the_end_of_a_job_is_asked_for_once(owner: Visitor, database: Database) 
         assert tx.kill_requests.jobs([job]) == {job}
 
 
+def test_a_job_that_has_ended_tells_what_it_used_and_is_submitted_again(owner: Visitor, database: Database) -> None:
+    job = add_job(database, JobState.TERMINATED, on=add_resources(database)[:1], user=USER, name="sim")
+    with database.begin() as tx:
+        tx.execute(
+            "INSERT INTO job_usage (job_id, network_address, cores, cpu_seconds, memory_peak)"
+            " VALUES (%s, 'node-1', 1, 60, %s)",
+            (job, 2**30),
+        )
+    page = owner.open(f"jobs/{job}")
+    used = page.get_by_role("row").filter(has_text="node-1")
+    expect(used).to_contain_text("1.0 GiB")
+    assert faults(page) == []
+    page.get_by_role("button", name="submit it again").click()
+    page.wait_for_url(lambda address: not address.endswith(f"/{job}"))
+    expect(page.locator("h1")).to_contain_text("sim")
+
+
 def test_administrators_see_how_the_installation_is(administrator: Visitor, api: Api) -> None:
     api.runtime.config = api.runtime.config.replace(server_port=7777, db_base_passwd="hidden-word")
     page = administrator.open("")

@@ -1,7 +1,6 @@
-"""REST API and pages: what their specification says is proved by tests, which are named here and exist.
+"""REST API: what its specification says is proved by tests, which are named here and exist.
 
-The figures (API, section 14; pages, section 2.3) are those of ``bench.api``, ``bench.notifications``,
-``bench.submission`` and ``bench.gantt``.
+The figures (section 14) are those of ``bench.api``, ``bench.notifications`` and ``bench.submission``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -360,59 +359,9 @@ OTHERWISE: Mapping[str, str] = {
     "11 a generated client": "examples of the chapter are run, and schemathesis sends what the document describes",
     "6 /rounds": "oar_round_seconds and its relatives for monitoring, /v1/administration for people",
 }
-#: The sections of the specification of the pages; 3 and 4 tell why, 8 is proved with the others.
-PAGES: Mapping[str, Sequence[str]] = {
-    "1 what exists": (
-        "api/test_pages::test_links_of_monika_lead_to_what_shows_the_same",
-        "api/test_pages::test_links_of_drawgantt_lead_to_what_they_showed",
-        "api/test_pages::test_dates_of_the_first_drawgantt_are_understood",
-    ),
-    "2.1 pages and addresses": (
-        "browser/test_gantt::test_a_view_is_a_link",
-        "browser/test_living::test_a_filter_stands_in_the_address",
-    ),
-    "2.2 common needs": (
-        "browser/test_living::test_two_tabs_share_one_stream",
-        "browser/test_living::test_new_jobs_are_announced_and_come_on_a_click",
-        "browser/test_living::test_a_page_that_was_cut_off_catches_up",
-        "browser/test_pages::test_every_page_is_for_everybody",
-        "browser/test_pages::test_every_page_can_be_read_without_scripts",
-        "browser/test_every_page::test_every_page_speaks_french_and_can_be_printed",
-        "api/test_pages::test_every_page_comes_with_its_policy",
-        "unit/test_web::test_a_page_is_small",
-        "unit/test_web::test_conditions_are_told_apart_by_all_eyes",
-    ),
-    "2.3 Gantt": (
-        "browser/test_gantt::test_past_present_and_future_are_pointed_at",
-        "browser/test_gantt::test_what_happens_is_drawn_as_it_happens",
-        "browser/test_gantt::test_the_diagram_is_walked_and_opened_by_keyboard",
-        "browser/test_gantt::test_rows_are_grouped_and_folded",
-        "browser/test_gantt::test_the_view_is_taken_away_as_vectors",
-        "api/test_gantt::test_a_day_that_is_over_is_kept_for_ever_under_its_version",
-        "api/test_gantt::test_only_what_has_changed_is_told_to_who_knows_the_rest",
-    ),
-    "2.4 state grid": (
-        "api/test_pages::test_the_grid_has_a_letter_for_each_resource",
-        "api/test_pages::test_the_dashboard_counts_what_the_grid_shows",
-        "browser/test_living::test_the_grid_is_walked_by_keyboard",
-    ),
-    "5 usage": ("browser/test_looking_ahead::test_consumption_is_drawn_and_told",),
-    "6 the pages": (
-        "browser/test_pictures::test_each_page_has_its_picture",
-        "browser/test_looking_ahead::test_a_waiting_job_tells_what_would_let_it_start",
-        "browser/test_looking_ahead::test_alternatives_are_compared_before_one_is_submitted",
-        "browser/test_reserving::test_a_reservation_is_tried_while_it_is_typed_then_asked_for_and_changed",
-        "browser/test_acting::test_an_administrator_drains_a_node_and_takes_it_away",
-    ),
-    "7 tests": (
-        "browser/test_living::test_what_users_name_is_text",
-        "browser/test_living::test_a_job_is_found_by_keyboard",
-        "browser/test_acting::test_a_job_is_held_and_resumed_by_keyboard",
-    ),
-}
 #: What only tells why, or what other sections repeat.
-UNPROVED = {"API": {8, 17}, "pages": {3, 4, 8}}
-NAMED = sorted(set(chain(*API.values(), *PAGES.values())))
+UNPROVED = {8, 17}
+NAMED = sorted(set(chain(*API.values())))
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -420,11 +369,10 @@ def test_a_named_test_exists(name: str) -> None:
     assert exists(name)
 
 
-@pytest.mark.parametrize(("sections", "what", "last"), [(API, "API", 17), (PAGES, "pages", 8)])
-def test_each_section_is_proved(sections: Mapping[str, Sequence[str]], what: str, last: int) -> None:
-    numbers = {int(title.split()[0].partition(".")[0]) for title in sections}
-    assert numbers | UNPROVED[what] == set(range(0 if what == "API" else 1, last + 1))
-    assert all(sections.values())
+def test_each_section_is_proved() -> None:
+    numbers = {int(title.split()[0].partition(".")[0]) for title in API}
+    assert numbers | UNPROVED == set(range(18))
+    assert all(API.values())
 
 
 def test_what_is_otherwise_has_a_reason() -> None:

@@ -9,7 +9,7 @@ from oar.lib.db.transaction import Lazy, Transaction
 from tests.unit.sources import modules
 
 #: What tables may import of their own package.
-BASE = {"statements", "lock_keys", "predicates", "reservation_predicates", "schema"}
+BASE = {"statements", "lock_keys", "predicates", "reservation_predicates", "schema", "time_pieces"}
 
 
 def tables_of(module: str) -> list[str]:

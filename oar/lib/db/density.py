@@ -8,11 +8,12 @@ from oar.lib.db.statements import Table
 
 #: What is summed: how long so many resources of a group were in one state, cut to pieces of time.
 _PIECES = """
-    SELECT {kind}, span.place, piece, sum(span.number * (
-        LEAST(span.stop, %(start)s + (piece + 1) * %(bucket)s) - GREATEST(span.start, %(start)s + piece * %(bucket)s)))
-    FROM span, generate_series(
-        (GREATEST(span.start, %(start)s) - %(start)s) / %(bucket)s,
-        (LEAST(span.stop, %(stop)s) - 1 - %(start)s) / %(bucket)s) AS piece
+    SELECT {kind}, span.place, piece.number, sum(span.number * (
+        LEAST(span.stop, piece.start + %(bucket)s::bigint) - GREATEST(span.start, piece.start)))
+    FROM span, LATERAL (
+        SELECT number, %(start)s::bigint + number * %(bucket)s::bigint AS start FROM generate_series(
+            (GREATEST(span.start, %(start)s::bigint) - %(start)s::bigint) / %(bucket)s::bigint,
+            (LEAST(span.stop, %(stop)s::bigint) - 1 - %(start)s::bigint) / %(bucket)s::bigint) AS number) piece
     GROUP BY 1, 2, 3"""
 _GROUPS = "grouped AS (SELECT id, place FROM unnest(%(ids)s::integer[], %(places)s::integer[]) AS g (id, place))"
 #: The last seconds of jobs that ended in a period, of each group that they had resources of.
@@ -22,7 +23,7 @@ _USED = f"""
         SELECT j.job_id, j.assigned_moldable_job AS moldable, j.start_time, j.stop_time,
             EXISTS (SELECT 1 FROM job_types t WHERE t.job_id = j.job_id AND t.type = 'besteffort') AS is_besteffort
         FROM jobs j
-        WHERE j.stop_time > %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+        WHERE j.stop_time > %(start)s::bigint AND j.stop_time < %(stop)s::bigint AND j.state IN ('Terminated', 'Error')
           AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}),
     span AS (
         SELECT e.is_besteffort, g.place, e.start_time AS start, e.stop_time AS stop, count(*) AS number
@@ -35,7 +36,7 @@ _UNUSABLE = f"""
         SELECT g.place, l.date_start AS start, l.date_stop AS stop, count(*) AS number
         FROM resource_logs l JOIN grouped g ON g.id = l.resource_id
         WHERE l.attribute = 'state' AND l.value IN ('Absent', 'Dead', 'Suspected')
-          AND l.date_stop > %(start)s AND l.date_stop < %(stop)s
+          AND l.date_stop > %(start)s::bigint AND l.date_stop < %(stop)s::bigint
         GROUP BY 1, 2, 3)
     {_PIECES.format(kind="false")}"""
 

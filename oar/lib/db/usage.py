@@ -4,13 +4,10 @@ from typing import NamedTuple
 
 from oar.lib.db.predicates import LIVE
 from oar.lib.db.statements import Table
+from oar.lib.db.time_pieces import BUCKETS, CUT
 
 #: Names of what consumption can be told by, and the columns of it.
 GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "queue_name"}
-#: Lengths of time, as PostgreSQL cuts dates to them (UTC).
-BUCKETS = ("day", "week", "month")
-#: Where the piece of time begins in which a date is.
-CUT = "extract(epoch FROM date_trunc('{bucket}', to_timestamp({date}) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')::bigint"
 
 _NODES = """
     SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from oar.lib.db.predicates import NO_FRAME
 from oar.lib.db.statements import Table
-from oar.lib.db.usage import BUCKETS, CUT
+from oar.lib.db.time_pieces import BUCKETS, CUT
 
 #: The fewest resources of each class of sizes.
 CLASSES = (1, 2, 5, 17, 65, 257)
@@ -93,6 +93,6 @@ class WaitingTimes(Table):
         return [WaitByHour(place - 1, *rest) for place, *rest in rows]
 
     def by_piece(self, period: LastStarted, bucket: str) -> list[WaitByPiece]:
-        """Return the waiting times of each class by when its jobs started, in pieces of UTC (``usage.BUCKETS``)."""
+        """Return the waiting times of each class by when its jobs started, in pieces of UTC (``BUCKETS``)."""
         rows = self._tx.rows(_BY_PIECE[bucket], {**period._asdict(), "classes": list(CLASSES)})
         return [WaitByPiece(place - 1, *rest) for place, *rest in rows]

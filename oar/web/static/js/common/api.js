@@ -49,3 +49,8 @@ function change(method, path, body, more) {
 export function remove(path) {
   return send(path, null, { method: "DELETE", headers: { "X-OAR-Request": "1" } });
 }
+
+/** Return a key of a request: of several with the same one the first is carried out. */
+export function requestKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

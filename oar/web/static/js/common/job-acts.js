@@ -1,8 +1,8 @@
 // What can be done with a job: its buttons, asked once where it cannot be taken back.
-import { post, remove } from "./api.js";
+import { post, remove, requestKey } from "./api.js";
 import { h } from "./dom.js";
 import { duration } from "./format.js";
-import { now, site } from "./site.js";
+import { now, page, site } from "./site.js";
 import { t } from "./words.js";
 
 const LIVE = ["toLaunch", "Launching", "Running", "Suspended", "Resuming"];
@@ -10,12 +10,21 @@ const ACTS = {
   hold: { label: t("act.hold"), states: ["Waiting", "toAckReservation"], run: (id) => post(`jobs/${id}/hold`, {}) },
   resume: { label: t("act.resume"), states: ["Hold", "Suspended"], run: (id) => post(`jobs/${id}/resume`) },
   checkpoint: { label: t("act.checkpoint"), states: ["Running"], run: (id) => post(`jobs/${id}/checkpoint`), question: () => t("act.checkpoint_question") },
+  again: { label: t("act.again"), states: ["Terminated", "Error"], run: again },
   remove: {
     label: t("act.delete"), states: ["Waiting", "Hold", "toAckReservation", ...LIVE], isHard: true, run: (id) => remove(`jobs/${id}`),
     question: (job) => (job.started ? t("act.delete_running", { id: job.id, time: duration(now() - job.started) }) : t("act.delete_waiting", { id: job.id })),
   },
 };
 
+/** Submit a copy of a job, once however often the button is pressed, and show it. */
+async function again(id) {
+  const answer = await post(`jobs/${id}/resubmission`, undefined, { "Idempotency-Key": (sent ??= requestKey()) });
+  location.assign(page("jobs", answer.id));
+  return answer;
+}
+
+let sent = null;
 let asked = null;
 let said = null;
 let hadFocus = false;

@@ -98,3 +98,4 @@ addEventListener("keydown", (event) => {
   }
 });
 document.getElementById("search").addEventListener("click", () => openPalette());
+document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // the menu is one line on small screens

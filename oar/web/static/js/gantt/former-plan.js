@@ -10,8 +10,8 @@ import { t } from "../common/words.js";
 const TOLERANCE = 60;
 /** Boxes that are drawn at most; those that are as wide have their words. */
 const MOST_DRAWN = 3000, NAMED = 60;
-/** How each kind is drawn: its colour of the style sheet, and its dashes. */
-const LOOKS = { kept: ["good", [7, 3]], late: ["bad", [2, 3]], early: ["link", [10, 3, 2, 3]], open: ["faint", [4, 4]] };
+/** How each kind is drawn: its colour of the style sheet, its dashes, its name. */
+const LOOKS = { kept: ["good", [7, 3], t("plan.kept")], late: ["bad", [2, 3], t("plan.late")], early: ["link", [10, 3, 2, 3], t("plan.early")], open: ["faint", [4, 4], t("plan.open")] };
 
 export class FormerPlan {
   dates = [];
@@ -90,7 +90,7 @@ export class FormerPlan {
       h("label", {}, t("plan.of"), " ", h("input", { type: "range", min: "0", max: String(dates.length), value: String(place), "aria-valuetext": told, on: { change: move } })),
       h("output", {}, told),
       date > 0 && h("button", { type: "button", key: "none", class: "quiet", on: { click: () => this.choose(0) } }, t("plan.now")),
-      date > 0 && h("ul", { class: "legend", key: "kinds" }, Object.keys(LOOKS).map((kind) => h("li", { key: kind, class: "chip" }, h("i", { class: `pattern plan-${kind}`, "aria-hidden": "true" }), ` ${t(`plan.${kind}`)} `, h("b", {}, this.count(kind))))),
+      date > 0 && h("ul", { class: "legend", key: "kinds" }, Object.keys(LOOKS).map((kind) => h("li", { key: kind, class: "chip" }, h("i", { class: `pattern plan-${kind}`, "aria-hidden": "true" }), ` ${LOOKS[kind][2]} `, h("b", {}, this.count(kind))))),
       date > 0 && this.record?.is_cut && h("span", { class: "faint", key: "cut" }, t("gantt.first", { n: this.record.items.length })));
   }
 

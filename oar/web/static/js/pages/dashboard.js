@@ -60,15 +60,21 @@ function warning(key, text, href) {
 
 function mineCard(jobs) {
   const more = jobs.total > jobs.items.length;
+  const items = jobs.items.toSorted((one, other) => place(one) - place(other));
   const columns = [
     { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
     { key: "job", label: t("job.job"), cell: jobLink },
-    { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },
     { key: "progress", label: t("job.progress"), cell: progress },
-  ];
+    items.some((job) => job.nodes.length) && { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },
+  ].filter(Boolean);
   return h("section", { class: "card" },
     h("h2", {}, t("dashboard.mine"), " ", h("a", { class: "more", href: page("jobs", null, { user: site.user }) }, more ? t("dashboard.all_n", { n: jobs.total }) : t("dashboard.all"))),
-    table(t("dashboard.mine"), columns, jobs.items, (job) => job.id, t("dashboard.no_jobs")));
+    table(t("dashboard.mine"), columns, items, (job) => job.id, t("dashboard.no_jobs")));
+}
+
+/** Return what puts jobs into an order: those that run, those that start soonest, the others. */
+function place(job) {
+  return job.started ? 0 : (job.outlook?.scheduled_start ?? Infinity);
 }
 
 /** Show how far a job is: of one that runs its time, of one that waits why and until when. */
@@ -78,7 +84,7 @@ function progress(job) {
     return [t("job.of", { spent: duration(spent), whole: duration(job.walltime) }), " ", shareBar(spent, job.walltime)];
   }
   if (!job.outlook) return null;
-  return [job.outlook.scheduled_start ? [t("why.starts"), " ", time(job.outlook.scheduled_start), " "] : null, waitsFor(job.outlook)];
+  return [job.outlook.scheduled_start ? [t("why.starts"), " ", time(job.outlook.scheduled_start), job.outlook.why && " · "] : null, waitsFor(job.outlook)];
 }
 
 function queueTable(queues) {

@@ -1,7 +1,7 @@
 // What a job is, when it starts, how it runs, why it ended.
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { bytes, duration, time } from "../common/format.js";
+import { bytes, duration, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
 import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
@@ -16,7 +16,7 @@ const id = Number(location.pathname.split("/").pop());
 let saidState = null;
 
 function load(signal) {
-  return get(`jobs/${id}`, { everything: true }, signal);
+  return get(`jobs/${id}`, { everything: true, include: "predictions,usage" }, signal);
 }
 
 function view(job) {
@@ -30,7 +30,7 @@ function view(job) {
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
       job.array !== job.id || job.array_index > 1 ? [" · ", h("a", { href: page("arrays", job.array) }, t("job.of_array", { array: job.array, index: job.array_index }))] : null,
       inDiagram(job)),
-    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), place.view(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
+    jobActs(job, () => actions.show(), () => actions.refresh()), waiting(job), running(job), ended(job), used(job.usage), place.view(job), written(job), facts(job), timeline(job), request(job), resources(job), events(job),
   ];
 }
 
@@ -56,7 +56,7 @@ function waiting(job) {
     why.trouble && h("p", { class: "bad" }, why.trouble),
     why.advice && h("p", { class: "advice" }, why.advice),
     change.view(),
-    waited(why));
+    told(job.predictions), waited(why));
 }
 
 const change = new SmallestChange(id, () => actions.show());
@@ -71,6 +71,26 @@ function waited(why) {
   if (!parts.length) return null;
   return h("p", { class: "faint" }, t("why.waited", { time: duration(why.waited) }), " ",
     parts.map(([reason, seconds], place) => [place ? ", " : "", `${reason} ${duration(seconds)}`]));
+}
+
+/** Show which starts the job was told, and when. */
+function told(predictions) {
+  if (!predictions.length) return null;
+  return h("p", { class: "faint", key: "told" }, t("why.told"), " ", predictions.map((each, place) => [place ? " → " : "", time(each.start), " (", t("why.told_at"), " ", time(each.date), ")"]));
+}
+
+const USAGE = [
+  { key: "node", label: t("node.node"), cell: ([name]) => nodeLink(name) },
+  { key: "cores", label: t("usage.cores"), kind: "number", cell: ([, each]) => number(each.cores) },
+  { key: "cpu", label: t("usage.cpu"), kind: "number", cell: ([, each]) => (each.cpu_efficiency == null ? "–" : shareBar(each.cpu_efficiency, 1)) },
+  { key: "memory", label: t("usage.memory"), kind: "number", cell: ([, each]) => bytes(each.max_rss) },
+  { key: "limit", label: t("usage.memory_limit"), kind: "number", cell: ([, each]) => bytes(each.memory_limit) },
+];
+
+/** Show what the job used on each of its nodes, where that is known. */
+function used({ nodes }) {
+  const all = Object.entries(nodes);
+  return all.length > 0 && h("section", { class: "card", key: "used" }, h("h2", {}, t("usage.of_nodes")), table(t("usage.of_nodes"), USAGE, all, ([name]) => name, "–"));
 }
 
 function running(job) {

@@ -85,7 +85,7 @@ function view() {
         text("rule", t("ar.rule"), { kind: "long", attributes: { placeholder: "FREQ=WEEKLY;BYDAY=MO;COUNT=10" } }),
         box("earliest", t("ar.earliest")), box("hard", t("ar.hard")), box("replace", t("ar.replace"))),
       commandLine(commandOf(reservationOf(asked))),
-      h("p", { key: "send" }, h("button", { disabled: !site.user || isSending }, isSending ? t("submit.asking") : t("ar.ask")))),
+      h("p", { key: "send" }, h("button", { class: "main", disabled: !site.user || isSending }, isSending ? t("submit.asking") : t("ar.ask")))),
     asking.trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, asking.trouble), proposal && later(proposal)),
     h("section", { class: `card${asking.isOld || asking.isAsking ? " aged" : ""}`, key: "trial", id: "trial" }, h("h2", {}, t("ar.trial")), trial()),
   ];

@@ -1,6 +1,6 @@
 // When would a job start?  What if it asked for less?  And its submission.
 import { change, parameters } from "../common/address.js";
-import { get, post } from "../common/api.js";
+import { get, post, requestKey } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { time } from "../common/format.js";
 import { copy, nodeLinks, quoted } from "../common/parts.js";
@@ -19,7 +19,7 @@ const DAY = 86_400;
 const MOST_HOSTS = 100;
 const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
 
-let isSending = false, key = newKey(), around = null;
+let isSending = false, key = requestKey(), around = null;
 /** What is counted on a node: its cores, where resources have such a property. */
 let unit = "resource_id";
 
@@ -28,14 +28,9 @@ function wishes() {
   return { ...Object.fromEntries(FIELDS.map((name) => [name, given[name] ?? ""])), unit };
 }
 
-/** Return a name for a request, by which the service knows it when it comes twice. */
-function newKey() {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 function alter(changes) {
   change(changes);
-  key = newKey();
+  key = requestKey();
   asking.soon();
   actions.show();
 }
@@ -108,7 +103,7 @@ function view({ queues, templates }) {
         h("label", { key: "besteffort", class: "tick" }, h("input", { type: "checkbox", checked: isBesteffort, on: { change: toggle } }), " besteffort")),
       h("p", { class: "code", key: "command" }, h("span", { class: "faint" }, "oarsub"), h("pre", { tabindex: "0", "aria-label": t("submit.same") }, command),
         h("button", { type: "button", class: "quiet", on: { click: (event) => copy(command, event.currentTarget) } }, t("copy"))),
-      h("p", { key: "send" }, h("button", { disabled: !site.user || isSending }, t("submit.send")))),
+      h("p", { key: "send" }, h("button", { class: "main", disabled: !site.user || isSending }, t("submit.send")))),
     asking.trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, h("bdi", {}, asking.trouble)),
     h("section", { class: `card${asking.isOld || asking.isAsking ? " aged" : ""}`, key: "when", id: "when" }, h("h2", {}, t("submit.when")), estimates(), former.advice(asked, alter)),
   ];
@@ -123,9 +118,9 @@ function estimates() {
 function alternatives() {
   return h("ul", { class: "plain", key: "alternatives" }, asking.answer.map((answer) => h("li", { key: answer.label },
     h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
-    answer.start && answer.hosts?.length > 0 && [" ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
+    answer.start && answer.hosts?.length > 0 && [" · ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
-    Object.keys(answer.changes).length > 0 && !answer.problem && [" ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
+    Object.keys(answer.changes).length > 0 && !answer.problem && [" · ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
     answer.warnings?.map((warning, place) => h("p", { key: place, class: "faint" }, warning)))));
 }
 
