@@ -57,6 +57,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @optional_argument(
     "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
 )
+@option("--follow", is_flag=True, help="What happens, a line each, as it happens; of named jobs until they have ended.")
 @option(
     "--format",
     "layout",
@@ -70,6 +71,9 @@ def main(context: Context, **values: Any) -> None:
     """Check what goes together, then show, once or again and again."""
     options = OarstatOptions(**values)
     options.check()
+    if options.follow:
+        _follow(context, options)
+        return
     shown = _Oarstat(context, options)
     if not options.watch:
         for piece in shown.pieces():
@@ -80,6 +84,15 @@ def main(context: Context, **values: Any) -> None:
     from oar.cli.oarstat_parts import watch as oarstat_watch
 
     oarstat_watch.repeat(context, oarstat_watch.read_seconds(options.watch[-1]), shown.text)
+
+
+def _follow(context: Context, options: "OarstatOptions") -> None:
+    from oar.cli.oarstat_parts import follow as oarstat_follow
+
+    user = (options.users[-1] or context.user.name) if options.users else None
+    ids, arrays = _ids(context, options.jobs, options.arguments), _given(options.arrays) or None
+    followed = oarstat_follow.Followed(ids, arrays, user, options.queue)
+    oarstat_follow.follow(context, followed, options.since, options.machine)
 
 
 class OarstatOptions(NamedTuple):
@@ -113,6 +126,7 @@ class OarstatOptions(NamedTuple):
     no_header: bool
     color: str
     watch: tuple[str | None, ...]
+    follow: bool
     layout: int | None
     machine: Format | None
     arguments: tuple[str, ...]
@@ -138,11 +152,24 @@ class OarstatOptions(NamedTuple):
                 self.fields is not None and (details or self.compact)
             ),
             "--color must be auto, always or never": self.color not in ("auto", "always", "never"),
+            "--follow goes with jobs, --array, --user, --queue, --since and --json only": self.follow
+            and self._shows_something_else,
             "--ascii needs --gantt, and no machine format": bool(self.ascii and (self.gantt is None or self.machine)),
         }
         for text, is_so in conflicts.items():
             if is_so:
                 raise BadRequest(text)
+
+    @property
+    def _shows_something_else(self) -> bool:
+        """Whether there are options that choose what is shown, or how, or which jobs by what is not in the journal."""
+        others = (
+            *(self.full, self.state, self.compact, self.gantt, self.ascii, self.events, self.properties),
+            *(self.resources, self.explain, self.starts, self.change, self.usage, self.accounting, self.sql),
+            *(self.states, self.name, self.project, self.advance_reservation, self.frames, self.fields, self.watch),
+            *(self.layout, self.no_header),
+        )
+        return any(each not in (None, False, 0, ()) for each in others)
 
 
 class _Oarstat:

@@ -45,7 +45,11 @@ if [ "$stays" ]; then
 fi
 """
 #: Commands that have such options, and words that may be these; where one is not, the shell stays for nothing.
-_STAY = {"oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*", "oarstat": "--wa*", "qrsub": "-*"}
+_STAY = {
+    "oarsub": "--wa* | --in* | --co* | --rese* | -[ICr]* | -[vkDXYJ]*[ICr]*",
+    "oarstat": "--wa* | --fol*",
+    "qrsub": "-*",
+}
 
 #: Where the server of commands is it is asked first; its client starts the command again, by sudo, if it does not
 #: answer.
@@ -53,7 +57,7 @@ _BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
 _ASK = '[ "$by_sudo" ] || [ ! -S {socket} ] || exec {client} {socket} {version} {wrapper} {name} "$@"\n'
 #: What stays with the terminal or waits for hours is not for the server.
 _NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
-_LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa*"}
+_LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa* | --fol*"}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The records of ``/v1``: one name for one thing, dates in epoch seconds, null for what is not known."""
 
 from oar.lib.db.job_pages import ListedJob
-from oar.lib.facts.history import JobStateChange
-from oar.lib.facts.records import Event, Job
+from oar.lib.facts.records import Job
 from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.history import event_item
 from oar.lib.views.jobs import JobView
 
 
@@ -59,31 +59,4 @@ def job_details(view: JobView) -> dict[str, object]:
         "cpu_seconds": usage.cpu_seconds if usage else None,
         "cpu_efficiency": usage.efficiency if usage else None,
         "max_rss": fullest.memory_peak if fullest else None,
-    }
-
-
-def event_item(event: Event) -> dict[str, object]:
-    """Return an event."""
-    return {
-        "id": event.id,
-        "type": event.type,
-        "job": event.job_id or None,
-        "date": event.date,
-        "text": event.description,
-        "nodes": event.hosts,
-    }
-
-
-def change_item(change: JobStateChange) -> dict[str, object]:
-    """Return the change of a job's state."""
-    return {
-        "id": change.id,
-        "job": change.job_id,
-        "state": change.state,
-        "from": change.former,
-        "date": change.date,
-        "user": change.owner,
-        "name": change.name or None,
-        "queue": change.queue,
-        "array": change.array_id,
     }

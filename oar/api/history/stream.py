@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
-from oar.api.answers.records import change_item, event_item
 from oar.api.jobs.reading import PRINTABLE, words_of
 from oar.api.jobs.waiting import wait_until_seen
 from oar.api.serving.event_streams import EventStream
@@ -22,6 +21,8 @@ from oar.lib.db.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
+from oar.lib.views.history import change_item, event_item
+from oar.lib.views.privacy import Privacy
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -115,7 +116,6 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     listener = Subscriber(chosen.takes, chosen.topics | {Topic.TOKENS}, folds=True)
     held = AsyncExitStack()
     told = held.enter_context(service.listening(request, who.caller, listener, streams=True))
-    shows = who.caller.user is not None
 
     def past(after: Position) -> News:
         with who.database.snapshot() as tx:
@@ -129,7 +129,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
             return False
 
     missed = _Past(position, told, past, who.config.api_stream_depth)
-    teller = _Teller(service.hub, listener, chosen, shows=shows, is_known=is_known)
+    teller = _Teller(service.hub, listener, chosen, who.privacy, is_known)
     return EventStream(teller.told(missed), held)
 
 
@@ -156,9 +156,8 @@ def _has_any(page: Mapping[str, Any]) -> bool:
 def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: int) -> dict[str, Any]:
     with who.database.snapshot() as tx:
         news = news_between(tx, after, until)
-    shows = who.caller.user is not None
     chosen = [each for each in row_messages(news) if not isinstance(each.data, dict) and takes(each.data)]
-    items = [{"event": message.name, **_data(message, shows=shows)} for message in chosen[:limit]]
+    items = [{"event": message.name, **_data(message, who.privacy)} for message in chosen[:limit]]
     position = chosen[limit - 1].position if len(chosen) > limit else news.position
     return {"items": items, "position": str(position), "more": position != until}
 
@@ -194,12 +193,17 @@ class _Teller:
     """Tells a client what it has chosen, until it goes, may hear no more, or has listened for long enough."""
 
     def __init__(
-        self, hub: Hub, listener: Subscriber, chosen: _Chosen, *, shows: bool, is_known: Callable[[], Awaitable[bool]]
+        self,
+        hub: Hub,
+        listener: Subscriber,
+        chosen: _Chosen,
+        privacy: Privacy,
+        is_known: Callable[[], Awaitable[bool]],
     ) -> None:
         self._hub = hub
         self._listener = listener
         self._chosen = chosen
-        self._shows = shows
+        self._privacy = privacy
         self._is_known = is_known
         self._until = asyncio.get_running_loop().time() + STREAM_SECONDS
 
@@ -237,17 +241,18 @@ class _Teller:
         ], True
 
     def _written(self, messages: Iterable[Message]) -> bytes:
-        return b"".join(_written(message, shows=self._shows) for message in messages)
+        return b"".join(_written(message, self._privacy) for message in messages)
 
 
-def _written(message: Message, *, shows: bool) -> bytes:
-    data = orjson.dumps(_data(message, shows=shows))
+def _written(message: Message, privacy: Privacy) -> bytes:
+    data = orjson.dumps(_data(message, privacy))
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(message.position).encode(), message.name.encode(), data)
 
 
-def _data(message: Message, *, shows: bool) -> dict[str, object]:
+def _data(message: Message, privacy: Privacy) -> dict[str, object]:
     if isinstance(message.data, dict):
         return dict(message.data)
     if isinstance(message.data, JobStateChange):
         return change_item(message.data)
-    return event_item(message.data if shows else message.data._replace(description=""))
+    (event,) = privacy.events((message.data,))
+    return event_item(event)

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.list_answers import Fields, FieldsQuery, list_answer, only
 from oar.api.answers.preconditions import version_of_values
-from oar.api.answers.records import event_item
 from oar.api.answers.schemas import NODE, QUEUE, RESOURCE
 from oar.api.jobs.reading import PRINTABLE, Words, words_of
 from oar.api.routing.lean_routes import LeanRoute
@@ -18,6 +17,7 @@ from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs.queues import NoQueue
+from oar.lib.views.history import event_item
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 

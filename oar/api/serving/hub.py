@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.answers.statuses import TooMany
-from oar.lib.db.feed import Feed, News
+from oar.lib.db.feed import Feed, News, placed
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.records import Event
@@ -204,11 +204,4 @@ class Hub:
 
 def row_messages(news: News) -> list[Message]:
     """Return the rows of some news as messages, each with the place behind it."""
-    messages: list[Message] = []
-    events = news.events[0].id - 1 if news.events else news.position.event
-    states = news.changes[-1].id if news.changes else news.position.state_log
-    for change in news.changes:
-        messages.append(Message("state", change, Position(change.id, events)))
-    for event in news.events:
-        messages.append(Message("event", event, Position(states, event.id)))
-    return messages
+    return [Message("state" if isinstance(row, JobStateChange) else "event", row, place) for row, place in placed(news)]

@@ -32,7 +32,9 @@ _DECLARATIONS = (
         help="The jobs in this advance reservation; with --accounting its bill, or all bills.",
     ),
     option("--frames", is_flag=True, help="The frames of advance reservations, too."),
-    option("--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too."),
+    option(
+        "--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too; with --follow: a position."
+    ),
 )
 
 

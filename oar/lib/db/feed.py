@@ -86,6 +86,14 @@ class News(NamedTuple):
         return bool(self.changes or self.events or self.topics)
 
 
+def placed(news: News) -> list[tuple[JobStateChange | Event, Position]]:
+    """Return the rows of some news, changes of states first, each with the place behind it."""
+    events = news.events[0].id - 1 if news.events else news.position.event
+    states = news.changes[-1].id if news.changes else news.position.state_log
+    changes = [(change, Position(change.id, events)) for change in news.changes]
+    return [*changes, *((event, Position(states, event.id)) for event in news.events)]
+
+
 class Feed(ChannelListener):
     """Follows the history from now on, for one thread.  After DatabaseUnavailable it can be asked again."""
 

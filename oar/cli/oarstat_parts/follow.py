@@ -1,0 +1,152 @@
+"""oarstat --follow: what happens to jobs, a line for each change of a state and each event, as it happens.
+
+It reads the journal as the REST API does (docs/design/events.rst, "The feed"): each row once, in order, none lost.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.cli.common import render
+from oar.cli.common.end_with_caller import ending_with_caller
+from oar.lib.db.feed import Feed, News, news_between, placed
+from oar.lib.facts.errors import BadRequest, DatabaseUnavailable, NoSuchJob
+from oar.lib.facts.formats import Format
+from oar.lib.facts.history import JobStateChange, Position
+from oar.lib.facts.records import Event
+from oar.lib.facts.states import FINAL
+from oar.lib.facts.times import format_date
+from oar.lib.views.history import change_item, event_item
+
+if TYPE_CHECKING:
+    from oar.cli.common.command import Context
+
+#: Seconds between two looks of who is not told of anything, and at the caller.
+PATIENCE = 5.0
+
+
+class Followed(NamedTuple):
+    """Of what is told; None does not restrict."""
+
+    ids: Collection[int] | None
+    arrays: Collection[int] | None
+    user: str | None
+    queue: str | None
+
+    def takes(self, row: JobStateChange | Event) -> bool:
+        """Whether a row is told; of an event only its job is known."""
+        if self.ids is not None and row.job_id not in self.ids:
+            return False
+        if isinstance(row, Event):
+            return self.arrays is None and self.user is None and self.queue is None
+        is_named = self.user in (None, row.owner) and self.queue in (None, row.queue)
+        return is_named and (self.arrays is None or row.array_id in self.arrays)
+
+
+def follow(context: "Context", followed: Followed, since: str | None, machine: Format | None) -> None:
+    """Tell what happens, from a position on or from now; until somebody interrupts, or the named jobs have ended.
+
+    Raises BadRequest, NoSuchJob, DatabaseUnavailable.
+    """
+    if machine not in (None, Format.JSON):
+        raise BadRequest("--follow writes lines of text, or of JSON with --json")
+    begin = Position.parse(since) if since else None
+    try:
+        with ending_with_caller(), Feed(context.database) as feed:
+            told = _Told(as_json=machine is not None)
+            now = feed.begin()
+            states = _states(context, followed.ids or ())
+            left = {job_id for job_id, state in states.items() if state not in FINAL}
+            if begin is None:
+                told.begin(states)
+            for news in _since(context, begin, now):
+                left -= told.tell(news, followed)
+            while left or followed.ids is None:
+                left -= told.tell(_next(context, feed), followed)
+    except KeyboardInterrupt:
+        pass
+
+
+def _states(context: "Context", ids: Collection[int]) -> Mapping[int, str]:
+    """Return the states of the named jobs.  Raises NoSuchJob."""
+    with context.database.snapshot() as tx:
+        states = tx.jobs.states(ids)
+    for job_id in ids:
+        if job_id not in states:
+            raise NoSuchJob(job_id)
+    return states
+
+
+def _since(context: "Context", begin: Position | None, now: Position) -> Iterator[News]:
+    """Give what has happened between two places.  Raises BadRequest if the first is not of this database."""
+    if begin is None:
+        return
+    if begin.state_log > now.state_log or begin.event > now.event:
+        raise BadRequest(f'"{begin}" is no position in the history of this database: give one that was told')
+    while begin != now:
+        with context.database.snapshot() as tx:
+            news = news_between(tx, begin, now)
+        begin = news.position
+        yield news
+
+
+def _next(context: "Context", feed: Feed) -> News:
+    """Return what is new, nothing if that is not known now; no connection is kept from others meanwhile."""
+    context.database.close()
+    try:
+        return feed.next(PATIENCE)
+    except DatabaseUnavailable:
+        context.warn("cannot reach the OAR database, trying again.")
+        feed.wait_until(lambda _: False, PATIENCE)
+        return News((), (), frozenset(), feed.begin())
+
+
+class _Told:
+    """Writes what has happened."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def begin(self, states: Mapping[int, str]) -> None:
+        """Write the states that the named jobs have; programs are told what happens, and nothing else."""
+        if not self._as_json:
+            self._write([f"{format_date(int(time.time()))} {job_id:<10} {state}" for job_id, state in states.items()])
+
+    def tell(self, news: News, followed: Followed) -> set[int]:
+        """Write the rows that are followed, each in a line; return the jobs that have ended."""
+        rows = [(row, place) for row, place in placed(news) if followed.takes(row)]
+        lines = [_json(row, place) if self._as_json else _text(row) for row, place in rows]
+        self._write(lines)
+        return _ended([row for row, _ in rows])
+
+    @staticmethod
+    def _write(lines: Sequence[str]) -> None:
+        if lines:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+
+
+def _ended(rows: Sequence[JobStateChange | Event]) -> set[int]:
+    return {row.job_id for row in rows if isinstance(row, JobStateChange) and row.state in FINAL}
+
+
+def _json(row: JobStateChange | Event, place: Position) -> str:
+    item = change_item(row) if isinstance(row, JobStateChange) else event_item(row)
+    name = "state" if isinstance(row, JobStateChange) else "event"
+    return json.dumps({"event": name, **item, "position": str(place)}, ensure_ascii=False)
+
+
+def _text(row: JobStateChange | Event) -> str:
+    """Return a row as people read it.
+
+    >>> _text(Event(1, "SUBMITTED", 12, 0, "by alice", False, ("n1",)))[19:]
+    ' 12         SUBMITTED n1: by alice'
+    """
+    begin = f"{format_date(row.date)} {row.job_id or '-':<10}"
+    if isinstance(row, JobStateChange):
+        return f"{begin} {row.former or '-'} -> {row.state}"
+    hosts = f" {','.join(row.hosts)}" if row.hosts else ""
+    text = f": {render.visible(row.description)}" if row.description else ""
+    return f"{begin} {row.type}{hosts}{text}"

@@ -1,0 +1,130 @@
+"""oarstat --follow tells what happens to jobs, each thing once, in order, until the named jobs have ended."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.db.feed import Feed
+from oar.lib.facts.states import JobState
+from oar.lib.jobs import lifecycle
+from tests.db.test_oarstat import Cluster, cluster
+
+__all__ = ["cluster"]
+
+REPOSITORY = Path(__file__).parents[2]
+PROGRAM = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
+
+
+@contextmanager
+def _following(database: Database, path: Path, *words: str | int) -> Iterator["Popen[str]"]:
+    conf = path / "oar.conf"
+    conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
+    environment = {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-I", "-c", PROGRAM, "--follow", *map(str, words)]
+    with Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
+        yield running
+        running.kill()
+
+
+def _position(database: Database) -> str:
+    with Feed(database) as feed:
+        return str(feed.begin())
+
+
+def _move(database: Database, job: int, *states: JobState) -> None:
+    for state in states:
+        with database.begin() as tx:
+            lifecycle.move(tx, job, state)
+
+
+def _moved(text: str) -> list[str]:
+    return [line[20:] for line in text.splitlines()]
+
+
+def test_a_job_is_followed_to_its_end(cluster: Cluster, database: Database, tmp_path: Path) -> None:
+    job, other = cluster.job(), cluster.job()
+    with _following(database, tmp_path, job) as running:
+        assert running.stdout
+        first = running.stdout.readline()
+        _move(database, other, JobState.HOLD)
+        with database.begin() as tx:
+            tx.events.add("SEEN", job, "by\neve", hosts=["node-1"])
+        _move(database, job, JobState.HOLD, JobState.WAITING, JobState.ERROR)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, "")
+    told = _moved(first + out)
+    assert told[0].split() == [str(job), "Waiting"]
+    states = [line for line in told if "->" in line]
+    assert [line.split(maxsplit=1)[1] for line in states] == [
+        "Waiting -> Hold",
+        "Hold -> Waiting",
+        "Waiting -> Error",
+    ]
+    assert [line.split(maxsplit=1)[1] for line in told if "SEEN" in line] == ["SEEN node-1: by\\neve"]
+    assert all(line.startswith(f"{job} ") for line in told)
+
+
+def test_everything_is_followed_until_an_interrupt(cluster: Cluster, database: Database, tmp_path: Path) -> None:
+    before = _position(database)
+    first = cluster.job()
+    with _following(database, tmp_path, "-J", "--since", before) as running:
+        assert running.stdout
+        assert json.loads(running.stdout.readline())["job"] == first
+        second = cluster.job()
+        record = json.loads(running.stdout.readline())
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err) == (0, "", "")
+    assert (record["event"], record["job"], record["from"], record["state"]) == ("state", second, None, "Waiting")
+    assert (record["user"], record["queue"], record["array"]) == ("eve", "default", second)
+
+
+def test_what_is_told_behind_a_position_is_the_rest(cluster: Cluster, database: Database) -> None:
+    before = _position(database)
+    job = cluster.job()
+    _move(database, job, JobState.HOLD, JobState.WAITING, JobState.ERROR)
+    whole = [json.loads(line) for line in cluster.shows("--follow", "-J", "--since", before, job).splitlines()]
+    assert [each["state"] for each in whole if each["event"] == "state"] == ["Waiting", "Hold", "Waiting", "Error"]
+    for place, each in enumerate(whole):
+        rest = cluster.shows("--follow", "-J", "--since", each["position"], job).splitlines()
+        assert [json.loads(line) for line in rest] == whole[place + 1 :]
+
+
+@pytest.mark.parametrize("words", [("-u", "eve"), ("-u", "bob"), ("--queue", "admin"), ("-a", "JOB")])
+def test_some_jobs_are_followed(cluster: Cluster, database: Database, words: tuple[str, str]) -> None:
+    before = _position(database)
+    eves, bobs = cluster.job(), cluster.job(user="bob", queue="admin")
+    _move(database, eves, JobState.ERROR)
+    _move(database, bobs, JobState.ERROR)
+    asked = {"eve": eves, "bob": bobs, "admin": bobs, "JOB": eves}
+    chosen = (words[0], str(eves) if words[1] == "JOB" else words[1])
+    told = cluster.shows("--follow", "-J", "--since", before, *chosen, eves, bobs).splitlines()
+    assert {json.loads(line)["job"] for line in told} == {asked[words[1]]}
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["999"], "# Error: job 999 does not exist.\n"),
+        (["--since", "yesterday"], '# Error: "yesterday" is no position in the history'),
+        (["--since", "s99999999.e99999999"], '# Error: "s99999999.e99999999" is no position in the history of this'),
+        (["-f"], "# Error: --follow goes with jobs"),
+        (["--states", "R"], "# Error: --follow goes with jobs"),
+        (["--format", "2"], "# Error: --follow goes with jobs"),
+        (["-Y"], "# Error: --follow writes lines of text, or of JSON with --json\n"),
+        (["bob"], '# Error: "bob" is no job id.'),
+    ],
+)
+def test_what_cannot_be_followed_is_told(cluster: Cluster, words: list[str], error: str) -> None:
+    result = cluster.oarstat("--follow", *words)
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith(error)
