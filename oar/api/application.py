@@ -31,7 +31,7 @@ from oar.api.jobs import reading as jobs
 from oar.api.legacy.gate import Gate
 from oar.api.legacy.routes import LegacyRoute
 from oar.api.nodes import changes as node_changes
-from oar.api.nodes import grid, properties
+from oar.api.nodes import grid, properties, resources
 from oar.api.nodes import history as node_history
 from oar.api.nodes import reading as nodes
 from oar.api.reservations import changes as reservation_changes
@@ -99,6 +99,7 @@ def all_routes() -> Routes:
         site,
         dashboard,
         nodes,
+        resources,
         node_history,
         grid,
         *of_reservations,

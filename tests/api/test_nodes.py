@@ -136,3 +136,29 @@ def test_a_node_tells_the_last_thirty_days_if_nothing_else_is_asked(
     assert told["to"] - told["from"] == 30 * 86400
     assert "Suspected" in {each["value"] for each in told["items"]}
     assert [each["value"] for each in anonymous.get("/v1/nodes/node-2/history").json()["items"]] == ["Alive"]
+
+
+def test_one_resource_tells_what_was_set_of_it(
+    local: httpx.Client, anonymous: httpx.Client, database: Database
+) -> None:
+    resource, _ = add_resources(database, nodes=1)
+    listed = anonymous.get("/v1/resources").json()["items"][0]
+    one = anonymous.get(f"/v1/resources/{resource}").json()
+    assert {**listed, "version": one["version"]} == one
+    for drain in (True, False):
+        local.patch("/v1/resources", json={"ids": [resource], "drain": drain})
+    whole = anonymous.get(f"/v1/resources/{resource}/log").json()
+    assert [(each["attribute"], each["value"], each["to"] is None) for each in whole["items"]] == [
+        ("drain", "NO", True),
+        ("drain", "YES", False),
+        ("state", "Alive", True),
+    ]
+    assert anonymous.get(f"/v1/resources/{resource}").json()["version"] == str(whole["items"][0]["id"])
+    last = anonymous.get(f"/v1/resources/{resource}/log", params={"limit": 1}).json()
+    items = last["items"]
+    while last["next"]:
+        last = anonymous.get(f"/v1/resources/{resource}/log", params={"limit": 1, "after": last["next"]}).json()
+        items += last["items"]
+    assert (items, whole["next"]) == (whole["items"], None)
+    for path in (f"/v1/resources/{resource + 999}", "/v1/resources/9223372036854775807", "/v1/resources/999999/log"):
+        assert anonymous.get(path).status_code == 404

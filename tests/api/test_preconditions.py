@@ -113,6 +113,26 @@ def test_what_another_administrator_has_changed_meanwhile_stays(local: httpx.Cli
     assert local.request(thing.change[0], address, json=thing.change[1], headers=again).status_code == 200
 
 
+def test_a_resource_that_somebody_has_changed_meanwhile_stays(local: httpx.Client, database: Database) -> None:
+    first, second = add_resources(database, nodes=1)
+    address = f"/v1/resources/{first}"
+    seen = local.get(address)
+    assert seen.headers["etag"].startswith(f'W/"{seen.json()["version"]}-')
+    match = {"If-Match": seen.headers["etag"]}
+    drain, undrain = {"ids": [first], "drain": True}, {"ids": [first], "drain": False}
+    assert local.patch("/v1/resources", json={**drain, "ids": [second]}).status_code == 202
+    assert local.patch("/v1/resources", json=drain, headers=match).status_code == 202
+    for refused in (
+        local.patch("/v1/resources", json=undrain, headers=match),
+        local.delete(address, headers=match),
+    ):
+        assert (refused.status_code, refused.json()["type"]) == (412, "other-version")
+    assert local.get(address).json()["drain"] == "YES"
+    assert local.patch("/v1/resources", json={**undrain, "ids": [first, second]}, headers=match).status_code == 400
+    again = {"If-Match": refused.headers["etag"]}
+    assert local.patch("/v1/resources", json=undrain, headers=again).status_code == 202
+
+
 def test_a_property_that_was_made_anew_is_another_one(local: httpx.Client) -> None:
     local.post("/v1/properties", json={"name": "rack", "type": "int"})
     match = {"If-Match": local.get("/v1/properties/rack").headers["etag"]}

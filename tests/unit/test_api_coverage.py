@@ -84,6 +84,7 @@ API: Mapping[str, Sequence[str]] = {
     "1 versions and If-Match": (
         "api/test_preconditions::test_of_another_version_nothing_is_changed",
         "api/test_preconditions::test_what_another_administrator_has_changed_meanwhile_stays",
+        "api/test_preconditions::test_a_resource_that_somebody_has_changed_meanwhile_stays",
     ),
     "2 the peer of the socket decides": (
         "api/test_callers::test_a_header_of_a_stranger_says_nothing",
@@ -212,6 +213,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_legacy_lists::test_jobs_of_a_node_and_of_the_values_of_a_property",
         "api/test_nodes::test_nodes_tell_what_is_free_and_who_is_there",
         "api/test_nodes::test_a_node_tells_what_it_was",
+        "api/test_nodes::test_one_resource_tells_what_was_set_of_it",
         "api/test_nodes::test_nodes_are_chosen_by_name_and_by_state",
     ),
     "5 resources, nodes and properties are changed": (
@@ -289,6 +291,10 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_stream::test_a_stream_ends_after_an_hour",
         "api/test_stream::test_the_end_of_the_service_is_told",
     ),
+    "10 the same by the command": (
+        "db/test_oarstat_follow::test_a_job_is_followed_to_its_end",
+        "db/test_oarstat_follow::test_what_is_told_behind_a_position_is_the_rest",
+    ),
     "10 pages of events, and long requests": (
         "api/test_stream::test_pages_of_the_history_follow_one_another",
         "api/test_stream::test_a_page_of_the_history_is_as_long_as_asked_for",
@@ -352,12 +358,16 @@ OTHERWISE: Mapping[str, str] = {
     " revoked is refused from the next request on, also if the notice of it is lost; with it a job costs 0.1 ms more",
     "1 the id of a request in the texts of events": "an act leaves the same rows by command and by request; the line"
     " [audit] has the id, the user, the address and so the job",
-    "1 tags on older addresses": "each of their answers has the date of the moment, by which no two are the same",
-    "1 resources have a version": "they are changed by lists and conditions; what is changed is named, not replaced",
-    "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core",
+    "1 tags on older addresses": "each answer has the date of the moment (api_timestamp), which pages take for a clock"
+    " of the site; a browser that was told 304 would give them an old one, and their clock would stand still",
+    "4 to 6, what is ours on older addresses": "new routes stand under /v1 only, each with one name: no older client"
+    " asks for them, and what is there twice is kept twice for ever",
+    "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core; rates, streams and what is"
+    " kept of answers are counted in one place so",
     "13 API_METRICS_LABELS": "a label that users make grows without end; what they use is in /v1/usage",
     "11 a generated client": "examples of the chapter are run, and schemathesis sends what the document describes",
-    "6 /rounds": "oar_round_seconds and its relatives for monitoring, /v1/administration for people",
+    "6 /rounds": "rounds are not stored one by one; oar_round_seconds and its relatives are for monitoring,"
+    " /v1/administration for people",
 }
 #: What only tells why, or what other sections repeat.
 UNPROVED = {8, 17}

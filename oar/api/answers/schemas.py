@@ -271,6 +271,17 @@ ANSWERS: Mapping[str, Schema] = {
         seconds=by_name(INTEGER),
     ),
     "resources_list": _items(partly(RESOURCE)),
+    "resource": record(
+        {name: RESOURCE["properties"][name] for name in RESOURCE["required"]} | {"version": TEXT}, maintenance=TEXT
+    ),
+    "resource_log": record(
+        {
+            "items": many(
+                record({"id": INTEGER, "attribute": TEXT, "value": TEXT, "from": INTEGER, "to": MAYBE_INTEGER})
+            ),
+            "next": MAYBE_INTEGER,
+        }
+    ),
     "resources_change": record({"ids": INTEGERS, "jobs": INTEGERS, "updated": by_name(INTEGER), "warnings": TEXTS}),
     "resources_add": record({"ids": INTEGERS, "warnings": TEXTS}),
     "machines_add": record({"items": MACHINES}, new_properties=TEXTS, ids=INTEGERS, warnings=TEXTS),

@@ -1,17 +1,19 @@
 """Changes of resources: what oarnodesetting, oar_resources_add and oarremoveresource do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.preconditions import IfMatch, check_seen
 from oar.api.jobs.request import Text
+from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.routing.administrators import STRICT, Force, administering
 from oar.api.routing.problems import problem
-from oar.api.serving.service import LARGEST_ID, asking
+from oar.api.serving.service import asking
 from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NoSuchResource
@@ -146,10 +148,11 @@ def machines_add(request: Request, wish: NewMachines) -> Answer:
 
 
 @router.patch("", operation_id="resources_change", summary="Change resources", status_code=HTTPStatus.ACCEPTED)
-def resources_change(request: Request, wish: ResourceChange) -> Answer:
+def resources_change(request: Request, wish: ResourceChange, match: IfMatch = None) -> Answer:
     """Change states, maintenance, drain and properties, as `oarnodesetting` does, all or nothing (administrators).
 
-    `jobs` are those that have to end; `updated` counts by property the resources that had another value.
+    `jobs` are those that have to end; `updated` counts by property the resources that had another value. `If-Match` is
+    for one resource.
     """
     chosen = _satisfying(asking(request), wish.condition) if wish.condition is not None else None
     with administering(request) as act:
@@ -159,6 +162,7 @@ def resources_change(request: Request, wish: ResourceChange) -> Answer:
         if change._replace(is_forced=False) == NodeChange():
             raise BadRequest("name what is to be changed: state, maintenance, drain, properties")
         ids = _named(act.tx, wish, chosen)
+        _check_seen(act.tx, ids, match)
         jobs = sorted(nodes.doomed(act.tx, ids)) if change.ends_jobs else []
         updated = node_changes.change_resources(act.tx, act.user, ids, change)
     record = {"ids": ids, "jobs": jobs, "updated": updated, "warnings": act.warnings}
@@ -168,19 +172,31 @@ def resources_change(request: Request, wish: ResourceChange) -> Answer:
 @router.delete("/{resource_id}", operation_id="resource_remove", summary="Remove a resource")
 def resource_remove(
     request: Request,
-    resource_id: Annotated[int, Path(ge=1, le=LARGEST_ID)],
+    resource_id: ResourceNumber,
     purge_jobs: Annotated[bool, Query(description="With the history of all jobs that ran there.")] = False,
     force: Force = False,
+    match: IfMatch = None,
 ) -> Answer:
     """Remove a resource that is Dead, as `oarremoveresource` does (administrators); `purged` are the jobs."""
     known = min(resource_id, 2**31 - 1)
     with administering(request) as act:
+        _check_seen(act.tx, [known], match)
         found = removal.remove(act.tx, act.user, known, purge_jobs=purge_jobs, force=force)
     if found.refusal:
         status, word, text = _REFUSALS[found.refusal]
         told = text.format(id=resource_id, job=next(iter(found.jobs), 0), number=len(found.jobs))
         return problem(request, status, word, told)
     return answer({"id": resource_id, "done": "removed", "purged": found.purged, "warnings": act.warnings})
+
+
+def _check_seen(tx: "Transaction", ids: Sequence[int], match: str | None) -> None:
+    """Check that an administrator has seen the resource as it is.  Raises OtherVersion, BadRequest, NoSuchResource."""
+    if match is None:
+        return
+    if len(ids) != 1:
+        raise BadRequest("If-Match names the version of one resource: name one")
+    tx.resources.hold(ids)
+    check_seen(match, f"resource {ids[0]}", lambda: version_of_resource(tx, ids[0]))
 
 
 def _settings(tx: "Transaction", values: Mapping[str, Any]) -> "tuple[Setting, ...]":

@@ -59,6 +59,10 @@ _NODE_HISTORY = """
       AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start <= %(stop)s
     GROUP BY l.attribute, l.value, l.date_start, l.date_stop
     ORDER BY l.date_start, l.attribute, l.value, l.date_stop"""
+#: What was set of a resource, the newest first.
+_RESOURCE_LOG = """
+    SELECT resource_log_id, attribute, value, date_start, date_stop FROM resource_logs
+    WHERE resource_id = %(resource)s AND resource_log_id < %(before)s ORDER BY resource_log_id DESC LIMIT %(limit)s"""
 #: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
 _HELD = f"""
     SELECT a.resource_id, j.job_id FROM jobs j
@@ -114,6 +118,16 @@ class Assigned(NamedTuple):
 
     resources: tuple[int, ...]
     nodes: tuple[str, ...]
+
+
+class SetValue(NamedTuple):
+    """A value of a resource, a row of ``resource_logs``."""
+
+    id: int
+    attribute: str
+    value: str
+    start: int
+    stop: int  #: 0: it has it
 
 
 class NodeInterval(NamedTuple):
@@ -231,6 +245,11 @@ class Listings(Table):
         """Return what the resources of a node were between two dates, the oldest first."""
         rows = self._tx.rows(_NODE_HISTORY, {"node": node, "start": start, "stop": stop})
         return [NodeInterval(what, value, begin, end, tuple(ids)) for what, value, begin, end, ids in rows]
+
+    def resource_log(self, resource: int, before: int | None, limit: int) -> list[SetValue]:
+        """Return the values that a resource had, the newest first; ``before``: only those with smaller ids."""
+        values = {"resource": resource, "before": 2**63 - 1 if before is None else before, "limit": limit}
+        return [SetValue(*row) for row in self._tx.rows(_RESOURCE_LOG, values)]
 
     def resources(
         self,

@@ -32,6 +32,7 @@ _TO_SWEEP = Prepared("""
 _ASK = """
     UPDATE resources SET next_state = %(to)s, next_finaud_decision = %(finaud)s
     WHERE resource_id IN (SELECT resource_id FROM resources WHERE {where} ORDER BY resource_id FOR NO KEY UPDATE)"""
+_HOLD = "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id FOR NO KEY UPDATE"
 #: Give resources their state.
 _MOVE = """
     UPDATE resources SET state = %(to)s, state_num = %(number)s, finaud_decision = %(finaud)s,
@@ -299,6 +300,10 @@ class Resources(Table):
     def nodes_of(self, ids: Collection[int]) -> set[str]:
         """Return the names of the nodes of some resources."""
         return set(self._tx.column(_NODES_OF, (list(ids),)))
+
+    def hold(self, ids: Collection[int]) -> None:
+        """Let some resources stay as they are until the end of the transaction."""
+        self._tx.execute(_HOLD, (list(ids),))
 
     def existing(self, ids: Collection[int]) -> list[int]:
         """Return the ids of those of some resources that exist, ascending."""

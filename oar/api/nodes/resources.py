@@ -1,0 +1,67 @@
+"""One resource, what was set of it, and its version."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.nodes.reading import resource_items
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import LARGEST_ID, asking
+from oar.lib.facts.errors import NoSuchResource
+from oar.lib.views.nodes import ResourceView, resource_views
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/resources", tags=["nodes"], route_class=LeanRoute)
+
+#: Ids that the column can hold.
+_LARGEST = 2**31 - 1
+ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+
+
+@router.get("/{resource_id}", operation_id="resource", summary="One resource")
+def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
+    """Return a resource with its properties and the jobs on it; its `version` changes with each value that is set."""
+    with asking(request).database.snapshot() as tx:
+        (item,) = resource_items([_found(tx, resource_id)])
+        version = version_of_resource(tx, resource_id)
+    return answer_unless_known(request, {**item, "version": version})
+
+
+@router.get("/{resource_id}/log", operation_id="resource_log", summary="What was set of a resource")
+def resource_log(
+    request: Request,
+    resource_id: ResourceNumber,
+    after: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Values of a page.")] = 100,
+) -> Answer:
+    """Return the values that a resource had, the newest first; `to` is null for those that it has."""
+    with asking(request).database.snapshot() as tx:
+        _found(tx, resource_id)
+        values = tx.listings.resource_log(resource_id, after, limit + 1)
+    items = [
+        {"id": each.id, "attribute": each.attribute, "value": each.value, "from": each.start, "to": each.stop or None}
+        for each in values[:limit]
+    ]
+    return answer_unless_known(request, {"items": items, "next": values[limit - 1].id if len(values) > limit else None})
+
+
+def version_of_resource(tx: "Transaction", resource_id: int) -> str:
+    """Return the version of a resource: the last row of its log.  Raises NoSuchResource."""
+    last = tx.listings.resource_log(resource_id, None, 1) if resource_id <= _LARGEST else []
+    if not last:
+        raise _no_such(resource_id)
+    return str(last[0].id)
+
+
+def _found(tx: "Transaction", resource_id: int) -> ResourceView:
+    views = resource_views(tx, ids=[resource_id]) if resource_id <= _LARGEST else []
+    if not views:
+        raise _no_such(resource_id)
+    return views[0]
+
+
+def _no_such(resource_id: int) -> NoSuchResource:
+    return NoSuchResource(f"there is no resource {resource_id}")
