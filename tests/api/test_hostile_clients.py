@@ -10,6 +10,7 @@ import pytest
 
 from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
+from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
 from oar.lib.config.files import Config
@@ -259,3 +260,35 @@ def test_a_part_that_is_a_form_itself_is_a_text() -> None:
 def test_what_is_no_whole_form_is_refused(form: bytes) -> None:
     with pytest.raises(BadRequest):
         fields_of("multipart/form-data; boundary=x", form)
+
+
+def test_yaml_of_nobody_and_much_of_it_is_not_read(
+    anonymous: httpx.Client, nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def note(text: str) -> object:
+        read.append(text)
+        return {}
+
+    monkeypatch.setattr(calls, "read_yaml", note)
+    yaml = {"Content-Type": "text/yaml"}
+    short, long, endless = (b"a: [" + b"1," * number + b"1]" for number in (9, 10_000, calls.MOST_YAML))
+    assert anonymous.post("/oarapi/jobs", content=short, headers=yaml).status_code == 401
+    refused = nobody.post("/oarapi/jobs", content=endless, headers=yaml)
+    assert (refused.status_code, "too much YAML" in refused.text, read) == (400, True, [])
+    with calls._YAML_BODIES:
+        busy = nobody.post("/oarapi/jobs", content=long, headers=yaml)
+        assert (busy.status_code, busy.headers["retry-after"], read) == (503, "2", [])
+        nobody.post("/oarapi/jobs", content=short, headers=yaml)
+    nobody.post("/oarapi/jobs", content=long, headers=yaml)
+    assert [len(each) for each in read] == [len(short), len(long)]
+
+
+def test_another_protocol_is_answered_by_this_one_and_fills_no_log(
+    anonymous: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    for wanted in ("h2c", "websocket", "x" * 1000):
+        answer = anonymous.get("/v1/version", headers={"Connection": "Upgrade", "Upgrade": wanted})
+        assert (answer.status_code, answer.http_version) == (200, "HTTP/1.1")
+    assert not [each for each in caplog.records if "upgrade" in each.getMessage().lower()]

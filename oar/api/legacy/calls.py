@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ from oar.api.answers.bodies import encoded
 from oar.api.answers.exports import LINES
 from oar.api.answers.forms import MULTIPART, fields_of
 from oar.api.identity.callers import outer_path
+from oar.api.identity.limits import Turnstile
 from oar.api.serving.service import LARGEST_ID, Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml
@@ -33,6 +35,11 @@ PREFIXES = frozenset(
         *("newoarapi", "newoarapi-priv"),
     )
 )
+#: Media types of YAML.
+YAML = frozenset({"text/yaml", "application/yaml", "application/x-yaml"})
+#: Bytes of YAML, a million of which take ten seconds of processor time; those of bodies that take next to none.
+MOST_YAML, _SHORT_YAML = 1 << 17, 1 << 12
+_YAML_BODIES = Turnstile(1, "long bodies of YAML")
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -193,19 +200,25 @@ def parameters_of(request: Request) -> Mapping[str, Sequence[str]]:
     return found
 
 
+def kind_of(request: Request) -> str:
+    """Return the media type of a body."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def body_of(request: Request, data: bytes) -> Any:
-    """Return what a body holds: JSON, YAML or a form.  Raises BadRequest, BadType."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Return what a body holds: JSON, YAML or a form.  Raises BadRequest, BadType, TooMany."""
+    kind = kind_of(request)
     if not data.strip():
         return {}
     try:
         text = data.decode()
         if kind in ("", "application/json", "text/json"):
             return _storable(json.loads(text))
-        if kind in ("text/yaml", "application/yaml", "application/x-yaml"):
-            if text.count("*") + text.count("&") > 100:
+        if kind in YAML:
+            if len(data) > MOST_YAML or text.count("*") + text.count("&") > 100:
                 raise BadRequest("this is too much YAML: write JSON")
-            return _storable(read_yaml(text))
+            with _YAML_BODIES if len(data) > _SHORT_YAML else nullcontext():
+                return _storable(read_yaml(text))
         if kind == _FORM:
             return _storable(dict(parse_qsl(text, keep_blank_values=True)))
         if kind == MULTIPART:

@@ -31,6 +31,7 @@ from oar.api.legacy import media
 from oar.api.legacy import resources as legacy_resources
 from oar.api.legacy.calls import (
     PREFIXES,
+    YAML,
     BadType,
     LegacyCall,
     LegacyFormat,
@@ -40,6 +41,7 @@ from oar.api.legacy.calls import (
     file_in,
     format_of,
     is_on,
+    kind_of,
     link,
     number_of,
     parameters_of,
@@ -399,8 +401,8 @@ async def _answer_to_media(request: Request, method: str, place: Place) -> Respo
 
 def _reply(request: Request, place: Place, data: bytes, handler: Handler, named: list[Any]) -> Reply | Response:
     who = asking(request)
-    if len(data) > MOST_OF_NOBODY:
-        who.caller.identified()  # to read a large form takes seconds
+    if len(data) > MOST_OF_NOBODY or (data and kind_of(request) in YAML):
+        who.caller.identified()  # to read a large form, and any YAML, takes seconds
     call = LegacyCall(request, who, request.method, place, parameters_of(request), body_of(request, data))
     return handler(call, *named)
 

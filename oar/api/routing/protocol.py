@@ -77,6 +77,9 @@ class PeerProtocol(HttpToolsProtocol):
 
     _is_in_head = True
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""
+
     def _wait_no_more(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
