@@ -54,23 +54,34 @@ _ARRAY_SUMMARY = f"""
 #: States of jobs.
 _STATES = Prepared("SELECT job_id, state FROM jobs WHERE job_id = ANY(%s) ORDER BY job_id")
 
+#: What is returned of a job that has moved.
+_MOVED = "RETURNING j.job_id, j.array_id, j.job_name, j.job_user, j.notify, j.info_type, j.exit_code, j.suspended"
 #: The compare-and-set of the state machine.  A job that ends or finishes gets its stop date once.
-_MOVE = Prepared("""
-    UPDATE jobs SET state = %(to)s,
+_MOVE = Prepared(f"""
+    UPDATE jobs j SET state = %(to)s,
         stop_time = CASE WHEN %(stops)s AND stop_time = 0 THEN GREATEST(%(now)s, start_time * %(started)s)
                          ELSE stop_time END
     WHERE job_id = ANY(%(ids)s) AND state = ANY(%(sources)s)
-    RETURNING job_id, array_id, job_name, job_user, notify, info_type, exit_code, suspended""")
+    {_MOVED}""")
+#: The same of jobs that are started, with the dates and the alternatives that they get.
+_MOVE_STARTED = Prepared(f"""
+    UPDATE jobs j SET state = %(to)s, start_time = n.start, assigned_moldable_job = n.moldable
+    FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
+    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
+    {_MOVED}""")
+#: The same of jobs whose ends are told: perhaps of ends long ago, but of none before the start.
+_MOVE_ENDED = Prepared(f"""
+    UPDATE jobs j SET state = %(to)s, exit_code = n.status,
+        stop_time = GREATEST(LEAST(CASE j.stop_time WHEN 0 THEN %(now)s ELSE j.stop_time END, n.date), j.start_time)
+    FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(statuses)s::integer[]) AS n (id, date, status)
+    WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
+    {_MOVED}""")
 #: The state log that goes with it: the open row is closed, a new one opened (closed at once for a final state).
 _LOG_MOVE = Prepared("""
     UPDATE job_state_logs SET date_stop = %(now)s WHERE job_id = ANY(%(ids)s) AND date_stop = 0;
     INSERT INTO job_state_logs (job_id, job_state, date_start, date_stop)
     SELECT id, %(to)s, %(now)s, %(stop)s FROM unnest(%(ids)s::bigint[]) id""")
 
-#: A node may tell an end of long ago, but none before the start.
-_NOTE_ENDS = Prepared("""
-    UPDATE jobs j SET exit_code = n.status, stop_time = GREATEST(LEAST(j.stop_time, n.date), j.start_time)
-    FROM unnest(%s::bigint[], %s::integer[], %s::bigint[]) AS n (id, status, date) WHERE j.job_id = n.id""")
 _GIVE_UP = """
     UPDATE assigned_resources a SET assigned_resource_index = 'LOG' FROM jobs j
     WHERE j.job_id = %s AND a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%s)
@@ -179,6 +190,20 @@ class AssignedResource(NamedTuple):
     id: int
     network_address: str
     type: str
+
+
+class GivenStart(NamedTuple):
+    """What a job gets that is started."""
+
+    date: int
+    moldable: int
+
+
+class GivenEnd(NamedTuple):
+    """What is told of the end of a job: the wait status of its command, None where there is none, and the date."""
+
+    status: int | None
+    date: int
 
 
 class MovedJob(NamedTuple):
@@ -403,20 +428,32 @@ class Jobs(Table):
     def move(self, ids: Collection[int], to: JobState, sources: Collection[JobState]) -> list[MovedJob]:
         """Give jobs the state ``to`` if they are in one of ``sources``; return those that were, by id.
 
-        Only ``oar.lib.jobs.lifecycle`` calls this: a move has consequences that belong in the same transaction.
+        Only ``oar.lib.jobs.lifecycle`` calls this and its variants: a move has consequences that belong in the same
+        transaction.
         """
-        parameters = {
-            "ids": sorted(ids),
-            "to": to,
-            "sources": _texts(sources),
-            "now": self._tx.now,
-            "stops": to in FINAL or to is JobState.FINISHING,
-            "started": int(to is JobState.FINISHING),
-            "stop": self._tx.now if to in FINAL else 0,
-        }
-        moved = [_moved(row) for row in sorted(self._tx.rows(_MOVE, parameters))]
+        stops = {"stops": to in FINAL or to is JobState.FINISHING, "started": int(to is JobState.FINISHING)}
+        return self._move(_MOVE, to, sources, {"ids": sorted(ids), **stops})
+
+    def move_started(self, starts: Mapping[int, GivenStart], sources: Collection[JobState]) -> list[MovedJob]:
+        """Move jobs to toLaunch, as ``move`` does, with what they get."""
+        ids = sorted(starts)
+        columns = {"dates": [starts[each].date for each in ids], "moldables": [starts[each].moldable for each in ids]}
+        return self._move(_MOVE_STARTED, JobState.TO_LAUNCH, sources, {"ids": ids, **columns})
+
+    def move_ended(self, ends: Mapping[int, GivenEnd], sources: Collection[JobState]) -> list[MovedJob]:
+        """Move jobs to Finishing, as ``move`` does, with what is told of their ends."""
+        ids = sorted(ends)
+        columns = {"dates": [ends[each].date for each in ids], "statuses": [ends[each].status for each in ids]}
+        return self._move(_MOVE_ENDED, JobState.FINISHING, sources, {"ids": ids, **columns})
+
+    def _move(
+        self, sql: str, to: JobState, sources: Collection[JobState], columns: Mapping[str, object]
+    ) -> list[MovedJob]:
+        common: dict[str, object] = {"to": to, "sources": _texts(sources), "now": self._tx.now}
+        moved = [_moved(row) for row in sorted(self._tx.rows(sql, {**common, **columns}), key=itemgetter(0))]
         if moved:
-            self._tx.execute(_LOG_MOVE, parameters | {"ids": [job.id for job in moved]})
+            stop = self._tx.now if to in FINAL else 0
+            self._tx.execute(_LOG_MOVE, common | {"ids": [job.id for job in moved], "stop": stop})
             self._changed(Topic.JOBS)
             if to in FINAL:
                 self._tx.ended.update(job.id for job in moved)
@@ -441,11 +478,6 @@ class Jobs(Table):
             raise ValueError("a state changes by move")
         assignments = ", ".join(f"{name} = %({name})s" for name in columns)
         self._tx.execute(f"UPDATE jobs SET {assignments} WHERE job_id = %(id)s", columns | {"id": job_id})
-        self._changed(Topic.JOBS)
-
-    def note_ends(self, statuses: Mapping[int, int | None], dates: Mapping[int, int]) -> None:
-        """Store the wait statuses of the commands of jobs, None where there is none, and when the jobs ended."""
-        self._tx.execute(_NOTE_ENDS, (list(statuses), list(statuses.values()), [dates[each] for each in statuses]))
         self._changed(Topic.JOBS)
 
     def set_message(self, ids: Collection[int], message: str) -> None:

@@ -104,10 +104,6 @@ _LOCK_WAITING = Prepared("""
 _SHARE_ALIVE = Prepared("""
     SELECT resource_id, state = 'Alive' AND next_state IN ('UnChanged', 'Alive') FROM resources
     WHERE resource_id = ANY(%s) ORDER BY resource_id FOR SHARE""")
-_START = Prepared("""
-    UPDATE jobs j SET start_time = n.start, assigned_moldable_job = n.moldable
-    FROM (SELECT unnest(%s::bigint[]) AS id, unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS start) n
-    WHERE j.job_id = n.id""")
 _CUT = Prepared("""
     UPDATE moldable_job_descriptions m SET moldable_walltime = n.walltime
     FROM (SELECT unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS walltime) n
@@ -349,12 +345,11 @@ class Rounds(Table):
         """Return those of some resources that are Alive; they are locked until the end of the transaction."""
         return {row[0] for row in self._tx.rows(_SHARE_ALIVE, (sorted(ids),)) if row[1]}
 
-    def start(self, rows: Sequence[StartRow]) -> None:
-        """Give jobs their start date, their alternative and their resources."""
+    def give(self, rows: Sequence[StartRow]) -> None:
+        """Give jobs that are started their resources, and their alternatives the walltime that is left of theirs."""
         if not rows:
             return
         moldables = [row.moldable for row in rows]
-        self._tx.execute(_START, ([row.job_id for row in rows], moldables, [row.start for row in rows]))
         self._tx.execute(_CUT, (moldables, [row.walltime for row in rows]))
         self._tx.insert_many(
             "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",

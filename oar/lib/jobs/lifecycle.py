@@ -8,6 +8,7 @@ See docs/design/locks.rst, "State changes".
 """
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
@@ -19,7 +20,7 @@ from oar.lib.rules.notices import TEXTS
 from oar.lib.views.job_usage import job_usages
 
 if TYPE_CHECKING:
-    from oar.lib.db.jobs import MovedJob
+    from oar.lib.db.jobs import GivenEnd, GivenStart, MovedJob
     from oar.lib.db.transaction import Transaction
 
 #: The notice that the owner of a job gets when it enters a state.
@@ -51,13 +52,29 @@ def move_all(
     ``because``: the causes of the ends that the caller knows; the others are decided here.
     """
     allowed = may_become(to) if sources is None else may_become(to) & frozenset(sources)
-    moved = tx.jobs.move(ids, to, allowed)
+    return _follow(tx, tx.jobs.move(ids, to, allowed), to, because or {})
+
+
+def start_all(tx: "Transaction", starts: "Mapping[int, GivenStart]") -> list[int]:
+    """Move jobs that wait to toLaunch, with their dates and alternatives; return the jobs that have moved."""
+    return _follow(tx, tx.jobs.move_started(starts, (JobState.WAITING,)), JobState.TO_LAUNCH)
+
+
+def finish_all(tx: "Transaction", ends: "Mapping[int, GivenEnd]") -> list[int]:
+    """Move jobs to Finishing, with what is told of their ends; return the jobs that have moved."""
+    return _follow(tx, tx.jobs.move_ended(ends, may_become(JobState.FINISHING)), JobState.FINISHING)
+
+
+def _follow(
+    tx: "Transaction", moved: "list[MovedJob]", to: JobState, because: Mapping[int, Cause] = MappingProxyType({})
+) -> list[int]:
+    """Do what follows from a move; return the jobs that have moved."""
     if not moved:
         return []
     moved_ids = [job.id for job in moved]
     causes: Mapping[int, Cause] = {}
     if to in FINAL:
-        causes = _note_causes(tx, moved_ids, because or {})
+        causes = _note_causes(tx, moved_ids, because)
         tx.jobs.close(moved_ids)
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, moved_ids, to, moved)

@@ -13,6 +13,7 @@ import hmac
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.db.jobs import GivenStart
 from oar.lib.db.rounds import StartRow
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase, ResourceState
@@ -50,9 +51,9 @@ def recognise(tx: "Transaction", host: str, found: Iterable[FoundJob]) -> list[i
     free = set(tx.rounds.lock_waiting([row.job_id for row in rows]))
     rows = [row for row in rows if row.job_id in free]
     ids = [row.job_id for row in rows]
-    for state in (JobState.TO_LAUNCH, JobState.LAUNCHING):
-        lifecycle.move_all(tx, ids, state)
-    tx.rounds.start(rows)
+    lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows})
+    lifecycle.move_all(tx, ids, JobState.LAUNCHING)
+    tx.rounds.give(rows)
     tx.job_runs.claim_all(dict.fromkeys(ids, (host, Phase.STARTED)))
     for job_id in ids:
         job = by_id[job_id]

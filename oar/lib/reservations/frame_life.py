@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 
 #: The type by which a frame names the id of its reservation.
 _FRAME_TYPE = re.compile(rf"{JobTypeName.AR}=([0-9]{{1,18}})", re.ASCII)
-#: From Waiting to Running: no bipbip takes part.
-_START = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING)
+#: From toLaunch to Running: no bipbip takes part.
+_START = (JobState.LAUNCHING, JobState.RUNNING)
 
 
 def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame run with all granted resources, from the date at which the reservation begins."""
-    if not lifecycle.move(tx, reservation.frame_id, _START[0]):
-        return
+    from oar.lib.db.jobs import GivenStart
     from oar.lib.db.rounds import StartRow
 
-    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
-    row = StartRow(reservation.frame_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
-    tx.rounds.start([row])
-    for state in _START[1:]:
+    rows = [
+        StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
+        for alternative in tx.jobs.moldables([reservation.frame_id]).get(reservation.frame_id, ())
+    ]
+    if not lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}):
+        return
+    tx.rounds.give(rows)
+    for state in _START:
         lifecycle.move(tx, reservation.frame_id, state)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     to_launch = Ask(JobAction.RUN, reservation.frame_id)  # nothing is to be launched

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from oar.lib.db.job_runs import ReportedEnd
+from oar.lib.db.jobs import GivenEnd
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction, NodeFault
@@ -87,11 +88,9 @@ def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) 
 
 def note_all_finishing(tx: Transaction, ends: Mapping[int, ReportedEnd]) -> None:
     """Move jobs whose ends are reported to Finishing, each with the status of its command and the date of its end."""
-    moved = lifecycle.move_all(tx, ends, JobState.FINISHING)
     killed = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
-    if moved:
-        statuses = {job_id: None if ends[job_id].code in killed else ends[job_id].status for job_id in moved}
-        tx.jobs.note_ends(statuses, {job_id: ends[job_id].date for job_id in moved})
+    statuses = {job_id: None if end.code in killed else end.status for job_id, end in ends.items()}
+    lifecycle.finish_all(tx, {job_id: GivenEnd(statuses[job_id], end.date) for job_id, end in ends.items()})
 
 
 def _read(tx: Transaction, ids: Sequence[int]) -> list[JobData | None]:
