@@ -1,5 +1,6 @@
 """oar-conf: the configuration in force, where each value comes from, and what is wrong with the file."""
 
+import os
 from collections.abc import Iterator
 from difflib import unified_diff
 
@@ -14,7 +15,13 @@ from oar.lib.db.database import Database
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.policies import PolicyChange, PolicyKind
 from oar.lib.facts.times import format_date
+from oar.lib.rules.key_installation import ACCOUNT
 from oar.lib.runtime import conf_file, database_settings, read_config
+
+#: Keys of files that the server reads beside oar.conf.
+_READ_BY_THE_SERVER = frozenset(
+    ["priority_conf_file", "quotas_conf_file", "reservation_environments_file", "reservation_request_file"]
+)
 
 
 @oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
@@ -48,12 +55,37 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
 
 def _check(parsed: Parsed) -> int:
     """Print all that is wrong or without effect; 1 if a value or a key is bad."""
-    for problem in (*parsed.warnings, *parsed.unread, *_of_queues(parsed.config)):
+    for problem in (*parsed.warnings, *parsed.unread, *_unreadable(parsed.config), *_of_queues(parsed.config)):
         click.echo(f"/!\\ {problem}", err=True)
     for problem in parsed.errors:
         click.echo(f"[ERROR] {problem}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
     return 1 if parsed.errors or has_unknown else 0
+
+
+def _unreadable(config: Config) -> Iterator[str]:
+    """Give the files that are there and that the server cannot read."""
+    for key in Config.options():
+        path = str(getattr(config, key.name)) if key.name in _READ_BY_THE_SERVER else ""
+        if path and os.path.exists(path) and not _may_read(path):
+            yield f"{key.key}: the account {ACCOUNT} cannot read {path}, and so the server does not"
+
+
+def _may_read(path: str) -> bool:
+    """Whether the account of the server may read a file; root asks by a process that is this account."""
+    if os.geteuid() != 0:
+        return os.access(path, os.R_OK)
+    import pwd
+    import subprocess
+
+    try:
+        entry = pwd.getpwnam(ACCOUNT)
+    except KeyError:  # nothing is installed yet
+        return True
+    groups = os.getgrouplist(ACCOUNT, entry.pw_gid)
+    words = ["/usr/bin/test", "-r", path]
+    done = subprocess.run(words, user=entry.pw_uid, group=entry.pw_gid, extra_groups=groups, cwd="/", check=False)
+    return done.returncode == 0
 
 
 def _of_queues(config: Config) -> Iterator[str]:

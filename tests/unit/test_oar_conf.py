@@ -1,6 +1,7 @@
 """oar-conf: what it prints, and what it calls bad."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,17 @@ def test_a_check_names_all_that_is_wrong(file: Path) -> None:
         f"[ERROR] {file}:2: LOG_LEVEL: write a whole number",
         f"[ERROR] {file}:3: FINAUD_FREQUENCY: write a whole number",
     ]
+
+
+def test_a_check_names_a_file_that_the_server_cannot_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oar_conf_command, "ACCOUNT", "nobody")
+    with tempfile.NamedTemporaryFile(dir="/tmp") as quotas:
+        file.write_text(f'QUOTAS_CONF_FILE="{quotas.name}"\n')
+        os.chmod(quotas.name, 0o644)
+        assert oar_conf(file, "--check") == CommandResult(0, "", "")
+        os.chmod(quotas.name, 0o000)
+        told = f"/!\\ QUOTAS_CONF_FILE: the account nobody cannot read {quotas.name}, and so the server does not\n"
+        assert oar_conf(file, "--check") == CommandResult(0, "", told)
 
 
 @pytest.mark.parametrize("option", ["--check", "--sample"])
