@@ -327,8 +327,11 @@ def make_removable(function: "Any", path: str, _: "Any") -> None:
     """Remove what a directory without rights has kept from being removed."""
     with contextlib.suppress(OSError):
         os.chmod(os.path.dirname(path), 0o700)
+        if not os.path.isdir(path) or os.path.islink(path):  # a link leads to what is not the job's
+            function(path)
+            return
         os.chmod(path, 0o700)
-        shutil.rmtree(path, ignore_errors=True) if os.path.isdir(path) else function(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def signal_session(leader: int, number: int) -> None:

@@ -191,7 +191,7 @@ def test_a_reservation_is_answered_as_it_would_be(site: Site) -> None:
     site.fill()
     code, lines = answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1"))
     later = format_date(NOW + 3601)
-    assert (code, lines) == (10, [f"# Reservation not valid --> KO (This reservation could run at {later})"])
+    assert (code, lines) == (10, [f"# Reservation not valid --> KO (This reservation could run at {later} (job 1))"])
     assert site.record("-r", date, "-l", "nodes=2,walltime=1")["feasible"] is False
 
 

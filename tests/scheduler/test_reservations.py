@@ -84,7 +84,7 @@ def test_the_first_alternative_that_fits_at_its_date_is_taken() -> None:
 
 def test_a_reservation_is_told_when_its_first_alternative_could_run() -> None:
     cluster = Cluster(1, 1).run(0b1, walltime=2 * H).reservation("/core=1", NOW + H)
-    assert cluster.plan().errors() == {2: f"This reservation could run at {format_date(NOW + 2 * H + 1)}"}
+    assert cluster.plan().errors() == {2: f"This reservation could run at {format_date(NOW + 2 * H + 1)} (job 1)"}
 
 
 @pytest.mark.parametrize(("start", "resources"), [(NOW + 299, 0b10), (NOW + 300, 0b01)])

@@ -520,7 +520,7 @@ def test_a_new_reservation_gets_its_place_behind_the_ordinary_jobs() -> None:
 
 def test_a_reservation_that_does_not_fit_is_told_when_it_would() -> None:
     result = Cluster(nodes=1).job("/node=1").reservation("/node=1", NOW + 60).plan()
-    assert result.errors() == {2: f"This reservation could run at {format_date(NOW + H + 1)}"}
+    assert result.errors() == {2: f"This reservation could run at {format_date(NOW + H + 1)} (job 1)"}
 
 
 def test_a_reservation_in_the_past_counts_from_now() -> None:

@@ -123,6 +123,7 @@ class Reservations:
             return Answer(job.id, "", start), placement
         later = self._search.first_start(job, types, start + 1, rules)
         message = f"This reservation could run at {format_date(later)}" if later else CANNOT_RUN
+        message += self._search.in_the_way(job, types, start, rules)
         return Answer(job.id, message, start), None
 
     def _next_step(self, job: WaitingJob, dependency_condition: DependencyCondition) -> _Step:

@@ -13,6 +13,7 @@ from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, Alternative, WaitingJob
 from oar.kao.planner.placement.decisions import TimeIsUp
+from oar.kao.planner.placement.obstacles import Obstacles
 from oar.kao.planner.placement.placement_reasons import PlacementReasons
 from oar.kao.planner.placement.placement_task import (
     NO_PROGRESS,
@@ -49,6 +50,7 @@ class PlacementSearch:
         #: space, request, class of jobs and shared keys -> the shortest duration for which there is no room now; of
         #: the space and the request, so that no others get their identities
         self._no_room: dict[tuple[object, ...], tuple[Space, RequestFit, int]] = {}
+        self._obstacles = Obstacles(context)
         self.reasons = PlacementReasons(context)
         self.is_late: Callable[[], bool] = _never  #: in an urgent pass: whether its time is over
         self.gives_way: Callable[[], bool] = _never  #: in a plan made in slices: whether the present one is over
@@ -260,6 +262,14 @@ class PlacementSearch:
             if begin == match.start:
                 return begin
         return 0
+
+    def in_the_way(self, job: WaitingJob, types: ParsedTypes, start: int, rules: PlacementRules) -> str:
+        """Return who keeps the first alternative of a refused reservation from its date, in brackets; '' = nobody."""
+        query = self.query(job, job.alternatives[0], types, rules)
+        space = self._spaces.of(types)
+        if isinstance(query, Reason) or fit_at(space.slots, query, start):
+            return ""
+        return self._obstacles.named(space, query.usable, start, start + query.duration)
 
     def frame_query(
         self, job: WaitingJob, alternative: Alternative, types: ParsedTypes, duration: int
