@@ -168,6 +168,9 @@ REFUSED = [
     ),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
+    (("--signal", "²", "x"), 1, "# Error: unknown signal ².\n"),
+    (("--signal", "1" * 5000, "x"), 1, f"# Error: unknown signal {'1' * 5000}.\n"),
+    (("--checkpoint", 2**31, "x"), 8, f"# Error: the checkpoint delay is longer than 2147483647 s.\n{VERIFY}"),
     (("-e", "/tmp/key", "x"), 8, f"# Error: {NO_KEY_OPTION}\n{VERIFY}"),
     (
         ("-k", "-i", "/no/where", "x"),

@@ -1,11 +1,13 @@
 """What is asked for with ranges of slots: so many alternatives at most, and of all that the range holds."""
 
+import pytest
+
 from oar.lib.config.files import Config
 from oar.lib.facts.records import Group, Level
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
 from oar.lib.reservations import requests
 from oar.lib.reservations.environments import SiteEnvironments
-from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.preparation import BadReservation, ReservationWish
 from oar.lib.reservations.queue_lists import SiteQueues
 
 HOSTS = 100
@@ -45,3 +47,11 @@ def test_a_condition_of_many_alternatives_is_stored_once() -> None:
     assert len(stored) < 1.1 * len(condition)
     assert decode(stored) == asked
     assert decode("[]") == ()
+
+
+@pytest.mark.parametrize("number", ["x", "²", "-1", "1" * 19, "1" * 5000])
+def test_what_is_no_number_that_a_property_can_have_is_refused(number: str) -> None:
+    site = requests.Site({"mem": "integer"}, frozenset(), {}, HOSTS, SiteQueues((), frozenset(), SiteEnvironments()))
+    with pytest.raises(BadReservation) as refusal:
+        requests.read(ReservationWish(resources=(f"mem={number}",)), Config(), site)
+    assert str(refusal.value).startswith(f'denied: "{number}" is no number, and mem is one')

@@ -45,6 +45,8 @@ _AMOUNT = re.compile(r"(\d{1,7})(?:/(\d{1,7}))?", re.ASCII)
 #: How a request of OAR begins; in Grid Engine's language ``1/2`` is one for two slots, and a comma begins a pair.
 _LEVEL = re.compile(r"(\w+)=(?:\d+|ALL|BEST|BESTHALF)(?:$|/[A-Za-z]|\+|,walltime=)", re.ASCII)
 _QUANTITY = re.compile(r"\d+|ALL|BEST|BESTHALF", re.ASCII)
+#: Digits of the largest number that a property can be compared with.
+_MOST_DIGITS = 18
 _PATTERN_LETTERS = re.compile(r"[A-Za-z0-9_.:+*?\[\]!^-]{1,255}", re.ASCII)
 
 
@@ -416,7 +418,7 @@ def _property_condition(name: str, value: str, site: Site) -> str:
     if kind is None:
         raise _unknown_resource(name, site)
     if kind in ("integer", "bigint", "smallint"):
-        if not (value.isascii() and value.isdigit()):
+        if not (value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS):
             raise BadReservation(
                 f'denied: "{value}" is no number, and {name} is one', f"write the least value, as {name}=2"
             )

@@ -29,6 +29,8 @@ _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
 _RESERVATION = r"([1-9][0-9]{0,6}|[A-Za-z_][A-Za-z0-9_.+-]{0,127})\Z"
+#: Seconds before its end at which a job gets a signal, at most.
+_LONGEST_DELAY = 2**31 - 1
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 
 
@@ -187,7 +189,7 @@ def quote(text: str) -> str:
 def parse_signal(text: str) -> int:
     """Return the number of a signal given as ``12``, ``USR2`` or ``SIGUSR2``.  Raises BadRequest."""
     name = text.strip().upper()
-    if name.isdigit() and 0 < int(name) < signal.NSIG:
+    if name.isascii() and name.isdigit() and len(name) < 4 and 0 < int(name) < signal.NSIG:
         return int(name)
     numbers = {member.name: int(member) for member in signal.Signals}
     number = numbers.get(name if name.startswith("SIG") else f"SIG{name}")
@@ -200,6 +202,8 @@ def check_checkpoint(delay: int, number: int) -> None:
     """Refuse a negative delay, and a number that is no signal.  Raises BadSubmission."""
     if delay < 0:
         raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
+    if delay > _LONGEST_DELAY:
+        raise BadSubmission(Code.REQUEST, f"the checkpoint delay is longer than {_LONGEST_DELAY} s.")
     if not 0 < number < signal.NSIG:
         raise BadSubmission(Code.REQUEST, f"unknown signal {number}.")
 
