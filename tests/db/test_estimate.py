@@ -188,10 +188,10 @@ def test_an_array_behind_another_is_estimated_index_by_index(site: Site) -> None
 def test_a_reservation_is_answered_as_it_would_be(site: Site) -> None:
     date = format_date(NOW + 600)
     assert answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1")) == (0, ["# Reservation valid --> OK"])
-    site.fill()
+    holder = site.fill()
     code, lines = answer(site.estimate("-r", date, "-l", "nodes=2,walltime=1"))
-    later = format_date(NOW + 3601)
-    assert (code, lines) == (10, [f"# Reservation not valid --> KO (This reservation could run at {later} (job 1))"])
+    why = f"This reservation could run at {format_date(NOW + 3601)} (job {holder})"
+    assert (code, lines) == (10, [f"# Reservation not valid --> KO ({why})"])
     assert site.record("-r", date, "-l", "nodes=2,walltime=1")["feasible"] is False
 
 
