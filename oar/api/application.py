@@ -143,7 +143,9 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     limiter.total_tokens = service.runtime.config.api_threads
     service.requests.limiter = limiter
     service.hub.start()
+    service.chunks_ahead.start()
     yield
+    await anyio.to_thread.run_sync(service.chunks_ahead.stop)
 
 
 class Frame:

@@ -15,7 +15,7 @@ from oar.api.answers.bodies import Answer
 from oar.api.answers.in_parts import in_parts
 from oar.api.answers.statuses import status_of
 from oar.api.dashboard import dashboard_record
-from oar.api.gantt.table import Period, first_paths, gantt_table, period_of
+from oar.api.gantt.table import Period, gantt_table, period_of
 from oar.api.history.event_log import EventListing, event_page
 from oar.api.identity.callers import Caller
 from oar.api.jobs.arrays import array_record
@@ -128,8 +128,7 @@ def gantt(request: Request) -> Answer:
         period = period_of(asked)
     except OarError as error:
         return _problem(request, status_of(error), str(error), caller)
-    first = first_paths(asked, period, int(time.time()))
-    record = {"begin": period.begin, "end": period.end, "first": first, "table": lambda: _jobs_over_time(who, period)}
+    record = {"begin": period.begin, "end": period.end, "table": lambda: _jobs_over_time(who, period)}
     visit = _visit(request, caller)
     parts = _documents(request).in_two("gantt", visit, record)
     return _choosing(request, visit, in_parts(request, parts, _HEADERS))

@@ -67,12 +67,8 @@ class Documents:
         words = self._words[visit.language]
         template = self._templates.get_template(f"{name}.html")
         static = f"{visit.root}ui/static/{self.assets.version}"
-        # Named in the document, they come at once; before the others what the page begins to fetch its records with.
-        first_modules = self.assets.imported(f"js/{name}/first.js")
-        modules = [each for each in self.assets.imported(f"js/pages/{name}.js") if each not in first_modules]
-        scripts = {"first_modules": first_modules, "modules": modules}
         menu = (*MENU[:-1], ADMINISTRATION, MENU[-1]) if visit.administers else MENU
-        return template.generate(record, t=words, visit=visit, page=name, menu=menu, static=static, **scripts)
+        return template.generate(record, t=words, visit=visit, page=name, menu=menu, static=static)
 
     @cached_property
     def _templates(self) -> Environment:

@@ -3,6 +3,8 @@
 import gzip
 import json
 import struct
+import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,15 +15,19 @@ import pytest
 
 from oar.api.serving.chunk_cache import Chunks
 from oar.api.serving.chunk_files import ChunkFiles
+from oar.api.serving.chunks_ahead import ChunksAhead
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
+from oar.lib.runtime import Runtime
 from oar.lib.views.gantt_chunks import DAY
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
+from tests.process.this_machine import wait_until
 
 #: What of the present is drawn.
 LIVE_PARTS = (*OF_JOBS, "suspended", "states", "reservations")
@@ -121,6 +127,35 @@ def test_a_day_that_is_over_is_read_once_also_by_a_service_that_starts_anew(
     assert _chunk(anonymous, DAY_BEFORE) == first
     assert first["jobs"][0]["id"] == job
     assert api.service.chunks.kept(DAY_BEFORE, path.name.partition("-")[2].rpartition("-")[0]) == path.read_bytes()
+
+
+def test_the_days_of_a_month_become_files_before_somebody_asks(database: Database, tmp_path: Path) -> None:
+    today, resources = int(time.time()) // DAY, add_resources(database)
+    for day in (today - 40, today - 20, today - 1, today):
+        _ended(database, resources[:1], day)
+    chunks = Chunks(ChunkFiles(tmp_path, 1 << 20))
+    ahead = ChunksAhead(database, chunks)
+    ahead.make_missing()
+    made = sorted(tmp_path.iterdir())
+    assert [path.name.partition("-")[0] for path in made] == [str(today - 20), str(today - 1)]
+    for path in made:
+        path.write_bytes(b"of somebody else")
+    ahead.make_missing()
+    assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"of somebody else"}  # it makes only what is missing
+
+
+def test_a_service_makes_the_days_of_a_month_when_it_starts(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ended(database, add_resources(database)[:1], int(time.time()) // DAY - 1)
+    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
+    api = Api(Runtime(Config(), database), tmp_path / "api.sock")
+    api.start()
+    try:
+        wait_until(lambda: list(tmp_path.glob("gantt/*.gz")))
+    finally:
+        api.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "days"]
 
 
 def test_only_what_ended_since_a_date_is_told(anonymous: httpx.Client, database: Database) -> None:

@@ -426,18 +426,22 @@ def test_the_strip_above_the_diagram_tells_of_the_period_around_the_view_and_mov
     expect(page).to_have_url(re.compile(r"from=\d+"))
 
 
-def test_what_the_diagram_shows_at_first_is_fetched_once_and_named_by_the_document(
+def test_the_first_view_takes_a_few_files_and_each_record_once(
     visitor: Visitor, database: Database, resources: list[int]
 ) -> None:
     ended(database, resources, 8, 4)
     page = diagram(visitor, "?rows=network_address,resource_id")
-    named = page.locator("link[data-first]").evaluate_all("links => links.map((link) => link.dataset.first)")
-    assert [path.split("?")[0] for path in named] == ["live", "index", "rows"]
-    fetched = Counter(url.partition("/v1/gantt/")[2] for url in visitor.requests)
-    assert [fetched[path] for path in named] == [1, 1, 1]
-    days = [number for path, number in fetched.items() if path.startswith("chunks/") and "since" not in path]
+    page.wait_for_selector(".overview[role=slider]")
+    fetched = Counter(re.sub(r"^.*?/(ui|v1)/(static/\w+/)?", "", url).split("?")[0] for url in visitor.requests)
+    days = {path: 1 for path in fetched if path.startswith("gantt/chunks/")}
     assert days
-    assert set(days) == {1}
+    scripts = ("theme.js", "gantt/first.js", "gantt/worker.js", "pages/gantt.js", "stream-worker.js")
+    records = ("live", "index", "rows", "occupancy")
+    once = (*(f"js/{name}" for name in scripts), *(f"gantt/{name}" for name in records))
+    assert {path: number for path, number in fetched.items() if "gantt/" in path or path.endswith(".js")} == {
+        **days,
+        **dict.fromkeys(once, 1),
+    }
 
 
 def test_a_node_tells_small_what_was_is_and_comes_there(

@@ -18,6 +18,11 @@ from oar.web.words import LANGUAGES, Words, preferred
 SCRIPTS = sorted(DIRECTORY.rglob("*.js"))
 TEMPLATES = sorted((DIRECTORY.parent / "templates").glob("*.html"))
 STYLE = (DIRECTORY / "style.css").read_text()
+#: Scripts that documents and other scripts name by their addresses.
+SERVED = (
+    *(f"pages/{path.name}" for path in sorted((DIRECTORY / "js" / "pages").glob("*.js"))),
+    *("theme.js", "stream-worker.js", "gantt/first.js", "gantt/worker.js", "gantt/drawing.js"),
+)
 #: Bytes of scripts that a page may load, packed; of everything.
 MOST_SCRIPT, MOST_IN_ALL = 60_000, 120_000
 
@@ -101,28 +106,27 @@ def test_scripts_import_what_is_there_by_relative_path() -> None:
             assert (path.parent / name).resolve() in SCRIPTS, (path.name, name)
 
 
-def packed(paths: Iterable[str]) -> int:
+def packed(names: Iterable[str]) -> int:
     assets = Assets()
-    return sum(len(found.packed) for name in paths if (found := assets.find(name)))
-
-
-def imported(name: str) -> set[str]:
-    """Return a script with all that it imports."""
-    found, todo = set(), [DIRECTORY / name]
-    while todo:
-        path = todo.pop()
-        if path not in found:
-            found.add(path)
-            names = re.findall(r'(?:from|import) "([^"]+)"', path.read_text())
-            todo += [(path.parent / name).resolve() for name in names]
-    return {path.relative_to(DIRECTORY).as_posix() for path in found}
+    return sum(len(found.packed) for name in names if (found := assets.find(name)))
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in (DIRECTORY / "js" / "pages").glob("*.js")))
 def test_a_page_is_small(page: str) -> None:
-    scripts = {*imported(f"js/pages/{page}"), "js/theme.js", "js/stream-worker.js"}
+    scripts = {f"js/pages/{page}", "js/theme.js", "js/stream-worker.js"}
+    if page == "gantt.js":
+        scripts |= {"js/gantt/first.js", "js/gantt/worker.js"}
     assert packed(scripts) <= MOST_SCRIPT
     assert packed({*scripts, "style.css", "icon.svg", "i18n/fr.json"}) <= MOST_IN_ALL
+
+
+def test_only_scripts_that_are_named_are_served_each_with_all_that_it_imports() -> None:
+    assets = Assets()
+    texts = {f"js/{name}": found.content.decode() for name in SERVED if (found := assets.find(f"js/{name}"))}
+    assert set(texts) == {f"js/{name}" for name in SERVED}
+    assert assets.find("js/common/dom.js") is None
+    imports = {name: re.findall(r'^import .* from "(.*)";', text, re.MULTILINE) for name, text in texts.items()}
+    assert {name: found for name, found in imports.items() if found} == {"js/pages/gantt.js": ["../gantt/first.js"]}
 
 
 def test_files_are_packed_and_their_address_changes_with_them() -> None:

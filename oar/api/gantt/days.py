@@ -17,7 +17,7 @@ from oar.api.serving.gantt_live import live_record
 from oar.api.serving.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
-from oar.lib.views.gantt_chunks import DAY, LAYOUT, day_chunk, ranges
+from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
 
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DayVersion
@@ -54,7 +54,7 @@ def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")]
 def _day_item(found: "DayVersion") -> dict[str, object]:
     return {
         "day": _written(found.day),
-        "version": _version(found),
+        "version": chunk_version(found),
         "jobs": found.jobs,
         "states": found.states,
         "from": found.first,
@@ -85,7 +85,7 @@ def gantt_chunk(
         return _packed(kept, {"ETag": f'W/"{v}"', "Cache-Control": _UNTOUCHED})
     with who.database.snapshot() as tx:
         found = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
-        version = _version(found[0]) if found else "0"
+        version = chunk_version(found[0]) if found else "0"
         tag = f'W/"{version}"'
         is_over = (number + 1) * DAY <= tx.now
         headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else REVALIDATED}
@@ -171,10 +171,6 @@ def _ranks(label: str) -> tuple[tuple[bool, int, str], ...]:
 def _rank(part: str) -> tuple[bool, int, str]:
     is_number = part.isdecimal()
     return not is_number, int(part) if is_number else 0, part
-
-
-def _version(found: "DayVersion") -> str:
-    return f"{LAYOUT}-{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
 
 
 def _day(text: str) -> int:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
 from oar.api.gantt.days import LAST_DAY
 from oar.api.serving.service import Asking
@@ -14,17 +13,11 @@ from oar.lib.views.gantt_chunks import DAY
 if TYPE_CHECKING:
     from oar.lib.db.gantt_days import DrawnJob
 
-HOUR = 3600
-#: What ``encodeURIComponent`` leaves as it is.
-_NOT_QUOTED = "!'()*"
 #: Jobs that are listed; nodes that are named of each.
 MOST_JOBS = 100
 MOST_NODES = 6
 #: Seconds before and after now that are shown if nobody asks for others: those of the diagram.
 BEFORE, AFTER = DAY * 6 // 10, DAY * 4 // 10
-#: Rows of the diagram by what it is shown as.
-_USUAL_ROWS = "network_address"
-_ROWS_AS = {"drawgantt": "network_address,resource_id"}
 
 
 class Period(NamedTuple):
@@ -43,16 +36,6 @@ def period_of(asked: Mapping[str, str]) -> Period:
     if not begin < end:
         raise BadRequest("a period goes from a date to a later one")
     return Period(begin, end)
-
-
-def first_paths(asked: Mapping[str, str], period: Period, now: int) -> list[str]:
-    """Return what the diagram asks for at first, below ``v1/gantt/``, as ``gantt/paths.js`` writes it.
-
-    The browser fetches it while it still reads the page; what a script asks for otherwise it fetches itself.
-    """
-    begin, end = period.begin // DAY * DAY, -(-(now + DAY) // HOUR) * HOUR
-    rows = asked.get("rows") or _ROWS_AS.get(asked.get("view", ""), _USUAL_ROWS)
-    return ["live", f"index?from={begin}&to={end}", f"rows?rows={quote(rows, safe=_NOT_QUOTED)}"]
 
 
 def gantt_table(who: Asking, period: Period) -> dict[str, Any]:

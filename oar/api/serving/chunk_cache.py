@@ -30,6 +30,17 @@ class Chunks:
         self._kept: OrderedDict[tuple[int, str], bytes] = OrderedDict()
         self._bytes = 0
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether days that are over become files."""
+        return self._files.are_kept
+
+    def make_file(self, tx: "Transaction", day: int, version: str) -> None:
+        """Let a day that is over become a file, if it is none."""
+        name = _name(tx, day, version)
+        if not self._files.has(name):
+            self._files.write(name, packed(day_chunk(tx, day)))
+
     def kept(self, day: int, version: str) -> bytes | None:
         """Return the chunk of a day if it is there."""
         with self._lock:
@@ -48,7 +59,7 @@ class Chunks:
         return made
 
     def _of_file(self, tx: "Transaction", day: int, version: str) -> bytes:
-        name = f"{day}-{version}-{tx.gantt_days.database_number()}"
+        name = _name(tx, day, version)
         found = self._files.read(name)
         if found is None:
             found = packed(day_chunk(tx, day))
@@ -62,3 +73,7 @@ class Chunks:
                 self._bytes += len(made)
             while self._bytes > self._most and len(self._kept) > 1:
                 self._bytes -= len(self._kept.popitem(last=False)[1])
+
+
+def _name(tx: "Transaction", day: int, version: str) -> str:
+    return f"{day}-{version}-{tx.gantt_days.database_number()}"

@@ -25,6 +25,15 @@ class ChunkFiles:
         given = os.environ.get(DIRECTORY)
         return cls(Path(given, "gantt") if given else None, most_bytes)
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether there is a directory for them."""
+        return self._directory is not None
+
+    def has(self, name: str) -> bool:
+        """Whether a chunk is there."""
+        return self.are_kept and self._path(name).is_file()
+
     def read(self, name: str) -> bytes | None:
         """Return a chunk if it is there."""
         try:

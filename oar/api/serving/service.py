@@ -23,6 +23,7 @@ from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.identity.passwords import Passwords
 from oar.api.serving.chunk_cache import Chunks
 from oar.api.serving.chunk_files import ChunkFiles
+from oar.api.serving.chunks_ahead import ChunksAhead
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import Moments
 from oar.api.serving.hub import Hub, Subscriber
@@ -117,6 +118,7 @@ class Service:
         runtime.database.deliver = self._deliver
         runtime.database.use_cursors(TimedCursor)
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
+        self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
         self.curves = Curves()
         self.moments = Moments()
         self.unchanged = UnchangedAnswers()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DrawnJob, DrawnState
+    from oar.lib.db.gantt_days import DayVersion, DrawnJob, DrawnState
     from oar.lib.db.transaction import Transaction
 
 MAGIC = b"OARG"
@@ -32,6 +32,11 @@ def day_chunk(tx: "Transaction", day: int, since: int = 0) -> bytes:
     start, stop = max(since, day * DAY), (day + 1) * DAY
     jobs, states = tx.gantt_days.ended(start, stop), tx.gantt_days.closed_states(start, stop)
     return chunk(jobs, states, tx.gantt_days.pauses([job.id for job in jobs]) if jobs else [], zero=day * DAY)
+
+
+def chunk_version(found: "DayVersion") -> str:
+    """Return what names a chunk among those that a day has had: another one if it holds anything else."""
+    return f"{LAYOUT}-{found.jobs}-{found.states}-{found.sum & 0xFFFFFFFFFFFF:x}"
 
 
 def ranges(ids: Sequence[int]) -> Iterator[Range]:

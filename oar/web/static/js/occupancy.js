@@ -9,7 +9,8 @@ import { t } from "./common/words.js";
 const REACH = 86_400, PART = 900;
 /** Milliseconds after which the curve is asked for again. */
 const AGE = 60_000;
-export const WIDTH = 192, HEIGHT = 40;
+export const WIDTH = 192;
+export const HEIGHT = 40;
 
 export class Occupancy {
   record = null;

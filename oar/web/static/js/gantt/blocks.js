@@ -8,7 +8,8 @@ export const FOR_EVER = 2 ** 32;
 /** Rows for which pieces are found together. */
 const BAND = 32;
 /** What a job is doing that has not ended; 0: it has. */
-export const RUNNING = 1, PLANNED = 2;
+export const RUNNING = 1;
+export const PLANNED = 2;
 
 /** Read a chunk: its layout is described in docs/api.rst, "The Gantt diagram".  Throws if it is none. */
 export function readChunk(buffer) {

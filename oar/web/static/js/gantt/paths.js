@@ -32,11 +32,6 @@ export function chunkPath({ day, version }, since) {
   return `chunks/${day}?${since ? `since=${since}` : `v=${encodeURIComponent(version)}`}`;
 }
 
-/** Whether an address is one of `daysPath`. */
-export function isOfDays(path) {
-  return path.startsWith("index?");
-}
-
 /** Whether something that ended on a day, as /v1/gantt/index tells of it, may have been between two dates. */
 export function meets(item, from, to) {
   return endOf(item) > from && item.from < to;

@@ -6,7 +6,10 @@ import { dates } from "./ruler.js";
 const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
 /** Length of the head of an arrow. */
 const ARROW = 8;
+/** About so large is a tile. */
 const TILE_WIDTH = 512, TILE_HEIGHT = 256;
+/** What is nearer than this part of a tile is no place beside it. */
+const NEAR = 1e-6;
 /** Tiles that are kept. */
 const KEPT = 140;
 /** Seconds in sight; pixels of a row. */
@@ -16,7 +19,7 @@ const STEP = 1 / 8, ZOOM = Math.SQRT2;
 /** From this height on rows have a name and a line. */
 const NAMED = 11, LINED = 6;
 /** Milliseconds for which tiles wait for others, to be shown together. */
-const TOGETHER = 50;
+const TOGETHER = 100;
 /** Seconds after which what goes on has grown and is painted anew, at least. */
 const GROWING = 10;
 
@@ -113,7 +116,16 @@ export class View {
     this.isComplete = false;
     this.tiles.clear();
     this.asked.clear();
+    this.grid = null;
     this.draw();
+  }
+
+  /** Return how tiles lie: the first begins where the view does when it is drawn anew, and a number of them fills it. */
+  laid() {
+    const { ratio = 1, from, top, unit } = this, wide = (this.width - this.left) * ratio, tall = Math.min(this.height - RULER, (this.rows.length - top) * unit) * ratio;
+    const parts = (length, each) => Math.max(1, Math.ceil(length / Math.max(1, Math.round(length / (each * ratio)))));
+    const width = parts(wide, TILE_WIDTH), height = parts(tall, TILE_HEIGHT);
+    return { from, top, width, height, long: (width / ratio) * this.scale, tall: height / ratio / unit };
   }
 
   isSeen(tile) {
@@ -122,13 +134,12 @@ export class View {
 
   /** Return where tiles are wanted, those in the middle first. */
   places() {
-    const found = [], ratio = this.ratio || 1;
-    const long = TILE_WIDTH * this.scale, tall = TILE_HEIGHT / this.unit;
-    for (let column = Math.floor(this.from / long); column * long < this.to; column++) {
-      for (let line = Math.floor(this.top / tall); line * tall < Math.min(this.bottom, this.rows.length); line++) {
+    const found = [], ratio = this.ratio || 1, { from, top, width, height, long, tall } = (this.grid ??= this.laid());
+    const isBefore = (place, size, end) => place + NEAR * size < end;
+    for (let column = Math.floor((this.from - from) / long + NEAR); isBefore(from + column * long, long, this.to); column++) {
+      for (let line = Math.floor((this.top - top) / tall + NEAR); isBefore(top + line * tall, tall, Math.min(this.bottom, this.rows.length)); line++) {
         found.push({
-          key: `${this.generation} ${column} ${line}`, from: column * long, top: line * tall, scale: this.scale / ratio, unit: this.unit * ratio,
-          width: Math.round(TILE_WIDTH * ratio), height: Math.round(TILE_HEIGHT * ratio),
+          key: `${this.generation} ${column} ${line}`, from: from + column * long, top: top + line * tall, scale: this.scale / ratio, unit: this.unit * ratio, width, height,
         });
       }
     }

@@ -46,18 +46,7 @@ function blocks() {
   return live ? [...all, live] : all;
 }
 
-/** What the page fetches in its first moments: path -> {body, take}; `body` is a promise of bytes, null if there are none. */
-const coming = new Map();
-
-function expect(path) {
-  const each = {};
-  each.body = new Promise((take) => (each.take = take));
-  coming.set(path, each);
-}
-
 async function ask(path, kind = "json") {
-  const given = await coming.get(path)?.body;
-  if (coming.delete(path) && given) return kind === "json" ? JSON.parse(new TextDecoder().decode(given)) : given;
   const answer = await fetch(new URL(`v1/gantt/${path}`, root), { cache: path.includes("?v=") ? "default" : "no-cache" });
   if (answer.ok) return answer[kind]();
   const record = await answer.json().catch(() => null);
@@ -69,8 +58,6 @@ const TAKES = {
   begin(message) {
     ({ root, ahead, filter } = message);
   },
-  coming: ({ paths }) => paths.forEach(expect),
-  given: ({ path, body }) => coming.get(path)?.take(body),
   look(message) {
     look = lookOf(message.look);
   },

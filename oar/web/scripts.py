@@ -1,0 +1,110 @@
+"""Scripts as browsers get them: each with all that it imports, as one file.
+
+A browser asks a service for six files at a time, and each costs it some milliseconds of work: a page of thirty modules
+is slow before it begins.  The modules stay what they are, and can be loaded one by one; here each becomes a function
+whose result is what it exports.  So they are written in one way, which is all that is understood here:
+``import { a, b as c } from "./x.js";`` on a line of its own, ``export`` before a function, a class or a constant, one
+constant in a statement.
+"""
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+#: What stands before the name of each script.
+_PREFIX = "js/"
+_IMPORT = re.compile(r'^import \{ ([^}"\n]+) \} from "(\.[^"\n]+)";', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+#: Imports and exports in whatever way they are written.
+_ANY_IMPORT, _ANY_EXPORT = re.compile(r"^import\b(?! *\()", re.MULTILINE), re.compile(r"^export\b", re.MULTILINE)
+_WAITS = re.compile(r"^(?:const \w+ = )?await ", re.MULTILINE)
+
+
+def served(scripts: Mapping[str, str]) -> dict[str, str]:
+    """Return the scripts that pages name, by name, from the texts of all modules.
+
+    Those are the ones that no other imports, and for a page the one with which it begins to fetch its records,
+    ``js/NAME/first.js``: what that has is not a second time in the script of the page, ``js/pages/NAME.js``.
+    Raises ValueError for a module that is written otherwise.
+    """
+    graph = {name: _imports(name, scripts) for name in scripts}
+    imported = {other for others in graph.values() for other in others}
+    begins = {name: first for name in graph if (first := _first_of(name)) in graph}
+    found = {}
+    for name in graph.keys() - imported | set(begins.values()):
+        first = begins.get(name)
+        there = set(_in_order(graph, first)) if first else set()
+        found[name] = _joined(scripts, [each for each in _in_order(graph, name) if each not in there], there, first)
+    return found
+
+
+def _first_of(page: str) -> str:
+    return page.replace("/pages/", "/").removesuffix(".js") + "/first.js"
+
+
+def _imports(name: str, scripts: Mapping[str, str]) -> list[str]:
+    """Return the modules that one imports.  Raises ValueError."""
+    text, found = scripts[name], []
+    if len(_IMPORT.findall(text)) != len(_ANY_IMPORT.findall(text)) or len(_EXPORT.findall(text)) != len(
+        _ANY_EXPORT.findall(text)
+    ):
+        raise ValueError(f"{name}: an import or an export is written in a way that is not understood")
+    for words, path in _IMPORT.findall(text):
+        other = _beside(name, path)
+        unknown = {word.split(" as ")[0] for word in words.split(", ")} - set(_EXPORT.findall(scripts.get(other, "")))
+        if unknown:
+            raise ValueError(f"{name}: {other} exports no {', '.join(sorted(unknown))}")
+        found.append(other)
+    return found
+
+
+def _beside(name: str, path: str) -> str:
+    """Return the module that a path in another one names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+
+
+def _in_order(graph: Mapping[str, list[str]], name: str) -> list[str]:
+    """Return the modules that one needs, and itself, each behind those that it imports.  Raises ValueError."""
+    return list(dict.fromkeys(_walk(graph, name, ())))
+
+
+def _walk(graph: Mapping[str, list[str]], name: str, above: tuple[str, ...]) -> Iterator[str]:
+    if name in above:
+        raise ValueError(f"{name} imports itself: {' '.join(above)}")
+    for other in graph[name]:
+        yield from _walk(graph, other, (*above, name))
+    yield name
+
+
+def _joined(scripts: Mapping[str, str], names: Sequence[str], there: Collection[str], first: str | None) -> str:
+    """Return modules as one script; ``there``: those of another one, ``first``."""
+    exported = _exported(scripts[names[-1]])
+    if len(names) == 1 and not there and not exported:
+        return scripts[names[0]]  # perhaps it is no module
+    parts = [_as_function(name, scripts[name]) for name in names]
+    if first:
+        path = posixpath.relpath(first, posixpath.dirname(names[-1]))
+        parts.insert(0, f'import {{ {", ".join(map(_object, sorted(there)))} }} from "{path}";')
+    if exported:
+        parts.append(f"export const {{ {exported} }} = {_object(names[-1])};")
+    return "\n".join(parts)
+
+
+def _exported(text: str) -> str:
+    return ", ".join(_EXPORT.findall(text))
+
+
+def _as_function(name: str, text: str) -> str:
+    """Return a module as a constant that has what it exports."""
+    body = _EXPORT.sub("", _IMPORT.sub(lambda found: _taken(name, *found.groups()), text))
+    function = "await (async () =>" if _WAITS.search(text) else "(() =>"
+    return f"export const {_object(name)} = {function} {{\n{body}return {{ {_exported(text)} }};\n}})();"
+
+
+def _taken(name: str, words: str, path: str) -> str:
+    return f"const {{ {words.replace(' as ', ': ')} }} = {_object(_beside(name, path))};"
+
+
+def _object(name: str) -> str:
+    """Return what a module is called where it is a function: ``$common_job_acts``."""
+    return "$" + re.sub(r"\W", "_", name.removeprefix(_PREFIX).removesuffix(".js"))

@@ -1,0 +1,84 @@
+"""Modules that become one script."""
+
+import pytest
+
+from oar.web.scripts import served
+
+
+def test_a_module_is_a_function_behind_those_that_it_imports() -> None:
+    found = served(
+        {
+            "js/pages/job.js": 'import { one, two as second } from "../common/parts.js";\nshow(one, second);\n',
+            "js/common/parts.js": (
+                'import { t } from "./job-words.js";\nexport const one = t;\nexport function two() {}\n'
+            ),
+            "js/common/job-words.js": "const answer = await fetch();\nexport async function t() {}\n",
+        }
+    )
+    assert found == {
+        "js/pages/job.js": (
+            "export const $common_job_words = await (async () => {\n"
+            "const answer = await fetch();\nasync function t() {}\nreturn { t };\n})();\n"
+            "export const $common_parts = (() => {\n"
+            "const { t } = $common_job_words;\nconst one = t;\nfunction two() {}\nreturn { one, two };\n})();\n"
+            "export const $pages_job = (() => {\n"
+            "const { one, two: second } = $common_parts;\nshow(one, second);\nreturn {  };\n})();"
+        )
+    }
+
+
+def test_what_a_page_begins_with_is_in_a_script_of_its_own_and_not_again_in_that_of_the_page() -> None:
+    found = served(
+        {
+            "js/gantt/first.js": 'import { site } from "../common/site.js";\nexport const engine = site;\n',
+            "js/common/site.js": "export const site = 1;\n",
+            "js/pages/gantt.js": (
+                'import { site } from "../common/site.js";\nimport { engine } from "../gantt/first.js";\n'
+                'import { view } from "../gantt/view.js";\n'
+            ),
+            "js/gantt/view.js": 'import { site } from "../common/site.js";\nexport const view = site;\n',
+        }
+    )
+    assert set(found) == {"js/gantt/first.js", "js/pages/gantt.js"}
+    assert found["js/pages/gantt.js"].startswith(
+        'import { $common_site, $gantt_first } from "../gantt/first.js";\nexport const $gantt_view = '
+    )
+    assert found["js/pages/gantt.js"].count("const site = 1") == 0
+    assert found["js/gantt/first.js"].endswith("\nexport const { engine } = $gantt_first;")
+
+
+def test_a_script_that_is_no_module_stays_as_it_is() -> None:
+    assert served({"js/theme.js": '"use strict";\n{ const theme = 1; }\n'}) == {
+        "js/theme.js": '"use strict";\n{ const theme = 1; }\n'
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'import parts from "./parts.js";\n',
+        'import { one }\n  from "./parts.js";\n',
+        "export default 1;\n",
+        "export { one };\n",
+        "export let one = 1;\n",
+    ],
+)
+def test_what_is_written_otherwise_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"js/page\.js: an import or an export is written in a way"):
+        served({"js/page.js": text, "js/parts.js": ""})
+
+
+def test_modules_that_need_each_other_are_refused() -> None:
+    texts = {
+        "js/one.js": 'import { two } from "./two.js";\nexport const one = 1;\n',
+        "js/two.js": 'import { one } from "./one.js";\nexport const two = 2;\n',
+    }
+    with pytest.raises(ValueError, match="imports itself"):
+        served({**texts, "js/page.js": 'import { one } from "./one.js";\n'})
+
+
+def test_a_name_that_is_not_exported_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"js/page\.js: js/one\.js exports no two"):
+        served(
+            {"js/page.js": 'import { one, two as second } from "./one.js";\n', "js/one.js": "export const one = 1;\n"}
+        )
