@@ -9,7 +9,7 @@ constant in a statement.
 
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 #: What stands before the name of each script.
 _PREFIX = "js/"
@@ -24,17 +24,18 @@ def served(scripts: Mapping[str, str]) -> dict[str, str]:
     """Return the scripts that pages name, by name, from the texts of all modules.
 
     Those are the ones that no other imports, and for a page the one with which it begins to fetch its records,
-    ``js/NAME/first.js``: what that has is not a second time in the script of the page, ``js/pages/NAME.js``.
-    Raises ValueError for a module that is written otherwise.
+    ``js/NAME/first.js``.  That one is no module, so that it runs before anything is drawn; the script of the page,
+    ``js/pages/NAME.js``, finds in the names of all scripts what it has left there.  Raises ValueError for a module that
+    is written otherwise.
     """
     graph = {name: _imports(name, scripts) for name in scripts}
     imported = {other for others in graph.values() for other in others}
     begins = {name: first for name in graph if (first := _first_of(name)) in graph}
-    found = {}
-    for name in graph.keys() - imported | set(begins.values()):
-        first = begins.get(name)
-        there = set(_in_order(graph, first)) if first else set()
-        found[name] = _joined(scripts, [each for each in _in_order(graph, name) if each not in there], there, first)
+    found = {name: _joined(scripts, _in_order(graph, name)) for name in graph.keys() - imported - begins.keys()}
+    for page, first in begins.items():
+        there = _in_order(graph, first)
+        found[first] = _plain(scripts, there)
+        found[page] = _joined(scripts, [name for name in _in_order(graph, page) if name not in there])
     return found
 
 
@@ -76,18 +77,24 @@ def _walk(graph: Mapping[str, list[str]], name: str, above: tuple[str, ...]) -> 
     yield name
 
 
-def _joined(scripts: Mapping[str, str], names: Sequence[str], there: Collection[str], first: str | None) -> str:
-    """Return modules as one script; ``there``: those of another one, ``first``."""
-    exported = _exported(scripts[names[-1]])
-    if len(names) == 1 and not there and not exported:
-        return scripts[names[0]]  # perhaps it is no module
+def _joined(scripts: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return modules as one, which is the last of them."""
+    text = scripts[names[-1]]
+    exported = _exported(text)
+    if not exported and not _IMPORT.search(text):
+        return text  # perhaps it is no module
     parts = [_as_function(name, scripts[name]) for name in names]
-    if first:
-        path = posixpath.relpath(first, posixpath.dirname(names[-1]))
-        parts.insert(0, f'import {{ {", ".join(map(_object, sorted(there)))} }} from "{path}";')
     if exported:
-        parts.append(f"export const {{ {exported} }} = {_object(names[-1])};")
-    return "\n".join(parts)
+        parts.append(f"export const {{ {exported} }} = {_object(names[-1])};\n")
+    return "".join(parts)
+
+
+def _plain(scripts: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return modules as a script that is none.  Raises ValueError."""
+    for name in names:
+        if _WAITS.search(scripts[name]):
+            raise ValueError(f"{name}: a script that is no module cannot wait")
+    return '"use strict";\n' + "".join(_as_function(name, scripts[name]) for name in names)
 
 
 def _exported(text: str) -> str:
@@ -98,7 +105,7 @@ def _as_function(name: str, text: str) -> str:
     """Return a module as a constant that has what it exports."""
     body = _EXPORT.sub("", _IMPORT.sub(lambda found: _taken(name, *found.groups()), text))
     function = "await (async () =>" if _WAITS.search(text) else "(() =>"
-    return f"export const {_object(name)} = {function} {{\n{body}return {{ {_exported(text)} }};\n}})();"
+    return f"const {_object(name)} = {function} {{\n{body}return {{ {_exported(text)} }};\n}})();\n"
 
 
 def _taken(name: str, words: str, path: str) -> str:

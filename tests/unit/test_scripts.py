@@ -17,34 +17,49 @@ def test_a_module_is_a_function_behind_those_that_it_imports() -> None:
     )
     assert found == {
         "js/pages/job.js": (
-            "export const $common_job_words = await (async () => {\n"
+            "const $common_job_words = await (async () => {\n"
             "const answer = await fetch();\nasync function t() {}\nreturn { t };\n})();\n"
-            "export const $common_parts = (() => {\n"
+            "const $common_parts = (() => {\n"
             "const { t } = $common_job_words;\nconst one = t;\nfunction two() {}\nreturn { one, two };\n})();\n"
-            "export const $pages_job = (() => {\n"
-            "const { one, two: second } = $common_parts;\nshow(one, second);\nreturn {  };\n})();"
+            "const $pages_job = (() => {\n"
+            "const { one, two: second } = $common_parts;\nshow(one, second);\nreturn {  };\n})();\n"
         )
     }
 
 
-def test_what_a_page_begins_with_is_in_a_script_of_its_own_and_not_again_in_that_of_the_page() -> None:
+def test_what_a_page_begins_with_is_no_module_and_not_again_in_the_script_of_the_page() -> None:
     found = served(
         {
             "js/gantt/first.js": 'import { site } from "../common/site.js";\nexport const engine = site;\n',
             "js/common/site.js": "export const site = 1;\n",
             "js/pages/gantt.js": (
                 'import { site } from "../common/site.js";\nimport { engine } from "../gantt/first.js";\n'
-                'import { view } from "../gantt/view.js";\n'
+                "show(site, engine);\n"
             ),
-            "js/gantt/view.js": 'import { site } from "../common/site.js";\nexport const view = site;\n',
         }
     )
-    assert set(found) == {"js/gantt/first.js", "js/pages/gantt.js"}
-    assert found["js/pages/gantt.js"].startswith(
-        'import { $common_site, $gantt_first } from "../gantt/first.js";\nexport const $gantt_view = '
-    )
-    assert found["js/pages/gantt.js"].count("const site = 1") == 0
-    assert found["js/gantt/first.js"].endswith("\nexport const { engine } = $gantt_first;")
+    assert found == {
+        "js/gantt/first.js": (
+            '"use strict";\nconst $common_site = (() => {\nconst site = 1;\nreturn { site };\n})();\n'
+            "const $gantt_first = (() => {\n"
+            "const { site } = $common_site;\nconst engine = site;\nreturn { engine };\n})();\n"
+        ),
+        "js/pages/gantt.js": (
+            "const $pages_gantt = (() => {\nconst { site } = $common_site;\nconst { engine } = $gantt_first;\n"
+            "show(site, engine);\nreturn {  };\n})();\n"
+        ),
+    }
+
+
+def test_what_a_page_begins_with_cannot_wait() -> None:
+    texts = {"js/gantt/first.js": "const answer = await fetch();\n", "js/pages/gantt.js": ""}
+    with pytest.raises(ValueError, match=r"js/gantt/first\.js: a script that is no module cannot wait"):
+        served(texts)
+
+
+def test_what_is_loaded_later_exports_its_names() -> None:
+    found = served({"js/gantt/drawing.js": "export function drawing() {}\n"})
+    assert found["js/gantt/drawing.js"].endswith("\nexport const { drawing } = $gantt_drawing;\n")
 
 
 def test_a_script_that_is_no_module_stays_as_it_is() -> None:

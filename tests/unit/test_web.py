@@ -125,8 +125,7 @@ def test_only_scripts_that_are_named_are_served_each_with_all_that_it_imports() 
     texts = {f"js/{name}": found.content.decode() for name in SERVED if (found := assets.find(f"js/{name}"))}
     assert set(texts) == {f"js/{name}" for name in SERVED}
     assert assets.find("js/common/dom.js") is None
-    imports = {name: re.findall(r'^import .* from "(.*)";', text, re.MULTILINE) for name, text in texts.items()}
-    assert {name: found for name, found in imports.items() if found} == {"js/pages/gantt.js": ["../gantt/first.js"]}
+    assert [name for name, text in texts.items() if re.search(r"^import\b", text, re.MULTILINE)] == []
 
 
 def test_files_are_packed_and_their_address_changes_with_them() -> None:

@@ -15,7 +15,8 @@ const clock = (timeZone) => new Intl.DateTimeFormat("en-CA", {
   timeZone, hourCycle: "h23",
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
 });
-const chosen = clock(names[zone()]), ofSite = clock(site.zone || undefined);
+const chosen = clock(names[zone()]);
+let ofSite = null; // a clock takes as long as a page: what few need is made for them
 
 function written(seconds, by) {
   const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
@@ -29,6 +30,7 @@ export function fullDate(seconds) {
 
 /** Return a date as commands on the cluster take it: in its zone, whichever is chosen. */
 export function commandDate(seconds) {
+  ofSite ??= zone() === "site" ? chosen : clock(site.zone || undefined);
   return written(seconds, ofSite);
 }
 
