@@ -13,13 +13,15 @@ from playwright.sync_api import Browser, Page, Response
 STEPS = 120
 _SCREEN = {"width": 1600, "height": 900}
 _TICK = 1000 / os.sysconf("SC_CLK_TCK")
-#: Notes tasks that keep a page from answering, and when its records are shown.
+#: Notes tasks that keep a page from answering, and when its records are shown; tells that, and when a diagram is drawn.
 _NOTES = """
 globalThis.tasks = [];
 new PerformanceObserver((list) => tasks.push(...list.getEntries().map((entry) => entry.duration)))
     .observe({ type: "longtask", buffered: true });
-new MutationObserver(() => document.documentElement?.dataset.ready && (globalThis.usable ??= performance.now()))
-    .observe(document, { attributes: true, subtree: true, attributeFilter: ["data-ready"] });
+new MutationObserver(([{ attributeName }]) => {
+  if (document.documentElement?.dataset.ready) globalThis.usable ??= performance.now();
+  console.debug(attributeName);
+}).observe(document, { attributes: true, subtree: true, attributeFilter: ["data-ready", "data-complete"] });
 """
 #: Moves a canvas to the left, a step for each picture of the screen.
 _DRAG = """
@@ -102,10 +104,18 @@ class Traffic:
         return sum(each.request.sizes()["responseBodySize"] for each in answers if part in each.url)
 
 
+def open_until(page: Page, address: str, told: str) -> None:
+    """Open a page, and wait for an attribute that it sets.
+
+    Nothing is put into it meanwhile: what looks for an element of a page takes as long as a part of its own work.
+    """
+    with page.expect_console_message(lambda message: message.text == told, timeout=120_000):
+        page.goto(address)
+
+
 def usable(page: Page, address: str) -> float:
     """Open a page; return after how many milliseconds it showed its records."""
-    page.goto(address)
-    page.wait_for_selector("html[data-ready]")
+    open_until(page, address, "data-ready")
     return float(page.evaluate("usable"))
 
 

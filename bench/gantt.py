@@ -13,7 +13,7 @@ from statistics import median, quantiles
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bench.browsing import Traffic, drag, drag_nothing, longest_task, slow_start, usable, visit
+from bench.browsing import Traffic, drag, drag_nothing, longest_task, open_until, slow_start, usable, visit
 from bench.drawn_site import DAY, DrawnSize, fill
 from bench.figures import Figures, heading
 from bench.ground import ground
@@ -129,8 +129,7 @@ def _move(page: Page, figures: Figures, what: str, empty: float) -> None:
 
 def _show(page: Page, address: str) -> float:
     """Open the page; return after how many milliseconds all of it was drawn."""
-    page.goto(address)
-    page.wait_for_selector(".gantt-frame[data-complete]", timeout=120_000)
+    open_until(page, address, "data-complete")
     complete = page.evaluate("oarPerf.complete")
     page.wait_for_timeout(1500)  # what comes after the first view, the legend, is no part of the movement
     return float(complete)

@@ -93,25 +93,30 @@ export class Painter {
   }
 }
 
-/** What layers of tiles of a size are made in, one after the other; all of it is zero between them. */
+/** What layers of tiles of a size are made in, one after the other; between them nothing is covered, and no part of a line touched. */
 let sheet = null;
+
+function blank(width, height) {
+  const size = width * height;
+  return {
+    width, height, cover: new Float32Array(size), most: new Float32Array(size), colours: new Uint32Array(size), marks: new Uint16Array(size),
+    begins: new Int32Array(height).fill(width), ends: new Int32Array(height), // of the part of each line that was touched
+  };
+}
 
 /** A tile: pixels, and the boxes in it that have room for a name. */
 export class Tile extends Painter {
   constructor(width, height) {
     super(width, height);
     this.pixels = new ImageData(width, height);
-    const size = width * height;
-    if (sheet?.cover.length !== size) sheet = { cover: new Float32Array(size), most: new Float32Array(size), colours: new Uint32Array(size), marks: new Uint16Array(size) };
+    if (sheet?.width !== width || sheet.height !== height) sheet = blank(width, height);
     Object.assign(this, sheet);
   }
 
   layer(fill) {
     this.isTouched = false;
     fill();
-    if (!this.isTouched) return;
-    this.compose();
-    for (const each of [this.cover, this.most]) each.fill(0); // colours and marks are those of what covers
+    if (this.isTouched) this.compose();
   }
 
   /** Cover a box; where nothing before covered as much, it is seen. */
@@ -130,6 +135,8 @@ export class Tile extends Painter {
     for (let y = line; y <= lastLine; y++) {
       const tall = Math.min(y + 1, y1) - Math.max(y, y0), at = y * this.width;
       const edge = isBordered && (y === Math.floor(high) || y === Math.ceil(low) - 1) ? EDGE : 0;
+      if (first < this.begins[y]) this.begins[y] = first;
+      if (last >= this.ends[y]) this.ends[y] = last + 1;
       this.cells(at + first, at + first + 1, tall * firstShare, colour, firstMarks | edge);
       if (last > first) this.cells(at + last, at + last + 1, tall * lastShare, colour, lastMarks | edge);
       if (last > first + 1) this.cells(at + first + 1, at + last, tall, colour, inner | edge);
@@ -151,14 +158,22 @@ export class Tile extends Painter {
 
   /** Lay what was covered over what is there; line by line, so that the compiler's work is used from the next one on. */
   compose() {
+    const { begins, ends, width, cover, most } = this;
     this.words ??= new Uint32Array(this.pixels.data.buffer);
-    for (let y = 0; y < this.height; y++) this.composeLine(y, y * this.width);
+    for (let y = 0; y < this.height; y++) {
+      const begin = begins[y], end = ends[y], start = y * width;
+      if (end <= begin) continue;
+      this.composeLine(y, start, begin, end);
+      for (const each of [cover, most]) each.fill(0, start + begin, start + end); // colours and marks are those of what covers
+      begins[y] = width;
+      ends[y] = 0;
+    }
   }
 
-  composeLine(y, start) {
-    const { cover, colours, marks, width, words: pixels } = this;
+  composeLine(y, start, begin, end) {
+    const { cover, colours, marks, words: pixels } = this;
     let last = -1, ordered = 0;
-    for (let x = 0, at = start; x < width; x++, at++) {
+    for (let x = begin, at = start + begin; x < end; x++, at++) {
       const covered = cover[at];
       if (covered === 0) continue;
       const mark = marks[at], colour = (mark & (EDGE | FAINT)) === EDGE ? darker(colours[at]) : colours[at];

@@ -74,14 +74,21 @@ export class View {
   }
 
   resize() {
-    const ratio = devicePixelRatio || 1;
-    this.width = this.canvas.parentElement.clientWidth;
-    this.height = this.canvas.parentElement.clientHeight;
+    const ratio = devicePixelRatio || 1, { clientWidth: width, clientHeight: height } = this.canvas.parentElement;
+    if (width === this.width && height === this.height && ratio === this.ratio) return;
+    this.width = width;
+    this.height = height;
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     this.ratio = ratio;
     this.fit();
     this.renew();
+  }
+
+  /** Let the worker begin with what the next picture of the screen will show. */
+  hurry() {
+    this.resize();
+    if (this.width && this.rows.length) this.want();
   }
 
   /** Show a period. */

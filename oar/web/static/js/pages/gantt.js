@@ -144,6 +144,7 @@ async function begin(from, to, rest) {
   view.show(from, to);
   if (Number(parameters().top) > 0) (view.top = Number(parameters().top)), view.fit();
   view.suppose(supposed());
+  view.hurry();
   const [, days] = (await rest.catch(() => null)) ?? [];
   isReady = true;
   if (!days) return actions.refresh();
