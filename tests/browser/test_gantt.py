@@ -401,8 +401,8 @@ def test_beside_the_resources_stands_the_name_of_their_node(
     visitor: Visitor, database: Database, resources: list[int]
 ) -> None:
     page = diagram(visitor, "?view=drawgantt")
-    written = page.evaluate(WRITTEN, [TOP + 2, 16, [[16, 60], [66, 110], [110, 126]]])
-    assert written == [True, False, True]  # the node, a gap, the resource
+    written = page.evaluate(WRITTEN, [TOP + 2, 16, [[16, 60], [66, 92], [92, 126]]])
+    assert written == [True, False, True]  # the node, a gap, the resource, whose number has some digits
 
 
 def test_the_strip_above_the_diagram_tells_of_the_period_around_the_view_and_moves_it(

@@ -15,6 +15,7 @@ export const HEIGHT = 40;
 export class Occupancy {
   record = null;
   asked = 0;
+  isAsking = false;
 
   /** `show` is called when there is something new to show. */
   constructor(show) {
@@ -25,14 +26,17 @@ export class Occupancy {
   async renew() {
     if (Date.now() - this.asked < AGE) return;
     this.asked = Date.now();
+    this.isAsking = true;
     const middle = Math.floor(now() / PART) * PART;
     this.record = await get("gantt/occupancy", { from: middle - REACH, to: middle + REACH, bucket: PART }).catch(() => this.record);
+    this.isAsking = false;
     this.show();
   }
 
   view() {
     const { record } = this;
-    if (!record?.resources) return null;
+    if (!record) return this.isAsking ? room() : null;
+    if (!record.resources) return null;
     const both = record.used.map((used, part) => used + record.planned[part]);
     const past = mean(record.used.filter((_, part) => record.from + (part + 1) * record.bucket <= record.now));
     const next = mean(both.filter((_, part) => record.from + part * record.bucket >= record.now));
@@ -42,6 +46,11 @@ export class Occupancy {
         curve(record)),
       h("span", { class: "ends" }, time(record.from), h("span", {}, label), time(record.from + record.bucket * record.used.length)));
   }
+}
+
+/** Keep the room for the curve: nothing jumps when it comes. */
+function room() {
+  return h("div", { class: "curve", key: "curve", "aria-busy": "true" }, h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }), h("span", { class: "ends" }, "…"));
 }
 
 /** Return what a drawing of WIDTH and HEIGHT has of a record: what was unusable, is planned, is used, and now. */
