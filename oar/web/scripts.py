@@ -4,7 +4,8 @@ A browser asks a service for six files at a time, and each costs it some millise
 is slow before it begins.  The modules stay what they are, and can be loaded one by one; here each becomes a function
 whose result is what it exports.  So they are written in one way, which is all that is understood here:
 ``import { a, b as c } from "./x.js";`` on a line of its own, ``export`` before a function, a class or a constant, one
-constant in a statement.
+constant in a statement.  What is imported later, by ``import("./x.js")``, is there already: a module is never twice in
+a page.
 """
 
 import posixpath
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 _PREFIX = "js/"
 _IMPORT = re.compile(r'^import \{ ([^}"\n]+) \} from "(\.[^"\n]+)";', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+_LATER = re.compile(r'\bimport\("(\.[^"\n]+)"\)')
 #: Imports and exports in whatever way they are written.
 _ANY_IMPORT, _ANY_EXPORT = re.compile(r"^import\b(?! *\()", re.MULTILINE), re.compile(r"^export\b", re.MULTILINE)
 _WAITS = re.compile(r"^(?:const \w+ = )?await ", re.MULTILINE)
@@ -56,7 +58,7 @@ def _imports(name: str, scripts: Mapping[str, str]) -> list[str]:
         if unknown:
             raise ValueError(f"{name}: {other} exports no {', '.join(sorted(unknown))}")
         found.append(other)
-    return found
+    return [*found, *(_beside(name, path) for path in _LATER.findall(text))]
 
 
 def _beside(name: str, path: str) -> str:
@@ -80,13 +82,9 @@ def _walk(graph: Mapping[str, list[str]], name: str, above: tuple[str, ...]) -> 
 def _joined(scripts: Mapping[str, str], names: Sequence[str]) -> str:
     """Return modules as one, which is the last of them."""
     text = scripts[names[-1]]
-    exported = _exported(text)
-    if not exported and not _IMPORT.search(text):
+    if not _EXPORT.search(text) and not _imports(names[-1], scripts):
         return text  # perhaps it is no module
-    parts = [_as_function(name, scripts[name]) for name in names]
-    if exported:
-        parts.append(f"export const {{ {exported} }} = {_object(names[-1])};\n")
-    return "".join(parts)
+    return "".join(_as_function(name, scripts[name]) for name in names)
 
 
 def _plain(scripts: Mapping[str, str], names: Sequence[str]) -> str:
@@ -97,15 +95,13 @@ def _plain(scripts: Mapping[str, str], names: Sequence[str]) -> str:
     return '"use strict";\n' + "".join(_as_function(name, scripts[name]) for name in names)
 
 
-def _exported(text: str) -> str:
-    return ", ".join(_EXPORT.findall(text))
-
-
 def _as_function(name: str, text: str) -> str:
     """Return a module as a constant that has what it exports."""
+    exported = ", ".join(_EXPORT.findall(text))
     body = _EXPORT.sub("", _IMPORT.sub(lambda found: _taken(name, *found.groups()), text))
+    body = _LATER.sub(lambda found: f"Promise.resolve({_object(_beside(name, found[1]))})", body)
     function = "await (async () =>" if _WAITS.search(text) else "(() =>"
-    return f"const {_object(name)} = {function} {{\n{body}return {{ {_exported(text)} }};\n}})();\n"
+    return f"const {_object(name)} = {function} {{\n{body}return {{ {exported} }};\n}})();\n"
 
 
 def _taken(name: str, words: str, path: str) -> str:

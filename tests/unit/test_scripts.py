@@ -57,9 +57,19 @@ def test_what_a_page_begins_with_cannot_wait() -> None:
         served(texts)
 
 
-def test_what_is_loaded_later_exports_its_names() -> None:
-    found = served({"js/gantt/drawing.js": "export function drawing() {}\n"})
-    assert found["js/gantt/drawing.js"].endswith("\nexport const { drawing } = $gantt_drawing;\n")
+def test_what_is_imported_later_is_there_already() -> None:
+    found = served(
+        {
+            "js/pages/job.js": 'const later = () => import("../job-output.js");\n',
+            "js/job-output.js": "export function output() {}\n",
+        }
+    )
+    assert found == {
+        "js/pages/job.js": (
+            "const $job_output = (() => {\nfunction output() {}\nreturn { output };\n})();\n"
+            "const $pages_job = (() => {\nconst later = () => Promise.resolve($job_output);\nreturn {  };\n})();\n"
+        )
+    }
 
 
 def test_a_script_that_is_no_module_stays_as_it_is() -> None:

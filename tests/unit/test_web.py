@@ -21,7 +21,7 @@ STYLE = (DIRECTORY / "style.css").read_text()
 #: Scripts that documents and other scripts name by their addresses.
 SERVED = (
     *(f"pages/{path.name}" for path in sorted((DIRECTORY / "js" / "pages").glob("*.js"))),
-    *("theme.js", "stream-worker.js", "gantt/first.js", "gantt/worker.js", "gantt/drawing.js"),
+    *("theme.js", "stream-worker.js", "gantt/first.js", "gantt/worker.js"),
 )
 #: Bytes of scripts that a page may load, packed; of everything.
 MOST_SCRIPT, MOST_IN_ALL = 60_000, 120_000
