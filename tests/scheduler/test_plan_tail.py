@@ -14,6 +14,7 @@ from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.plan_check import _Check, looking_for_faults
 from oar.kao.planner.resources import slot_search
+from oar.kao.planner.resources.slot_search import _Search
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.planner.steps import PORTION, result_of
@@ -187,6 +188,47 @@ def test_a_slice_ends_within_the_search_for_a_job(tmp_path: Path, monkeypatch: p
     assert len(in_slices) <= len(all_starts) * 1.1 + 2
 
 
+def rolling(nodes: int) -> Snapshot:
+    """Each node is free for 200 seconds, each ten seconds later than the last one; a job wants six for 150 seconds.
+
+    So at each start nodes enough are free by then, and one of them is taken before the end.
+    """
+    cluster = Cluster(nodes=nodes, cores=1, max_jobs=0, timeout=0)
+    for node in range(nodes):
+        cluster.run(cluster.node(node), walltime=10 + 10 * node)
+        cluster.reservation("/node=1", NOW + 210 + 10 * node, cluster.node(node), walltime=5000)
+    cluster.job("/node=6", walltime=150)
+    return cluster.snapshot()
+
+
+def test_a_slice_ends_within_the_search_for_a_plain_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, snapshot = Ticking(0.0), rolling(100)
+    tried: list[int] = []
+    real = _Search._last_obstacle
+
+    def last_obstacle_and_tell(search: _Search) -> tuple[int, int]:
+        tried.append(search.start)
+        clock.now += SLICE / 10
+        return real(search)
+
+    monkeypatch.setattr(_Search, "_last_obstacle", last_obstacle_and_tell)
+    expected = schedule(snapshot)
+    all_starts = tried.copy()
+    assert len(all_starts) > 80
+    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
+    tail.want(snapshot, made_from(snapshot))
+    in_slices: list[int] = []
+    is_complete = False
+    while not is_complete:
+        tried.clear()
+        is_complete = tail.go_on()
+        in_slices += tried
+        assert len(tried) <= 2 * slot_search.STARTS_PER_CHECK
+    assert tail.last is not None
+    assert tail.last.plan == expected
+    assert in_slices == all_starts  # it goes on where it was
+
+
 @given(st.integers(0, 10**9), st.sampled_from((crowded, busy)))
 @settings(max_examples=60)
 def test_a_plan_whose_searches_give_way_at_each_start_is_that_of_one_go(
@@ -197,7 +239,9 @@ def test_a_plan_whose_searches_give_way_at_each_start_is_that_of_one_go(
     waiting = (twofold(job) if dice.random() < 0.3 else job for job in snapshot.waiting)
     snapshot = replace(snapshot, waiting=tuple(waiting))
     planning = Round(snapshot)
-    steps = sum(1 for _ in planning.steps(gives_way=lambda: True))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(slot_search, "STARTS_PER_CHECK", 1)
+        steps = sum(1 for _ in planning.steps(gives_way=lambda: True))
     event(f"more steps than jobs: {steps > 2 * len(snapshot.waiting)}")
     assert planning.finish() == schedule(snapshot)
 

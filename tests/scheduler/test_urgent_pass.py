@@ -14,7 +14,7 @@ from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapsho
 from oar.kao.planner.placement import placement_search
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources import slot_search
-from oar.kao.planner.resources.slot_search import _Search
+from oar.kao.planner.resources.slot_search import Check, _Search
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
 from oar.lib.facts.records import Queue
@@ -319,9 +319,9 @@ def searches_of(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> 
     searches: list[object] = []
     real = _Search.run
 
-    def run(search: _Search) -> SlotMatch | None:
+    def run(search: _Search, check: Check | None = None) -> SlotMatch | None:
         searches.append(search)
-        return real(search)
+        return real(search, check)
 
     with monkeypatch.context() as patched:
         patched.setattr(_Search, "run", run)

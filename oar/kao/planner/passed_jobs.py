@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
+from oar.kao.planner.resources.slot_search import Check
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.lib.facts.resource_set import ResourceSet
@@ -56,6 +57,7 @@ class Kind:
 
     space: Space
     query: SlotQuery  #: of any duration
+    check: Check  #: ends a search that takes long when the time of the pass is over
     shortest: int = FOREVER  #: the shortest duration, or less
     fails_from: int = FOREVER  #: one of this duration or longer cannot begin soon
     closed_from: int = FOREVER  #: one of this duration or longer cannot begin ...
@@ -72,8 +74,11 @@ class Kind:
         return self.space.earliest(self.query._replace(duration=duration), begin, latest) is not None
 
     def first_start(self, duration: int, begin: int) -> int:
-        """Return the first date from ``begin`` on at which there is room for so long; FOREVER = never."""
-        match = self.space.earliest(self.query._replace(duration=duration), begin)
+        """Return the first date from ``begin`` on at which there is room for so long; FOREVER = never.
+
+        Raises TimeIsUp.
+        """
+        match = self.space.earliest(self.query._replace(duration=duration), begin, check=self.check)
         return match.start if match else FOREVER
 
     def add(self, duration: int, turn: Turn) -> None:

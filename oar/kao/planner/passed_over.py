@@ -460,7 +460,7 @@ class PassedOver:
             key = id(query.request), query.kind, query.keys, id(space)
             kind = self._kinds.get(key)
             if kind is None:
-                kind = self._kinds[key] = Kind(space, query)
+                kind = self._kinds[key] = Kind(space, query, self._search.check_time)
             yield self._search.least_duration(query, alternative), kind
 
     def _space_of(self, types: ParsedTypes) -> Space | None:

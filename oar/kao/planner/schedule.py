@@ -143,6 +143,9 @@ class Round:
         """
         self._search.gives_way = gives_way or self._search.gives_way
         self._reservation_decisions.decide()
+        if gives_way:  # of thousands of running jobs it takes as long as a slice
+            self._bookings.spaces.common.enter_pending()
+            yield
         for queues in self._groups():
             announce([queue.name for queue in queues])
             yield from self._plan_group(queues)

@@ -97,12 +97,16 @@ class PlacementSearch:
 
         ``start``: none before is possible for the present alternative.
         """
-        if tries > PATIENT_TRIES and self.is_late():
-            raise TimeIsUp
+        self.check_time(tries, start)
         if tries and self.gives_way():  # what begins anew makes one step at least
             start = max(task.progress.start, start)
             task.progress = task.progress._replace(start=start, refusal=task.refusal)
             raise GiveWay(task)
+
+    def check_time(self, tries: int, start: int) -> None:
+        """Give up a search that has been tried many times and is late.  Raises TimeIsUp."""
+        if tries > PATIENT_TRIES and self.is_late():
+            raise TimeIsUp
 
     def _search_best(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
         begin = self._begin(task)
@@ -368,22 +372,22 @@ class PlacementSearch:
         bound = space.bounds.of(needed)
         if bound <= begin and needed.request.wider:  # nothing is known of this filter: ask what is known without
             wider = needed._replace(request=needed.request.wider)
-            match = self._learnt(space, wider, begin, latest, space.bounds.of(wider))
+            match = self._learnt(task, wider, begin, latest, space.bounds.of(wider))
             bound = match.start if match else latest + 1
-        match = self._learnt(space, needed, begin, latest, bound)
+        match = self._learnt(task, needed, begin, latest, bound)
         if match is None or needed is query:
             return match
         task.possible_from = min(task.possible_from, match.start)
         return space.earliest(query, match.start, latest, partial(self._check, task))
 
-    def _learnt(self, space: Space, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
+    def _learnt(self, task: PlacementTask, query: SlotQuery, begin: int, latest: int, bound: int) -> SlotMatch | None:
         """Return the earliest match of a monotone request, and remember it for others of its family.
 
         ``bound``: a date before which there is none.
         """
-        match = space.earliest(query, max(begin, bound), latest)
+        match = task.space.earliest(query, max(begin, bound), latest, partial(self._check, task))
         if match and begin == self._now and match.start > begin:
-            space.bounds.learn(query, match.start)
+            task.space.bounds.learn(query, match.start)
         return match
 
     def _on_lasting_resources(
@@ -404,7 +408,7 @@ class PlacementSearch:
                 break
             kind = f"{query.kind} after {self._usable.last_limit_before(end)}"
             lasting = query._replace(usable=query.usable & ~leaving, kind=kind)
-            match = task.space.earliest(lasting, match.start, latest)
+            match = task.space.earliest(lasting, match.start, latest, partial(self._check, task))
         return match
 
     def _under_quotas(

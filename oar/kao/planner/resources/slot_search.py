@@ -24,6 +24,9 @@ from oar.lib.facts.resource_set import ResourceSet
 #: Is told how many starts were tried so far, and the next one, where many may be; ends the search by raising.
 Check = Callable[[int, int], None]
 
+#: A check is asked behind so many starts of a monotone request, each of which takes a millisecond at most.
+STARTS_PER_CHECK = 8
+
 
 def earliest(
     slots: SlotSet, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
@@ -34,7 +37,7 @@ def earliest(
         return None
     if not query.request.is_monotone:
         return _try_possible(slots, query, begin, latest, check)
-    match = _Search(slots, query, begin, latest).run()
+    match = _Search(slots, query, begin, latest).run(check)
     if match and not query.request.is_steady:
         free = slots.free_between(match.start, match.start + query.duration, query.keys) & query.usable
         return SlotMatch(match.start, query.request.fit(free))
@@ -100,9 +103,13 @@ class _Search:
         self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
 
-    def run(self) -> SlotMatch | None:
+    def run(self, check: Check | None = None) -> SlotMatch | None:
         """Return the earliest match."""
+        tries = 0
         while self._first_fit():
+            if check and tries and not tries % STARTS_PER_CHECK:
+                check(tries, self.start)
+            tries += 1
             if self.start > self.latest:
                 return None
             if resources := self.query.request.fit(self._free_all_through()):

@@ -85,11 +85,15 @@ class Space:
     @property
     def slots(self) -> SlotSet:
         """The slots with all occupants; those since the last use are entered together now."""
+        self.enter_pending()
+        return self._slots
+
+    def enter_pending(self) -> None:
+        """Enter the occupants since the last use into the slots."""
         if self._in_slots < len(self._occupants):
             pending = self._occupants[self._in_slots :]
             self._in_slots = len(self._occupants)
             self._slots.occupy_all(pending)
-        return self._slots
 
     def earliest(
         self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
