@@ -29,9 +29,9 @@ from oar.api.server import listening_sockets, server_of, spare_what_stays
 from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.job_waits import StoredReason
+from oar.lib.db.jobs.job_waits import StoredReason
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.records import User
 from oar.lib.facts.states import ReasonCode
 from oar.lib.io.processes import ServiceManager

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from bench.ground import Cost, Ground, command, cost, ground
-from oar.lib.db.accounting import Rules
+from oar.lib.db.history.accounting import Rules
 from oar.lib.jobs import accounting
 
 WAITING = 10_000

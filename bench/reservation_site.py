@@ -19,7 +19,7 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.reservation_listener import ReservationListener
+from oar.lib.db.listening.reservation_listener import ReservationListener
 from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_requests import ReservationAlternative, encode

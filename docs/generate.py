@@ -286,8 +286,8 @@ def interface() -> str:
     from oar.api.application import application
     from oar.api.serving.service import Service
     from oar.lib.config.files import Config
-    from oar.lib.db.connections import DatabaseSettings
     from oar.lib.db.database import Database
+    from oar.lib.db.sql.connections import DatabaseSettings
     from oar.lib.runtime import Runtime
 
     service = Service(Runtime(Config(), Database(DatabaseSettings())))

@@ -20,8 +20,8 @@ from oar.kao.facts.reasons import busy
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.gantt_days import DrawnJob
-from oar.lib.db.job_waits import StoredReason
+from oar.lib.db.history.gantt_days import DrawnJob
+from oar.lib.db.jobs.job_waits import StoredReason
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import Cause, Dependency, Group, JobKeys, JobSpec, Level, PropertyValue
 from oar.lib.facts.states import EndCode, JobState, JobType

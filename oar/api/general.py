@@ -12,7 +12,7 @@ from oar.api.identity.callers import outer_path
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.routing.routes import Routes
 from oar.api.serving.service import asking, service_of
-from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 

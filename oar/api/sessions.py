@@ -17,7 +17,7 @@ from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
     from oar.api.serving.service import Service
-    from oar.lib.db.api_tokens import ApiToken
+    from oar.lib.db.access.api_tokens import ApiToken
 
 router = APIRouter(prefix="/v1", tags=["access"])
 

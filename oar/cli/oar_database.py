@@ -16,16 +16,16 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, parse
-from oar.lib.db.connections import DatabaseSettings
-from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
-from oar.lib.db.statements import Connection
+from oar.lib.db.installation.migrations import Migrator, connect_admin, readable_errors
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.version import VERSION
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
 if TYPE_CHECKING:
-    from oar.lib.db.archive import Archive
     from oar.lib.db.database import Database
+    from oar.lib.db.installation.archive import Archive
 
 EXIT_BAD_ROWS = 2
 
@@ -326,7 +326,7 @@ def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
 
 def _archive(config: Config, live: "Database") -> "Archive | None":
     """Return the archive, ready for jobs; None if oar.conf names none.  Raises DatabaseUnavailable, SchemaError."""
-    from oar.lib.db.archive import Archive
+    from oar.lib.db.installation.archive import Archive
 
     settings = archive_settings(config)
     if settings is None:
@@ -389,7 +389,7 @@ def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
     """Print the verdict about the database, and the conditions of jobs that keep them waiting; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.db.user_sql import not_understood
+    from oar.lib.db.foreign_code.user_sql import not_understood
 
     database = Database(settings, application="oar:database")
     try:

@@ -11,7 +11,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
 from oar.lib.control_delivery import delivering
-from oar.lib.db.user_sql import SITE, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.reboot_steps import Step, Tried

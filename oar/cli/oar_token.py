@@ -15,7 +15,7 @@ from oar.lib.facts.errors import UserError
 from oar.lib.facts.formats import Format, dump
 
 if TYPE_CHECKING:
-    from oar.lib.db.api_tokens import ApiToken
+    from oar.lib.db.access.api_tokens import ApiToken
 
 _ALL = "all"
 DEFAULT_SCOPE = "rw"

@@ -8,7 +8,7 @@ import click
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.db.accounting import WindowChange
+from oar.lib.db.history.accounting import WindowChange
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.times import parse_date
 from oar.lib.jobs import accounting

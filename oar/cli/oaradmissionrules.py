@@ -16,7 +16,7 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.request import format_request
 from oar.lib.facts.times import format_date

@@ -118,7 +118,7 @@ def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> 
     ids = [number for number in resources if number is not None and number < 2**31]
     if sql is None:
         return None if None in resources or not resources else ids
-    from oar.lib.db.user_sql import Subject, evaluate
+    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 
     matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
     return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching

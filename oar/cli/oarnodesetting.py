@@ -11,7 +11,7 @@ from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.db.end_listener import EndListener
+from oar.lib.db.listening.end_listener import EndListener
 from oar.lib.facts.states import FINAL, ResourceState
 from oar.lib.resources import node_changes, nodes
 from oar.lib.resources.node_changes import BadSettings, NodeChange
@@ -206,7 +206,7 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeC
     """Return the resources that were named by id or by a condition.  Raises Stop, BadCondition."""
     ids = _ids(ranges)
     if sql is not None:
-        from oar.lib.db.user_sql import Subject, evaluate
+        from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 
         matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         if not matching and not ids:

@@ -27,7 +27,7 @@ def main(context: Context, *, purge_jobs: bool, force: bool, sql: str | None, id
         return show_usage()
     ids = list(identifiers)
     if sql is not None:
-        from oar.lib.db.user_sql import Subject, evaluate
+        from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 
         matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         ids += [str(resource) for resource in matching]

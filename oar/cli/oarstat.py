@@ -324,7 +324,7 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
     """Return the jobs that satisfy a condition of the user's.  Raises BadCondition."""
     if condition is None:
         return None
-    from oar.lib.db.user_sql import Subject, evaluate
+    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 
     return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 

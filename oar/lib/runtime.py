@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from oar.lib.config import files as configuration
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import ConfigError, ServerUnavailable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oar.lib.db.feed import News, SettledRows, news_between
-from oar.lib.db.history import Log
+from oar.lib.db.history.history import Log
+from oar.lib.db.listening.feed import News, SettledRows, news_between
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.records import Job

@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from oar.lib.db.feed import News
+from oar.lib.db.listening.feed import News
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.control import ask
 from oar.lib.rules.metric_texts import document, family_lines

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oar.lib import runtime
-from oar.lib.db.job_predictions import Errors
+from oar.lib.db.jobs.job_predictions import Errors
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.times import format_duration

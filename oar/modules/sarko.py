@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.deadlines import KillTimer, TimeLimit
-from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.planning.deadlines import KillTimer, TimeLimit
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.records import Cause

@@ -22,9 +22,9 @@ from oar.api.server import listening_sockets, server_of
 from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.statements import PreparingConnection
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import PreparingConnection
 from oar.lib.facts.records import User
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime

@@ -7,7 +7,7 @@ import httpx
 from oar.api.identity.limits import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.job_predictions import ToldStart
+from oar.lib.db.jobs.job_predictions import ToldStart
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
 from oar.lib.views import job_dependencies

@@ -14,8 +14,8 @@ import pytest
 
 from oar.api.server import limited, listening_sockets, spare_what_stays
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.runtime import Runtime
 
 Start = Callable[..., "Program"]

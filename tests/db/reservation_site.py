@@ -6,7 +6,7 @@ from typing import Any
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.records import User
 from oar.lib.facts.request import parse_request

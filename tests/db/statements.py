@@ -28,10 +28,11 @@ class Statement:
 def statements() -> list[Statement]:
     """Return those constants that are whole statements; templates that are still to be filled are left out."""
     found = []
-    for path in sorted(Path(db.__file__).parent.glob("*.py")):
+    top = Path(db.__file__).parent
+    for path in sorted(top.rglob("*.py"), key=lambda path: path.stem):
         if path.stem == "__init__":
             continue
-        module = importlib.import_module(f"oar.lib.db.{path.stem}")
+        module = importlib.import_module(".".join(["oar.lib.db", *path.relative_to(top).with_suffix("").parts]))
         for name, value in sorted(vars(module).items()):
             if isinstance(value, str) and name.strip("_").isupper() and _STATEMENT.match(value) and "{" not in value:
                 found += [_prepared(f"{path.stem}.{name}", part) for part in value.split(";") if part.strip()]

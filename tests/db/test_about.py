@@ -2,9 +2,9 @@
 
 import pytest
 
-from oar.lib.db import statements
 from oar.lib.db.database import Database
-from oar.lib.db.statements import psycopg2
+from oar.lib.db.sql import statements
+from oar.lib.db.sql.statements import psycopg2
 from oar.lib.facts.states import JobState
 from oar.lib.views.jobs import job_view, job_views
 from oar.lib.views.privacy import Privacy

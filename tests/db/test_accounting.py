@@ -9,7 +9,7 @@ from oar.cli import oaraccounting, oarstat
 from oar.cli.common.command import CommandResult, invoke
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.db.sql.lock_keys import ACCOUNTING_LOCK
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import accounting

@@ -8,7 +8,7 @@ import pytest
 
 from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import Command, CommandResult
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import JobState, ResourceState

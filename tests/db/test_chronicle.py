@@ -91,7 +91,7 @@ def test_a_refused_submission_is_told(
 def test_more_than_one_piece_is_told_in_order(
     database: Database, reader: HistoryReader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oar.lib.db.feed.PIECE", 2)
+    monkeypatch.setattr("oar.lib.db.listening.feed.PIECE", 2)
     ids = [add_job(database) for _ in range(5)]
     assert [job for job, _ in told(caplog, reader, database)] == ids
 

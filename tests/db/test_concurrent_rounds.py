@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, Effect, JobAction
 from oar.lib.facts.records import Job

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.gantt import PredictionRow
+from oar.lib.db.planning.gantt import PredictionRow
 from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
 from oar.lib.facts.records import Event, User
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.job_runs import HostsHeard
+from oar.lib.db.jobs.job_runs import HostsHeard
 from oar.lib.desktop import stageouts
 from oar.lib.desktop.orders import UNPACKED_TIMES
 from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer

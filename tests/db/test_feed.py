@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.lib.db.database import Database
-from oar.lib.db.feed import Feed, settled
-from oar.lib.db.history import Log
+from oar.lib.db.history.history import Log
+from oar.lib.db.listening.feed import Feed, settled
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.history import Position
 from oar.lib.facts.states import JobState

@@ -11,8 +11,8 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState

@@ -9,8 +9,8 @@ import pytest
 
 from oar.kao.rounds.writing import prediction_history
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from oar.modules import kao_commands, prediction_errors

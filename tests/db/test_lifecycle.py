@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.messages import Ask, JobAction, Notice, Tag, Wake
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState

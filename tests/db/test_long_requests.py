@@ -5,7 +5,7 @@ import pytest
 from oar.cli import qrsub
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.reservation_predicates import ReservationFault
+from oar.lib.db.reservations.reservation_predicates import ReservationFault
 from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.reservation_requests import ReservationAlternative, encode

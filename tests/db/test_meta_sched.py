@@ -9,9 +9,9 @@ from oar.kao.rounds.meta_sched import MetaScheduler, run
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import ROUND_LOCK
-from oar.lib.db.new_jobs import NewAlternative
-from oar.lib.db.statements import PreparingConnection
+from oar.lib.db.sql.lock_keys import ROUND_LOCK
+from oar.lib.db.sql.statements import PreparingConnection
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.messages import Ask, Effect, JobAction
 from oar.lib.facts.module_codes import MetaSchedCode

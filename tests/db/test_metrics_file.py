@@ -15,7 +15,7 @@ from room import cache
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.feed import News
+from oar.lib.db.listening.feed import News
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.states import EventType, JobState

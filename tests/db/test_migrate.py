@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db import migrations
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
-from oar.lib.db.migrations import Migrator, read_rules, version_number
-from oar.lib.db.statements import Connection
+from oar.lib.db.installation import migrations
+from oar.lib.db.installation.migrations import Migrator, read_rules, version_number
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
+from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import SchemaError
 from oar.lib.facts.version import VERSION
 from tests.conftest import SETUP

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Connection, Parameters, Statements
+from oar.lib.db.sql.statements import Connection, Parameters, Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode

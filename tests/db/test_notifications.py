@@ -7,9 +7,9 @@ from typing import Any
 import psycopg2.extensions
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Connection
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import Connection
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.records import Queue

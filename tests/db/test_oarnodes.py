@@ -9,8 +9,8 @@ import yaml
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarnodes import main
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date

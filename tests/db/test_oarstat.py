@@ -12,9 +12,9 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.cli.common.render import places
 from oar.cli.oarstat import main
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.records import Group, Level, User
 from oar.lib.facts.states import JobState, JobType, Reservation
 from oar.lib.facts.times import format_date

@@ -10,8 +10,8 @@ import yaml
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.records import Cause, NodeUsage, User
 from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle

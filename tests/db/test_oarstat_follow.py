@@ -12,7 +12,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.feed import Feed
+from oar.lib.db.listening.feed import Feed
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.db.test_oarstat import Cluster, cluster

@@ -19,9 +19,9 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult, Context
 from oar.cli.oarsub_parts import wait
-from oar.lib.db import channel_listener
 from oar.lib.db.database import Database
-from oar.lib.db.end_listener import EndListener
+from oar.lib.db.listening import channel_listener
+from oar.lib.db.listening.end_listener import EndListener
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

@@ -9,7 +9,7 @@ from oar.cli import oarwalltime
 from oar.cli.common.command import CommandResult
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.walltime_changes import WalltimeChange
+from oar.lib.db.jobs.walltime_changes import WalltimeChange
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import User
 from oar.lib.facts.states import EventType, JobState

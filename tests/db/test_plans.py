@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db import migrations, predicates
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.history import _STATE_CHANGES
+from oar.lib.db.history.history import _STATE_CHANGES
+from oar.lib.db.installation import migrations
+from oar.lib.db.sql import predicates
+from oar.lib.db.sql.connections import DatabaseSettings
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.statements import LONG_LIST, Prepared, Statements, psycopg2
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import LONG_LIST, Prepared, Statements, psycopg2
 from oar.lib.facts.errors import DatabaseUnavailable
 
 _ADD = Prepared("SELECT %(one)s::int + %(two)s::int + %(one)s::int, '100 %%'")

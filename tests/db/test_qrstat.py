@@ -15,7 +15,7 @@ import yaml
 from oar.cli import qrstat
 from oar.cli.common.command import CommandResult
 from oar.lib.config.files import Config
-from oar.lib.db.statements import Row, Statements
+from oar.lib.db.sql.statements import Row, Statements
 from oar.lib.facts.advance_reservations import AccessEntry, ReservationLog, ReservationUsage
 from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import ChangeAnswer

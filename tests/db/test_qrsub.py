@@ -16,7 +16,7 @@ from oar.cli.common.command import CommandResult, Context
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Effect
 from oar.lib.facts.records import Queue

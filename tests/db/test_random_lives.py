@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, Phase, ResourceState

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.db import job_waits
 from oar.lib.db.database import Database
+from oar.lib.db.jobs import job_waits
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, QueueState, Reservation
 from oar.lib.facts.times import format_date

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.frames import EndReport
 from oar.lib.facts.node_protocol import ReportAnswer
 from oar.lib.facts.records import Group, Level

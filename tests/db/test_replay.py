@@ -16,8 +16,8 @@ from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
 from oar.modules import kao_commands

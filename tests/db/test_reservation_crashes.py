@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
 from oar.lib.facts.errors import DatabaseUnavailable

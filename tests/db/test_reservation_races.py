@@ -6,7 +6,7 @@ import pytest
 
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.reading.situation import Situation
-from oar.lib.db.advance_reservations import AdvanceReservations
+from oar.lib.db.reservations.advance_reservations import AdvanceReservations
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.reservation_states import ChangeAnswer, IntervalKind

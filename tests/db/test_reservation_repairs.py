@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oar.lib.db.reservation_predicates import FAULTS, ReservationFault
+from oar.lib.db.reservations.reservation_predicates import FAULTS, ReservationFault
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import FINAL, JobState, Reservation

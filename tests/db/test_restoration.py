@@ -8,7 +8,7 @@ from oar.cli import oar_database
 from oar.cli.common.command import invoke
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.id_sequences import JOBS, SEQUENCES
+from oar.lib.db.schema.id_sequences import JOBS, SEQUENCES
 from oar.lib.facts.messages import Effect, Mail
 from oar.lib.facts.records import User
 from oar.lib.facts.states import EventType, JobState, ResourceState

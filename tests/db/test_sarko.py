@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.deadlines import KillTimer, TimeLimit
-from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.planning.deadlines import KillTimer, TimeLimit
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState

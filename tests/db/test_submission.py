@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.user_sql import Asker
+from oar.lib.db.foreign_code.user_sql import Asker
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import BadCondition
 from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
 from oar.lib.facts.records import Group, Level, User

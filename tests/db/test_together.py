@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.modules.runner.actions import together

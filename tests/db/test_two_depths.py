@@ -11,7 +11,7 @@ from oar.cli.common.command import invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.sql.lock_keys import ROUND_LOCK
 from oar.lib.facts.messages import Effect, Wake
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date

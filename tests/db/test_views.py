@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.new_jobs import NewAlternative
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import output_names
 from oar.lib.facts.records import Group, Job, Level, User

@@ -8,7 +8,7 @@ import pytest
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.lib.db.database import Database
-from oar.lib.db.rounds import ResourceRow, Rounds
+from oar.lib.db.planning.rounds import ResourceRow, Rounds
 from oar.lib.facts.records import Dependency, PropertyValue
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import control

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oar.cli.warm import client
-from oar.lib.db.connections import DatabaseSettings
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.version import VERSION
 from tests.process.this_machine import is_alive, wait_until
 

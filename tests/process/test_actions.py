@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
 from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import (

@@ -14,8 +14,8 @@ import pytest
 
 from oar.cli.warm import manager
 from oar.cli.warm.client import EXIT_UNKNOWN, PROTOCOL, UNKNOWN
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.states import JobState
 from oar.lib.facts.version import VERSION
 from tests.builders import add_job, add_resources

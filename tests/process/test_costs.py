@@ -7,7 +7,7 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.statements import Parameters, Prepared, Statements
+from oar.lib.db.sql.statements import Parameters, Prepared, Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.states import JobState

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.states import EventType, JobState, KillState
 from tests.builders import add_job, add_resources, state_of
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts import frames
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.messages import Tag, Wake

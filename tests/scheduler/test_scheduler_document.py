@@ -21,7 +21,7 @@ from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
 from oar.lib.config.files import parse
-from oar.lib.db.job_predictions import Errors
+from oar.lib.db.jobs.job_predictions import Errors
 from oar.lib.facts.states import JobPriority, ReasonCode, RoundLimit
 from oar.lib.facts.times import parse_duration
 from oar.modules.kao_commands import plan_table

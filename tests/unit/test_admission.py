@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.errors import ConfigError
 from oar.lib.submission import admission_rules
 from oar.lib.submission.admission_rules import Namespace, RuleFailed, RuleOutput, RuleRefused, RuleSet

@@ -14,8 +14,8 @@ import pytest
 from oar.cli.common.command import CommandResult, Context, caller, invoke, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, USER, Stop, machine_formats, optional_argument
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import BadRequest, DatabaseReadOnly, NotAllowed, Refused
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User

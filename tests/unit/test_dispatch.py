@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.db.job_runs import InHand
+from oar.lib.db.jobs.job_runs import InHand
 from oar.lib.facts.states import JobState, Phase
 from oar.modules.runner import protocol
 from oar.modules.runner.dispatch import (

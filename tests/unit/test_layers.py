@@ -16,7 +16,21 @@ import pytest
 from tests.unit.sources import ROOT, Module, modules, tools
 
 #: Each package and the packages that it may use, besides itself.  A package that is not named here has no floor.
-LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", "oar.lib.db", "oar.lib.views"}
+TABLES = {
+    "oar.lib.db.access",
+    "oar.lib.db.history",
+    "oar.lib.db.jobs",
+    "oar.lib.db.planning",
+    "oar.lib.db.reservations",
+    "oar.lib.db.resources",
+    "oar.lib.db.schema",
+    "oar.lib.db.submission",
+    "oar.lib.db.upkeep",
+}
+DATABASE = {"oar.lib.db.sql", *TABLES, "oar.lib.db"}
+DATABASE |= {"oar.lib.db.foreign_code", "oar.lib.db.listening", "oar.lib.db.installation"}
+BELOW_TABLES = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.rules", "oar.lib.db.sql"}
+LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", *DATABASE, "oar.lib.views"}
 SERVICES = {
     "oar.lib.access",
     "oar.lib.jobs",
@@ -58,17 +72,23 @@ MAY_USE: dict[str, set[str]] = {
     "oar.lib.config": {"oar.lib.facts"},
     "oar.lib.conditions": {"oar.lib.facts"},
     "oar.lib.rules": {"oar.lib.facts"},
-    "oar.lib.db": {"oar.lib.facts", "oar.lib.conditions", "oar.lib.rules"},
+    "oar.lib.db.sql": {"oar.lib.facts"},
+    **dict.fromkeys(TABLES, BELOW_TABLES),
+    "oar.lib.db.upkeep": {*BELOW_TABLES, "oar.lib.db.reservations", "oar.lib.db.schema"},
+    "oar.lib.db": {*BELOW_TABLES, *TABLES},
+    "oar.lib.db.foreign_code": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
+    "oar.lib.db.listening": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
+    "oar.lib.db.installation": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
     "oar.lib.io": {"oar.lib.facts", "oar.lib.config"},
     "oar.lib.io.remote": {"oar.lib.facts", "oar.lib.config"},
-    "oar.lib.views": {"oar.lib.facts", "oar.lib.config", "oar.lib.rules", "oar.lib.db"},
+    "oar.lib.views": {"oar.lib.facts", "oar.lib.config", "oar.lib.rules", *DATABASE},
     "oar.lib.access": LIBRARY,
     "oar.lib.resources": LIBRARY,
     "oar.lib.jobs": LIBRARY,
     "oar.lib.submission": {*LIBRARY, "oar.lib.jobs"},
     "oar.lib.reservations": {*LIBRARY, "oar.lib.jobs", "oar.lib.submission"},
     "oar.lib.desktop": {*LIBRARY, "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission"},
-    "oar.lib": {"oar.lib.facts", "oar.lib.config", "oar.lib.db", "oar.lib.io"},  # runtime
+    "oar.lib": {"oar.lib.facts", "oar.lib.config", *DATABASE, "oar.lib.io"},  # runtime
     "oar.kao.facts": {"oar.lib.facts"},
     "oar.kao.planner.resources": {"oar.lib.facts", "oar.kao.facts"},
     "oar.kao.planner.limits": {"oar.lib.facts", "oar.kao.facts"},
@@ -237,7 +257,7 @@ RAW = {"execute", "rows", "row", "value", "column", "rows_and_names", "insert_ma
 
 
 def outside_the_database() -> list[Module]:
-    return [module for module in modules().values() if package(module.name) != "oar.lib.db"]
+    return [module for module in modules().values() if package(module.name) not in DATABASE]
 
 
 def test_sql_is_written_in_the_database_package_only() -> None:

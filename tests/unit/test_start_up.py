@@ -37,18 +37,18 @@ FORBIDDEN = frozenset(
 OTHERS = {"_bisect", "bisect", "fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
-    "oarstat": 29,
-    "oarnodes": 32,
-    "oardel": 32,
-    "oarhold": 30,
-    "oarresume": 31,
-    "oarwalltime": 34,
-    "oaralter": 30,
-    "oarsub": 38,
-    "qrdel": 58,
+    "oarstat": 30,
+    "oarnodes": 33,
+    "oardel": 33,
+    "oarhold": 31,
+    "oarresume": 32,
+    "oarwalltime": 36,
+    "oaralter": 31,
+    "oarsub": 39,
+    "qrdel": 60,
     "qrstat": 38,
-    "qrsub": 85,
-    "qralter": 109,
+    "qrsub": 89,
+    "qralter": 113,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from oar.api.routing.administrators import STRICT, AdminAct, administering
 from oar.api.routing.problems import answer_of
 from oar.api.serving.service import Asking, asking, service_of
 from oar.api.workers.tasks import Desk, Outcome, text_of
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 from oar.lib.facts.request import format_request

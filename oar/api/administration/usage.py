@@ -12,9 +12,9 @@ from oar.kao.facts.snapshot import ConsumptionSums
 from oar.kao.planner.fair_share import share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
-from oar.lib.db.time_pieces import BUCKETS
-from oar.lib.db.usage import UsedByGroup
-from oar.lib.db.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
+from oar.lib.db.history.usage import UsedByGroup
+from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
+from oar.lib.db.sql.time_pieces import BUCKETS
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.reservations.recurrence import local_zone
 

@@ -1,6 +1,6 @@
 """The records of ``/v1``: one name for one thing, dates in epoch seconds, null for what is not known."""
 
-from oar.lib.db.job_pages import ListedJob
+from oar.lib.db.jobs.job_pages import ListedJob
 from oar.lib.facts.records import Job
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.history import event_item

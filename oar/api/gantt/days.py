@@ -20,7 +20,7 @@ from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DayVersion
+    from oar.lib.db.history.gantt_days import DayVersion
     from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)

@@ -18,7 +18,7 @@ from oar.lib.views.gantt_chunks import DAY, ranges
 from oar.lib.views.gantt_density import density_record
 
 if TYPE_CHECKING:
-    from oar.lib.db.former_plans import FormerlyPlanned
+    from oar.lib.db.planning.former_plans import FormerlyPlanned
 
 router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
 

@@ -14,7 +14,7 @@ from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY, ranges
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DrawnJob
+    from oar.lib.db.history.gantt_days import DrawnJob
 
 router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
 

@@ -11,7 +11,7 @@ from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DrawnJob
+    from oar.lib.db.history.gantt_days import DrawnJob
 
 #: Jobs that are listed; nodes that are named of each.
 MOST_JOBS = 100

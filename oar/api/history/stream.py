@@ -17,7 +17,7 @@ from oar.api.jobs.waiting import wait_until_seen
 from oar.api.serving.event_streams import EventStream
 from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
-from oar.lib.db.feed import PIECE, News, news_between
+from oar.lib.db.listening.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic

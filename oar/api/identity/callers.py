@@ -26,7 +26,7 @@ from oar.lib.io.allowed_networks import Networks
 if TYPE_CHECKING:
     from oar.api.identity.passwords import Passwords
     from oar.lib.config.files import Config
-    from oar.lib.db.api_tokens import ApiToken
+    from oar.lib.db.access.api_tokens import ApiToken
     from oar.lib.db.database import Database
 
 __all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]

@@ -15,7 +15,7 @@ from oar.lib.facts.states import JobState
 from oar.lib.views.gantt_chunks import ranges
 
 if TYPE_CHECKING:
-    from oar.lib.db.arrays import ArrayMember
+    from oar.lib.db.jobs.arrays import ArrayMember
 
 router = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=LeanRoute)
 

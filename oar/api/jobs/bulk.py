@@ -14,7 +14,7 @@ from oar.api.jobs.request import Text
 from oar.api.routing.administrators import STRICT
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
-from oar.lib.db.user_sql import Asker, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import JobPlace
 from oar.lib.submission.checks import parse_signal

@@ -19,7 +19,7 @@ from oar.lib.views.wait_explanations import explain
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.job_predictions import ToldStarts
+    from oar.lib.db.jobs.job_predictions import ToldStarts
     from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)

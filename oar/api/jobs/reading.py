@@ -16,7 +16,7 @@ from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
-from oar.lib.db.job_pages import MOST_COUNTED
+from oar.lib.db.jobs.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.facts.states import JobState

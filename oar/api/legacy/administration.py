@@ -14,14 +14,14 @@ from oar.api.answers.statuses import STATUSES
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.nodes.changes import NewMachines
 from oar.api.serving.service import service_of
-from oar.lib.db.user_sql import everything
+from oar.lib.db.foreign_code.user_sql import everything
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
 from oar.lib.submission import rule_changes
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.admission_rules import AdmissionRule
+    from oar.lib.db.submission.admission_rules import AdmissionRule
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
-from oar.lib.db.job_pages import MOST_COUNTED
-from oar.lib.db.user_sql import Asker, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
+from oar.lib.db.jobs.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import JobPlace, JobQuery
 from oar.lib.facts.states import JobState

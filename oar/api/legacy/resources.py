@@ -11,7 +11,7 @@ from oar.api.legacy.jobs import jobs_list
 from oar.api.legacy.queries import by_id, chosen_fields
 from oar.api.legacy.records import full_resource, short_job, short_resource
 from oar.api.serving.service import service_of
-from oar.lib.db.user_sql import Asker, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.states import ResourceState
@@ -22,7 +22,7 @@ from oar.lib.resources.removal import RemovalRefusal
 from oar.lib.views.nodes import ResourceView, resource_views
 
 if TYPE_CHECKING:
-    from oar.lib.db.accounting import Consumption
+    from oar.lib.db.history.accounting import Consumption
 
 _DETAILED = frozenset({"full", "details"})
 #: Beside what identifies a resource, so much is needed of it in lists.

@@ -14,7 +14,7 @@ from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.routing.administrators import STRICT, Force, administering
 from oar.api.routing.problems import problem
 from oar.api.serving.service import asking
-from oar.lib.db.user_sql import SITE, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.states import ResourceState

@@ -11,7 +11,7 @@ from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.nodes.reading import NodeName
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, Asking, asking
-from oar.lib.db.listings import NodeInterval
+from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 
 router = APIRouter(prefix="/v1/nodes", tags=["nodes"], route_class=LeanRoute)

@@ -12,7 +12,7 @@ from oar.api.jobs.waiting import wait_until_seen
 from oar.api.reservations.reading import HIDDEN, reader_for
 from oar.api.serving.hub import Subscriber
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
-from oar.lib.db.reservation_feed import ReservationFeed
+from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.advance_reservations import ReservationLog
 from oar.lib.facts.errors import BadRequest, Unavailable
 from oar.lib.facts.reservation_states import ReservationEvent

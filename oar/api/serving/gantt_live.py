@@ -10,7 +10,7 @@ from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import ranges
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DrawnJob, DrawnState
+    from oar.lib.db.history.gantt_days import DrawnJob, DrawnState
     from oar.lib.db.transaction import Transaction
 
 Record = Mapping[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.answers.statuses import TooMany
-from oar.lib.db.feed import Feed, News, placed
+from oar.lib.db.listening.feed import Feed, News, placed
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.records import Event

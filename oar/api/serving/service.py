@@ -33,7 +33,7 @@ from oar.api.serving.timings import SPENT, TimedCursor
 from oar.api.serving.unchanged import UnchangedAnswers
 from oar.api.workers.pool import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
-from oar.lib.db.reservation_feed import ReservationFeed
+from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.records import User
 from oar.lib.io.allowed_networks import Networks
 from oar.lib.runtime import delivery
@@ -45,7 +45,7 @@ from oar.web.site_file import SiteFile
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
-    from oar.lib.db.feed import News
+    from oar.lib.db.listening.feed import News
     from oar.lib.facts.history import Position
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime

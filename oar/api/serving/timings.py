@@ -4,7 +4,7 @@ import time
 from contextvars import ContextVar
 from typing import Any
 
-from oar.lib.db.statements import psycopg2
+from oar.lib.db.sql.statements import psycopg2
 
 
 class Spent:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from oar.api.answers.preconditions import OtherVersion, tag_of
 from oar.api.answers.statuses import problem_record, record_of, status_of, word_of
 from oar.lib.config.files import Config
-from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import OarError
 from oar.lib.runtime import delivery
 from oar.lib.submission.admission_rules import RuleFailed, RuleOutput, RuleRefused

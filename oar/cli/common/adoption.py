@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing
 import click
 
 from oar.kao.facts.queue_policies import POLICIES
-from oar.lib.db import adoption
-from oar.lib.db.migrations import Migrator
-from oar.lib.db.old_databases import LiveJobs, OldDatabase, live_jobs
+from oar.lib.db.installation import adoption
+from oar.lib.db.installation.migrations import Migrator
+from oar.lib.db.installation.old_databases import LiveJobs, OldDatabase, live_jobs
 from oar.lib.resources.properties import OURS
 from oar.lib.rules import adoption_report
 from oar.lib.rules.adopted_rules import OldRule

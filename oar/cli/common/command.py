@@ -37,7 +37,7 @@ from oar.lib.facts.version import VERSION
 from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
-    from oar.lib.db.user_sql import Asker
+    from oar.lib.db.foreign_code.user_sql import Asker
     from oar.lib.user_files import Start, UserFiles
 
 #: What is said of a database that cannot be used, the closest kind first.
@@ -170,7 +170,7 @@ class Context:
     @property
     def asker(self) -> "Asker":
         """Whose conditions (--sql) the command evaluates."""
-        from oar.lib.db.user_sql import Asker
+        from oar.lib.db.foreign_code.user_sql import Asker
         from oar.lib.views.privacy import privacy_for
 
         config, user = self.runtime.config, self.user

@@ -98,7 +98,7 @@ def _satisfying(context: Context, condition: str | None) -> list[int] | None:
     """Return the jobs that satisfy a condition; None: there is no condition.  Raises BadCondition."""
     if condition is None:
         return None
-    from oar.lib.db.user_sql import Subject, evaluate
+    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 
     ids = evaluate(context.database, Subject.JOBS, condition, context.asker)
     if not ids:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.common.render import cell, visible
-from oar.lib.db.job_waits import AwaitedJob
+from oar.lib.db.jobs.job_waits import AwaitedJob
 from oar.lib.facts.formats import Format, dump
 from oar.lib.facts.states import ReasonCode, RoundLimit
 from oar.lib.facts.times import format_date, format_duration

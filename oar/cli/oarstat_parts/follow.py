@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.common import render
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.lib.db.feed import Feed, News, news_between, placed
+from oar.lib.db.listening.feed import Feed, News, news_between, placed
 from oar.lib.facts.errors import BadRequest, DatabaseUnavailable, NoSuchJob
 from oar.lib.facts.formats import Format
 from oar.lib.facts.history import JobStateChange, Position

@@ -14,7 +14,7 @@ import click
 
 from oar.cli.common.command import Context, Hangup
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.lib.db.end_listener import EndListener
+from oar.lib.db.listening.end_listener import EndListener
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.states import FINAL, JobState
 

@@ -30,15 +30,21 @@ from oar.lib.facts.errors import ConfigError
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import conf_file, file_version, read_config
 
+#: Subjects of the database; ``installation`` is for administrators alone.
+DATABASE_SUBJECTS = (
+    *("access", "foreign_code", "history", "jobs", "listening", "planning", "reservations", "resources", "schema"),
+    *("sql", "submission", "upkeep"),
+)
 #: Packages of which commands may load a module when they need it.
 PACKAGES = (
     "oar.lib.access",
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts", "oar.lib.conditions", "oar.lib.db"),
+    *(f"oar.lib.db.{subject}" for subject in DATABASE_SUBJECTS),
     *("oar.lib.facts", "oar.lib.jobs", "oar.lib.reservations", "oar.lib.resources", "oar.lib.rules"),
     *("oar.lib.submission", "oar.lib.views"),
 )
 #: What of them is for others, and loads what is heavy.
-OF_OTHERS = frozenset({"oar.lib.db.migrations", "oar.lib.db.schema"})
+OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),

@@ -13,7 +13,7 @@ from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.api_tokens import ApiToken
+    from oar.lib.db.access.api_tokens import ApiToken
     from oar.lib.db.transaction import Transaction
 
 #: Days for which a token is valid if none are asked.

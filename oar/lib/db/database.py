@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
-from oar.lib.db.statements import CLOCK, PreparingConnection, psycopg2
+from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
+from oar.lib.db.sql.statements import CLOCK, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, StatementTooLong
 
 if TYPE_CHECKING:
-    from oar.lib.db.gathered_topics import GatheredTopics, Later
-    from oar.lib.db.locks import Lock, Locks
+    from oar.lib.db.sql.gathered_topics import GatheredTopics, Later
+    from oar.lib.db.sql.locks import Lock, Locks
     from oar.lib.facts.messages import Effect
     from oar.lib.facts.topics import Topic
 
@@ -160,7 +160,7 @@ class Database:
 
         ``later`` replaces the timer (tests).
         """
-        from oar.lib.db.gathered_topics import GatheredTopics, by_timer
+        from oar.lib.db.sql.gathered_topics import GatheredTopics, by_timer
 
         self._gathered = GatheredTopics(self._tell, later or by_timer)
 
@@ -171,14 +171,14 @@ class Database:
 
     def locks(self) -> "Locks":
         """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
-        from oar.lib.db.locks import Locks
+        from oar.lib.db.sql.locks import Locks
 
         return Locks(self.connection())
 
     @contextmanager
     def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
         """Hold an advisory lock on a connection of its own; None if somebody else has it."""
-        from oar.lib.db.locks import Lock
+        from oar.lib.db.sql.locks import Lock
 
         lock = Lock(self.connection, key)
         try:
@@ -259,7 +259,7 @@ class Database:
             self._pool.keep_writer(connection)
 
     def _told(self, connection: PreparingConnection, topics: "Collection[Topic]", ended: Collection[int]) -> bool:
-        from oar.lib.db.notifications import notification
+        from oar.lib.db.sql.notifications import notification
 
         try:
             connection.cursor().execute(notification(topics, ended))

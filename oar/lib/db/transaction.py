@@ -4,63 +4,63 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from oar.lib.db.statements import Statements
+from oar.lib.db.sql.statements import Statements
 
 if TYPE_CHECKING:
-    from oar.lib.db.accounting import Accounting
-    from oar.lib.db.admission_rules import AdmissionRules
-    from oar.lib.db.advance_reservations import AdvanceReservations
-    from oar.lib.db.advisory_locks import AdvisoryLocks
-    from oar.lib.db.api_tokens import ApiTokens
-    from oar.lib.db.arrays import Arrays
-    from oar.lib.db.challenges import Challenges
-    from oar.lib.db.database_figures import DatabaseFigures
-    from oar.lib.db.deadlines import Deadlines
-    from oar.lib.db.density import Density
-    from oar.lib.db.desktop_computers import DesktopComputers
-    from oar.lib.db.ended_jobs import EndedJobs
-    from oar.lib.db.events import Events
-    from oar.lib.db.former_plans import FormerPlans
-    from oar.lib.db.gantt import Gantt
-    from oar.lib.db.gantt_days import GanttDays
-    from oar.lib.db.history import History
-    from oar.lib.db.history_positions import HistoryPositions
-    from oar.lib.db.id_sequences import IdSequences
-    from oar.lib.db.invariants import Invariants
-    from oar.lib.db.job_dependencies import JobDependencies
-    from oar.lib.db.job_details import JobDetails
-    from oar.lib.db.job_ends import JobEnds
-    from oar.lib.db.job_pages import JobPages
-    from oar.lib.db.job_predictions import JobPredictions
-    from oar.lib.db.job_runs import JobRuns
-    from oar.lib.db.job_waits import JobWaits
-    from oar.lib.db.jobs import Jobs
-    from oar.lib.db.kill_requests import KillRequests
-    from oar.lib.db.listings import Listings
-    from oar.lib.db.new_jobs import NewJobs
-    from oar.lib.db.node_energy import NodeEnergy
-    from oar.lib.db.policy_log import PolicyLog
-    from oar.lib.db.property_columns import PropertyColumns
-    from oar.lib.db.purge import Purge
-    from oar.lib.db.queues import Queues
-    from oar.lib.db.repairs import Repairs
-    from oar.lib.db.request_sizes import RequestSizes
-    from oar.lib.db.reservation_faults import ReservationFaults
-    from oar.lib.db.reservation_reports import ReservationReports
-    from oar.lib.db.reservation_series import ReservationSeries
-    from oar.lib.db.resources import Resources
-    from oar.lib.db.resubmissions import Resubmissions
-    from oar.lib.db.retention import Retention
-    from oar.lib.db.rounds import Rounds
-    from oar.lib.db.schema_version import SchemaVersion
-    from oar.lib.db.staged_files import StagedFiles
-    from oar.lib.db.stored_conditions import StoredConditions
-    from oar.lib.db.submission_checks import SubmissionChecks
-    from oar.lib.db.submission_keys import SubmissionKeys
-    from oar.lib.db.usage import Usage
-    from oar.lib.db.usersets import Usersets
-    from oar.lib.db.waiting_times import WaitingTimes
-    from oar.lib.db.walltime_changes import WalltimeChanges
+    from oar.lib.db.access.api_tokens import ApiTokens
+    from oar.lib.db.access.challenges import Challenges
+    from oar.lib.db.access.usersets import Usersets
+    from oar.lib.db.history.accounting import Accounting
+    from oar.lib.db.history.density import Density
+    from oar.lib.db.history.events import Events
+    from oar.lib.db.history.gantt_days import GanttDays
+    from oar.lib.db.history.history import History
+    from oar.lib.db.history.history_positions import HistoryPositions
+    from oar.lib.db.history.policy_log import PolicyLog
+    from oar.lib.db.history.usage import Usage
+    from oar.lib.db.jobs.arrays import Arrays
+    from oar.lib.db.jobs.ended_jobs import EndedJobs
+    from oar.lib.db.jobs.job_dependencies import JobDependencies
+    from oar.lib.db.jobs.job_details import JobDetails
+    from oar.lib.db.jobs.job_ends import JobEnds
+    from oar.lib.db.jobs.job_pages import JobPages
+    from oar.lib.db.jobs.job_predictions import JobPredictions
+    from oar.lib.db.jobs.job_runs import JobRuns
+    from oar.lib.db.jobs.job_waits import JobWaits
+    from oar.lib.db.jobs.jobs import Jobs
+    from oar.lib.db.jobs.kill_requests import KillRequests
+    from oar.lib.db.jobs.listings import Listings
+    from oar.lib.db.jobs.resubmissions import Resubmissions
+    from oar.lib.db.jobs.walltime_changes import WalltimeChanges
+    from oar.lib.db.planning.deadlines import Deadlines
+    from oar.lib.db.planning.former_plans import FormerPlans
+    from oar.lib.db.planning.gantt import Gantt
+    from oar.lib.db.planning.rounds import Rounds
+    from oar.lib.db.planning.waiting_times import WaitingTimes
+    from oar.lib.db.reservations.advance_reservations import AdvanceReservations
+    from oar.lib.db.reservations.reservation_faults import ReservationFaults
+    from oar.lib.db.reservations.reservation_reports import ReservationReports
+    from oar.lib.db.reservations.reservation_series import ReservationSeries
+    from oar.lib.db.resources.desktop_computers import DesktopComputers
+    from oar.lib.db.resources.node_energy import NodeEnergy
+    from oar.lib.db.resources.property_columns import PropertyColumns
+    from oar.lib.db.resources.queues import Queues
+    from oar.lib.db.resources.resources import Resources
+    from oar.lib.db.schema.id_sequences import IdSequences
+    from oar.lib.db.schema.schema_version import SchemaVersion
+    from oar.lib.db.submission.admission_rules import AdmissionRules
+    from oar.lib.db.submission.new_jobs import NewJobs
+    from oar.lib.db.submission.request_sizes import RequestSizes
+    from oar.lib.db.submission.staged_files import StagedFiles
+    from oar.lib.db.submission.stored_conditions import StoredConditions
+    from oar.lib.db.submission.submission_checks import SubmissionChecks
+    from oar.lib.db.submission.submission_keys import SubmissionKeys
+    from oar.lib.db.upkeep.advisory_locks import AdvisoryLocks
+    from oar.lib.db.upkeep.database_figures import DatabaseFigures
+    from oar.lib.db.upkeep.invariants import Invariants
+    from oar.lib.db.upkeep.purge import Purge
+    from oar.lib.db.upkeep.repairs import Repairs
+    from oar.lib.db.upkeep.retention import Retention
 
 T = TypeVar("T")
 
@@ -68,8 +68,12 @@ T = TypeVar("T")
 class Lazy(Generic[T]):
     """A table whose file is loaded when the attribute is first used.
 
-    The names follow from that of the attribute: ``job_runs`` is the class ``JobRuns`` in the file ``job_runs.py``.
+    The names follow from that of the attribute: ``job_runs`` is the class ``JobRuns`` in the file ``job_runs.py``;
+    ``folder`` is the package below ``oar/lib/db`` in which the file lies.
     """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
 
     _made_by: Callable[["Transaction"], T] | None = None
 
@@ -84,7 +88,8 @@ class Lazy(Generic[T]):
 
     def _loaded(self) -> Callable[["Transaction"], T]:
         made_by: Callable[[Transaction], T]
-        made_by = getattr(import_module(f"oar.lib.db.{self._name}"), self._name.title().replace("_", ""))
+        module = import_module(f"oar.lib.db.{self._folder}.{self._name}")
+        made_by = getattr(module, self._name.title().replace("_", ""))
         self._made_by = made_by
         return made_by
 
@@ -92,57 +97,57 @@ class Lazy(Generic[T]):
 class Transaction(Statements):
     """A unit of work.  Its tables are its attributes: ``tx.jobs``, ``tx.resources``, ..."""
 
-    accounting: "Lazy[Accounting]" = Lazy()
-    admission_rules: "Lazy[AdmissionRules]" = Lazy()
-    advance_reservations: "Lazy[AdvanceReservations]" = Lazy()
-    advisory_locks: "Lazy[AdvisoryLocks]" = Lazy()
-    api_tokens: "Lazy[ApiTokens]" = Lazy()
-    arrays: "Lazy[Arrays]" = Lazy()
-    database_figures: "Lazy[DatabaseFigures]" = Lazy()
-    deadlines: "Lazy[Deadlines]" = Lazy()
-    density: "Lazy[Density]" = Lazy()
-    desktop_computers: "Lazy[DesktopComputers]" = Lazy()
-    ended_jobs: "Lazy[EndedJobs]" = Lazy()
-    events: "Lazy[Events]" = Lazy()
-    former_plans: "Lazy[FormerPlans]" = Lazy()
-    gantt: "Lazy[Gantt]" = Lazy()
-    gantt_days: "Lazy[GanttDays]" = Lazy()
-    history: "Lazy[History]" = Lazy()
-    history_positions: "Lazy[HistoryPositions]" = Lazy()
-    id_sequences: "Lazy[IdSequences]" = Lazy()
-    invariants: "Lazy[Invariants]" = Lazy()
-    job_details: "Lazy[JobDetails]" = Lazy()
-    job_ends: "Lazy[JobEnds]" = Lazy()
-    job_pages: "Lazy[JobPages]" = Lazy()
-    job_dependencies: "Lazy[JobDependencies]" = Lazy()
-    job_predictions: "Lazy[JobPredictions]" = Lazy()
-    job_runs: "Lazy[JobRuns]" = Lazy()
-    job_waits: "Lazy[JobWaits]" = Lazy()
-    jobs: "Lazy[Jobs]" = Lazy()
-    kill_requests: "Lazy[KillRequests]" = Lazy()
-    listings: "Lazy[Listings]" = Lazy()
-    new_jobs: "Lazy[NewJobs]" = Lazy()
-    node_energy: "Lazy[NodeEnergy]" = Lazy()
-    policy_log: "Lazy[PolicyLog]" = Lazy()
-    property_columns: "Lazy[PropertyColumns]" = Lazy()
-    purge: "Lazy[Purge]" = Lazy()
-    queues: "Lazy[Queues]" = Lazy()
-    repairs: "Lazy[Repairs]" = Lazy()
-    request_sizes: "Lazy[RequestSizes]" = Lazy()
-    reservation_faults: "Lazy[ReservationFaults]" = Lazy()
-    reservation_reports: "Lazy[ReservationReports]" = Lazy()
-    reservation_series: "Lazy[ReservationSeries]" = Lazy()
-    resources: "Lazy[Resources]" = Lazy()
-    resubmissions: "Lazy[Resubmissions]" = Lazy()
-    retention: "Lazy[Retention]" = Lazy()
-    rounds: "Lazy[Rounds]" = Lazy()
-    schema_version: "Lazy[SchemaVersion]" = Lazy()
-    challenges: "Lazy[Challenges]" = Lazy()
-    staged_files: "Lazy[StagedFiles]" = Lazy()
-    stored_conditions: "Lazy[StoredConditions]" = Lazy()
-    submission_checks: "Lazy[SubmissionChecks]" = Lazy()
-    submission_keys: "Lazy[SubmissionKeys]" = Lazy()
-    usage: "Lazy[Usage]" = Lazy()
-    usersets: "Lazy[Usersets]" = Lazy()
-    waiting_times: "Lazy[WaitingTimes]" = Lazy()
-    walltime_changes: "Lazy[WalltimeChanges]" = Lazy()
+    accounting: "Lazy[Accounting]" = Lazy("history")
+    admission_rules: "Lazy[AdmissionRules]" = Lazy("submission")
+    advance_reservations: "Lazy[AdvanceReservations]" = Lazy("reservations")
+    advisory_locks: "Lazy[AdvisoryLocks]" = Lazy("upkeep")
+    api_tokens: "Lazy[ApiTokens]" = Lazy("access")
+    arrays: "Lazy[Arrays]" = Lazy("jobs")
+    database_figures: "Lazy[DatabaseFigures]" = Lazy("upkeep")
+    deadlines: "Lazy[Deadlines]" = Lazy("planning")
+    density: "Lazy[Density]" = Lazy("history")
+    desktop_computers: "Lazy[DesktopComputers]" = Lazy("resources")
+    ended_jobs: "Lazy[EndedJobs]" = Lazy("jobs")
+    events: "Lazy[Events]" = Lazy("history")
+    former_plans: "Lazy[FormerPlans]" = Lazy("planning")
+    gantt: "Lazy[Gantt]" = Lazy("planning")
+    gantt_days: "Lazy[GanttDays]" = Lazy("history")
+    history: "Lazy[History]" = Lazy("history")
+    history_positions: "Lazy[HistoryPositions]" = Lazy("history")
+    id_sequences: "Lazy[IdSequences]" = Lazy("schema")
+    invariants: "Lazy[Invariants]" = Lazy("upkeep")
+    job_details: "Lazy[JobDetails]" = Lazy("jobs")
+    job_ends: "Lazy[JobEnds]" = Lazy("jobs")
+    job_pages: "Lazy[JobPages]" = Lazy("jobs")
+    job_dependencies: "Lazy[JobDependencies]" = Lazy("jobs")
+    job_predictions: "Lazy[JobPredictions]" = Lazy("jobs")
+    job_runs: "Lazy[JobRuns]" = Lazy("jobs")
+    job_waits: "Lazy[JobWaits]" = Lazy("jobs")
+    jobs: "Lazy[Jobs]" = Lazy("jobs")
+    kill_requests: "Lazy[KillRequests]" = Lazy("jobs")
+    listings: "Lazy[Listings]" = Lazy("jobs")
+    new_jobs: "Lazy[NewJobs]" = Lazy("submission")
+    node_energy: "Lazy[NodeEnergy]" = Lazy("resources")
+    policy_log: "Lazy[PolicyLog]" = Lazy("history")
+    property_columns: "Lazy[PropertyColumns]" = Lazy("resources")
+    purge: "Lazy[Purge]" = Lazy("upkeep")
+    queues: "Lazy[Queues]" = Lazy("resources")
+    repairs: "Lazy[Repairs]" = Lazy("upkeep")
+    request_sizes: "Lazy[RequestSizes]" = Lazy("submission")
+    reservation_faults: "Lazy[ReservationFaults]" = Lazy("reservations")
+    reservation_reports: "Lazy[ReservationReports]" = Lazy("reservations")
+    reservation_series: "Lazy[ReservationSeries]" = Lazy("reservations")
+    resources: "Lazy[Resources]" = Lazy("resources")
+    resubmissions: "Lazy[Resubmissions]" = Lazy("jobs")
+    retention: "Lazy[Retention]" = Lazy("upkeep")
+    rounds: "Lazy[Rounds]" = Lazy("planning")
+    schema_version: "Lazy[SchemaVersion]" = Lazy("schema")
+    challenges: "Lazy[Challenges]" = Lazy("access")
+    staged_files: "Lazy[StagedFiles]" = Lazy("submission")
+    stored_conditions: "Lazy[StoredConditions]" = Lazy("submission")
+    submission_checks: "Lazy[SubmissionChecks]" = Lazy("submission")
+    submission_keys: "Lazy[SubmissionKeys]" = Lazy("submission")
+    usage: "Lazy[Usage]" = Lazy("history")
+    usersets: "Lazy[Usersets]" = Lazy("access")
+    waiting_times: "Lazy[WaitingTimes]" = Lazy("planning")
+    walltime_changes: "Lazy[WalltimeChanges]" = Lazy("jobs")

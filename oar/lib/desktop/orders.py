@@ -10,7 +10,7 @@ from oar.lib.submission import job_environment
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.job_details import JobDetail
+    from oar.lib.db.jobs.job_details import JobDetail
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Job
 

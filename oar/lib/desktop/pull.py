@@ -7,7 +7,7 @@ See docs/design/desktop.rst, "PULL".
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.job_runs import ReportedEnd
+from oar.lib.db.jobs.job_runs import ReportedEnd
 from oar.lib.desktop import orders
 from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentReason, PullAnswer
 from oar.lib.facts.errors import UserError
@@ -22,7 +22,7 @@ from oar.lib.rules.event_consequences import NOT_STARTED
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.desktop_computers import DesktopResource, FetchedJob
+    from oar.lib.db.resources.desktop_computers import DesktopResource, FetchedJob
     from oar.lib.db.transaction import Transaction
 
 #: Seconds between two questions, at most; a third of the time after which a silent computer is suspected, at least 1.

@@ -1,7 +1,7 @@
 """Every enumeration that is stored, spelt as in the database, and which state may follow which.
 
 The moves are data: code asks the tables, nobody else knows them.  ``tests/unit/test_states.py`` checks that each state
-is reachable and that each leads to an end.  ``oar.lib.db.schema`` makes CHECK constraints of the words.
+is reachable and that each leads to an end.  ``oar.lib.db.schema.schema`` makes CHECK constraints of the words.
 """
 
 from collections.abc import Mapping

@@ -4,8 +4,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oar.lib.db.accounting import Rules, WindowChange
-from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.db.history.accounting import Rules, WindowChange
+from oar.lib.db.sql.lock_keys import ACCOUNTING_LOCK
 from oar.lib.facts.errors import OarError
 
 if TYPE_CHECKING:

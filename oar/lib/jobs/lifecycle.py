@@ -20,7 +20,7 @@ from oar.lib.rules.notices import TEXTS
 from oar.lib.views.job_usage import job_usages
 
 if TYPE_CHECKING:
-    from oar.lib.db.jobs import GivenEnd, GivenStart, MovedJob
+    from oar.lib.db.jobs.jobs import GivenEnd, GivenStart, MovedJob
     from oar.lib.db.transaction import Transaction
 
 #: The notice that the owner of a job gets when it enters a state.

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from oar.lib.db.lock_keys import POLICY_LOCK
+from oar.lib.db.sql.lock_keys import POLICY_LOCK
 from oar.lib.facts.policies import PolicyChange, PolicyItem, PolicyKind
 
 if TYPE_CHECKING:
-    from oar.lib.db.admission_rules import AdmissionRule
+    from oar.lib.db.submission.admission_rules import AdmissionRule
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Queue
 

@@ -13,14 +13,14 @@ import hmac
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.jobs import GivenStart
-from oar.lib.db.rounds import StartRow
+from oar.lib.db.jobs.jobs import GivenStart
+from oar.lib.db.planning.rounds import StartRow
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase, ResourceState
 from oar.lib.jobs import lifecycle
 
 if TYPE_CHECKING:
-    from oar.lib.db.job_details import JobDetail
+    from oar.lib.db.jobs.job_details import JobDetail
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Job
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from oar.lib.db.walltime_changes import WalltimeChange
+from oar.lib.db.jobs.walltime_changes import WalltimeChange
 from oar.lib.facts.errors import BadRequest, NoSuchJob, UserError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, User

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.db.request_sizes import FINEST
+from oar.lib.db.submission.request_sizes import FINEST
 from oar.lib.facts.records import Group, JobSpec
 from oar.lib.facts.request import ResourceRequest
 from oar.lib.facts.reservation_requests import ReservationAlternative

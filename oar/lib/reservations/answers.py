@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.db.reservation_listener import ReservationListener
+from oar.lib.db.listening.reservation_listener import ReservationListener
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
 from oar.lib.facts.reservation_states import ChangeAnswer, ReservationState
 from oar.lib.reservations import asking

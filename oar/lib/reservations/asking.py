@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
+from oar.lib.db.sql.lock_keys import RESERVATION_LIMIT_LOCK
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.messages import Tag, Wake

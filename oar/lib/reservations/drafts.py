@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
-from oar.lib.db.user_sql import satisfying
+from oar.lib.db.foreign_code.user_sql import satisfying
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
 from oar.lib.facts.records import Group, User
 from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode

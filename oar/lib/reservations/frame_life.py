@@ -27,8 +27,8 @@ _START = (JobState.LAUNCHING, JobState.RUNNING)
 
 def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame run with all granted resources, from the date at which the reservation begins."""
-    from oar.lib.db.jobs import GivenStart
-    from oar.lib.db.rounds import StartRow
+    from oar.lib.db.jobs.jobs import GivenStart
+    from oar.lib.db.planning.rounds import StartRow
 
     rows = [
         StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.records import Group, JobKeys, JobSpec
 from oar.lib.facts.reservation_requests import ReservationAlternative

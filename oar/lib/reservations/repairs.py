@@ -9,8 +9,8 @@ See docs/design/reservations.rst, "Repairs".
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from oar.lib.db.gantt import PredictionRow
-from oar.lib.db.reservation_predicates import ReservationFault
+from oar.lib.db.planning.gantt import PredictionRow
+from oar.lib.db.reservations.reservation_predicates import ReservationFault
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.reservation_states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.user_sql import SITE, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts.energy import KeptGroup, KeptNodes
 from oar.lib.facts.errors import BadCondition, ConfigError
 

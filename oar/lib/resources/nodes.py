@@ -17,7 +17,7 @@ from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, EventType, JobTypeNam
 from oar.lib.resources.properties import Setting, logged
 
 if TYPE_CHECKING:
-    from oar.lib.db.resources import PendingChange
+    from oar.lib.db.resources.resources import PendingChange
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Resource
 

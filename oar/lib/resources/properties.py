@@ -13,7 +13,7 @@ from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValu
 from oar.lib.resources import reserved
 
 if TYPE_CHECKING:
-    from oar.lib.db.property_columns import PropertyColumns
+    from oar.lib.db.resources.property_columns import PropertyColumns
     from oar.lib.db.transaction import Transaction
 
 #: Columns of OAR itself, which are neither added, nor renamed, nor removed, and the keywords of the request language.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.user_sql import satisfying
+from oar.lib.db.foreign_code.user_sql import satisfying
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.errors import WordedRefusal

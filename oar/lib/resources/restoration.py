@@ -9,7 +9,7 @@ See docs/design/launch.rst, "A restored database".
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.id_sequences import JOBS
+from oar.lib.db.schema.id_sequences import JOBS
 from oar.lib.facts.messages import Mail, Tag, Wake
 from oar.lib.facts.states import CURRENT, EventType, JobState
 from oar.lib.resources import nodes

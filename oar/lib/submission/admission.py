@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadCondition
 from oar.lib.facts.records import Group

@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from oar.lib.config.files import Config, option_of
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.errors import ConfigError, Refused
 
 #: Address space that rules may take beyond what the process has when they begin.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from oar.lib.db.new_jobs import IndexedDependency
+from oar.lib.db.submission.new_jobs import IndexedDependency
 from oar.lib.facts.records import Dependency, JobSpec
 from oar.lib.facts.states import DependencyCondition
 from oar.lib.submission.checks import BadSubmission, Code, quote

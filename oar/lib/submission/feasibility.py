@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.request_sizes import FINEST
-from oar.lib.db.user_sql import Asker, Conditions, Subject, session
+from oar.lib.db.foreign_code.user_sql import Asker, Conditions, Subject, session
+from oar.lib.db.submission.request_sizes import FINEST
 from oar.lib.facts.did_you_mean import did_you_mean
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Group, Level

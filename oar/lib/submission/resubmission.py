@@ -8,7 +8,7 @@ See docs/design/launch.rst, "Resubmission".
 
 from typing import TYPE_CHECKING
 
-from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
 from oar.lib.facts.messages import Tag, Wake
@@ -21,8 +21,8 @@ from oar.lib.submission.job_keys import KeyPair
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
+    from oar.lib.db.jobs.walltime_changes import WalltimeChange
     from oar.lib.db.transaction import Transaction
-    from oar.lib.db.walltime_changes import WalltimeChange
 
 _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oar.lib.db.admission_rules import AdmissionRule
+from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.jobs import policies

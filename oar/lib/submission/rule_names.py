@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.db import oar3_names
+from oar.lib.db.foreign_code import oar3_names
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.records import Group, JobSpec
 from oar.lib.facts.request import ResourceRequest, format_quantity, parse_request

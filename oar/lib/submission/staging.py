@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
-from oar.lib.db.staged_files import StagedFile
+from oar.lib.db.submission.staged_files import StagedFile
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import JobTypeName
 from oar.lib.submission.checks import BadSubmission, Code

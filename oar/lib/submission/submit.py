@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
-from oar.lib.db.new_jobs import JobBatch, NewAlternative, NewJob
+from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.facts.errors import DatabaseUnavailable, Refused
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import JobSpec

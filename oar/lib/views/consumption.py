@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from oar.lib.db.accounting import Consumption
+    from oar.lib.db.history.accounting import Consumption
     from oar.lib.db.transaction import Transaction
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.listings import Assigned, PlannedResource
+from oar.lib.db.jobs.listings import Assigned, PlannedResource
 from oar.lib.views.events import event_record
 from oar.lib.views.jobs import JobView, job_views
 from oar.lib.views.privacy import Privacy

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oar.lib.db.gantt_days import DayVersion, DrawnJob, DrawnState
+    from oar.lib.db.history.gantt_days import DayVersion, DrawnJob, DrawnState
     from oar.lib.db.transaction import Transaction
 
 MAGIC = b"OARG"

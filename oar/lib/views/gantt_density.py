@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.db.density import Amount, Pieces
+from oar.lib.db.history.density import Amount, Pieces
 from oar.lib.views.gantt_chunks import ranges
 
 if TYPE_CHECKING:

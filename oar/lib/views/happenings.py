@@ -17,7 +17,7 @@ from oar.lib.rules.metric_texts import (
 )
 
 if TYPE_CHECKING:
-    from oar.lib.db.feed import News
+    from oar.lib.db.listening.feed import News
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import Job
 

@@ -9,7 +9,7 @@ from oar.lib.facts.states import JobType
 from oar.lib.rules.end_cause_texts import CauseText, cause_text
 
 if TYPE_CHECKING:
-    from oar.lib.db.listings import Assigned
+    from oar.lib.db.jobs.listings import Assigned
     from oar.lib.db.transaction import Transaction
 
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from oar.lib.db.listings import Assigned, PlannedResource, Prediction
+from oar.lib.db.jobs.listings import Assigned, PlannedResource, Prediction
 from oar.lib.facts import output_names
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Cause, Dependency, Event, Job, Moldable
@@ -18,7 +18,7 @@ from oar.lib.facts.states import FINAL, NOT_STARTED, JobType, Reservation
 from oar.lib.views.privacy import Privacy
 
 if TYPE_CHECKING:
-    from oar.lib.db.statements import About
+    from oar.lib.db.sql.statements import About
     from oar.lib.db.transaction import Transaction
     from oar.lib.views.job_ends import JobEnd
     from oar.lib.views.job_usage import JobUsage

@@ -5,7 +5,7 @@ from heapq import merge
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oar.lib.db.reservation_reports import EndedJob
+    from oar.lib.db.reservations.reservation_reports import EndedJob
     from oar.lib.db.transaction import Transaction
 
 GIB = 2**30

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from oar.lib.db.job_predictions import Errors
-from oar.lib.db.job_waits import AwaitedJob
+from oar.lib.db.jobs.job_predictions import Errors
+from oar.lib.db.jobs.job_waits import AwaitedJob
 from oar.lib.facts.records import Job, Queue, WaitReason
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import (
@@ -33,7 +33,7 @@ from oar.lib.views.advice import Advice, LostNode, advise_on_dependencies, advis
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.listings import Prediction
+    from oar.lib.db.jobs.listings import Prediction
     from oar.lib.db.transaction import Transaction
 
 #: Of fewer jobs nothing is said of how far predictions were off.

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from oar.lib.db.database import Database
-from oar.lib.db.jobs import ArraySummary
+from oar.lib.db.jobs.jobs import ArraySummary
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Notice, NoticeTag
 from oar.lib.facts.states import EventType

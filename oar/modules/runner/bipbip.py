@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from oar.lib import runtime
 from oar.lib.control_delivery import delivering
-from oar.lib.db.lock_keys import job_lock
-from oar.lib.db.locks import Locks
+from oar.lib.db.sql.lock_keys import job_lock
+from oar.lib.db.sql.locks import Locks
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.messages import Ask, Effect, JobAction
 from oar.lib.io import logs

@@ -13,9 +13,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from oar.lib import runtime
-from oar.lib.db.lock_keys import SERVER_LOCK
-from oar.lib.db.locks import Lock
-from oar.lib.db.reservation_predicates import ReservationFault
+from oar.lib.db.reservations.reservation_predicates import ReservationFault
+from oar.lib.db.sql.lock_keys import SERVER_LOCK
+from oar.lib.db.sql.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import frames
 from oar.lib.facts.errors import DatabaseRefused, DatabaseUnavailable

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from oar.lib.db.job_runs import InHand
+from oar.lib.db.jobs.job_runs import InHand
 from oar.lib.facts.messages import JobAction
 from oar.lib.facts.states import JobState, Phase
 

@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 
-from oar.lib.db.job_runs import AwaitedReport, ReportedEnd
+from oar.lib.db.jobs.job_runs import AwaitedReport, ReportedEnd
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.frames import EndReport
 from oar.lib.facts.messages import Ask, JobAction

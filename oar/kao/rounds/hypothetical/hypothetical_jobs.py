@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from oar.kao.rounds.reading.situation import HypotheticalJob
-from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
+from oar.lib.db.planning.rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.facts.records import Dependency
 from oar.lib.facts.states import JobState, JobType, Reservation
 from oar.lib.submission.proposal import Proposal

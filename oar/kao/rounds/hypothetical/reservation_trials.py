@@ -16,7 +16,7 @@ from oar.kao.rounds.reading.situation import HypotheticalJob
 from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.rounds import GroupRow, JobRow, MoldableRow
+from oar.lib.db.planning.rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
 from oar.lib.facts.reservation_requests import decode
 from oar.lib.facts.reservation_states import ReservationState

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, Settings
-from oar.lib.db.rounds import Rounds
+from oar.lib.db.planning.rounds import Rounds
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import ConsumptionType, JobPriority, QueueState
 

@@ -18,8 +18,8 @@ from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.tree import columns as columns_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.foreign_code.user_sql import Asker, Conditions, Subject, TooSlow, condition_table, session
 from oar.lib.db.transaction import Transaction
-from oar.lib.db.user_sql import Asker, Conditions, Subject, TooSlow, condition_table, session
 from oar.lib.facts.errors import BadCondition
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ResourceState

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import ResourceColumns
 from oar.lib.config.files import Config
-from oar.lib.db.rounds import ResourceRow, Rounds, Version
+from oar.lib.db.planning.rounds import ResourceRow, Rounds, Version
 from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.hierarchy import FINEST, numbering
 from oar.lib.facts.resource_set import ResourceSet, from_positions

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.filter_pools import Deferral
-from oar.lib.db.job_waits import StoredReason
-from oar.lib.db.rounds import JobRow, MoldableRow
+from oar.lib.db.jobs.job_waits import StoredReason
+from oar.lib.db.planning.rounds import JobRow, MoldableRow
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import Dependency

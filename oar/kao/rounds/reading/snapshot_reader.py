@@ -25,7 +25,7 @@ from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCo
 from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.rounds import Rounds
+from oar.lib.db.planning.rounds import Rounds
 from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.states import CURRENT, JobPriority

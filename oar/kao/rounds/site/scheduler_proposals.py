@@ -12,9 +12,9 @@ from typing import NamedTuple
 from oar.kao.facts.plan import Answer, Placement
 from oar.kao.facts.snapshot import Alternative, Snapshot, WaitingJob
 from oar.kao.planner.site.external_proposals import SchedulerProposal
-from oar.lib.db.gantt import PredictionRow
-from oar.lib.db.job_waits import StoredReason
-from oar.lib.db.rounds import JobRow
+from oar.lib.db.jobs.job_waits import StoredReason
+from oar.lib.db.planning.gantt import PredictionRow
+from oar.lib.db.planning.rounds import JobRow
 from oar.lib.facts.records import Queue
 from oar.lib.facts.resource_set import from_positions
 from oar.lib.facts.states import JobState, ReasonCode

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
 from oar.kao.rounds.reading.situation import Alterations, Situation
-from oar.lib.db.jobs import GivenStart
-from oar.lib.db.rounds import JobRow, StartRow
+from oar.lib.db.jobs.jobs import GivenStart
+from oar.lib.db.planning.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
 from oar.lib.facts.records import Cause

@@ -25,9 +25,9 @@ from oar.kao.rounds.writing.job_moves import (
 )
 from oar.kao.rounds.writing.prediction_history import PredictionHistory
 from oar.kao.rounds.writing.reservation_moves import write_reservations
-from oar.lib.db.gantt import AGE, PredictionRow
-from oar.lib.db.job_waits import StoredReason
-from oar.lib.db.rounds import JobText
+from oar.lib.db.jobs.job_waits import StoredReason
+from oar.lib.db.planning.gantt import AGE, PredictionRow
+from oar.lib.db.planning.rounds import JobText
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import FINAL, EventType

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.lib.db.job_predictions import ToldStart
+from oar.lib.db.jobs.job_predictions import ToldStart
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import Reservation
 

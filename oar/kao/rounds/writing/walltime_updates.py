@@ -7,8 +7,8 @@ from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedSt
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.jobs.walltime_changes import PendingWalltime
 from oar.lib.db.transaction import Transaction
-from oar.lib.db.walltime_changes import PendingWalltime
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.resource_set import from_positions
 from oar.lib.facts.states import EventType

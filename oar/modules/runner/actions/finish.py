@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oar.lib.db.job_runs import ReportedEnd
-from oar.lib.db.jobs import GivenEnd
+from oar.lib.db.jobs.job_runs import ReportedEnd
+from oar.lib.db.jobs.jobs import GivenEnd
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction, NodeFault

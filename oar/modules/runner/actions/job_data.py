@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from oar.lib.config.files import Config
+from oar.lib.db.foreign_code.user_sql import satisfying
 from oar.lib.db.transaction import Transaction
-from oar.lib.db.user_sql import satisfying
 from oar.lib.facts import output_names
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.node_protocol import ControlSignal

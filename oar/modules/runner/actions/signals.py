@@ -3,7 +3,7 @@
 See docs/design/launch.rst, "Signals".
 """
 
-from oar.lib.db.job_runs import SignalEvent
+from oar.lib.db.jobs.job_runs import SignalEvent
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.node_protocol import ControlSignal, NodeAction

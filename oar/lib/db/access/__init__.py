@@ -1,0 +1,1 @@
+"""Who may do what: tokens, challenges of jobs, usersets."""

@@ -1,0 +1,1 @@
+"""What happened: events, the feed, accounting, usage, changes of policy."""

@@ -1,0 +1,112 @@
+"""What was used when, and what there was to use (``tx.usage``)."""
+
+from typing import NamedTuple
+
+from oar.lib.db.sql.predicates import LIVE
+from oar.lib.db.sql.statements import Table
+from oar.lib.db.sql.time_pieces import BUCKETS, CUT
+
+#: Names of what consumption can be told by, and the columns of it.
+GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "queue_name"}
+
+_NODES = """
+    SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""
+_ACTIONS = """
+    SELECT r.phase, count(*) FROM jobs j JOIN job_runs r ON r.job_id = j.job_id
+    WHERE j.state IN ('toLaunch', 'Launching', 'Finishing') GROUP BY 1 ORDER BY 1"""
+_UNSEEN = "SELECT count(*) FROM event_logs WHERE to_check = 'YES'"
+
+
+class UsedByGroup(NamedTuple):
+    """What a user, a project or the jobs of a queue used in a time, in resource seconds."""
+
+    begin: int
+    group: str
+    used: int
+    asked: int
+
+
+class WaitOfQueue(NamedTuple):
+    """The jobs that wait in a queue."""
+
+    queue: str
+    waiting: int
+    oldest: int  #: date of the submission of the oldest
+
+
+class Usage(Table):
+    """Questions about consumption and waiting."""
+
+    def series(self, start: int, stop: int, *, group: str, bucket: str) -> list[UsedByGroup]:
+        """Return the consumption of the windows between two dates, by bucket of time and by group."""
+        assert bucket in BUCKETS
+        cut = CUT.format(bucket=bucket, date="window_start")
+        sql = f"""
+            SELECT {cut}, {GROUPS[group]},
+                COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'USED'), 0)::bigint,
+                COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'ASKED'), 0)::bigint
+            FROM accounting WHERE window_stop >= %s AND window_start < %s GROUP BY 1, 2 ORDER BY 1, 2"""
+        return [UsedByGroup(*row) for row in self._tx.rows(sql, (start, stop))]
+
+    def unavailable(self, start: int, stop: int) -> dict[str, int]:
+        """Return the resource seconds between two dates that were lost, by state; of resources that exist."""
+        sql = """
+            SELECT l.value, sum(LEAST(COALESCE(NULLIF(l.date_stop, 0), %(now)s), %(stop)s)
+                - GREATEST(l.date_start, %(start)s))::bigint
+            FROM resource_logs l JOIN resources r USING (resource_id)
+            WHERE l.attribute = 'state' AND l.value IN ('Absent', 'Dead', 'Suspected') AND r.type = 'default'
+              AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start < LEAST(%(stop)s, %(now)s)
+            GROUP BY l.value ORDER BY l.value"""
+        return dict(self._tx.rows(sql, {"start": start, "stop": stop, "now": self._tx.now}))
+
+    def waits(self) -> list[WaitOfQueue]:
+        """Return how many jobs wait in each queue, and since when."""
+        sql = """
+            SELECT queue_name, count(*), min(submission_time) FROM jobs
+            WHERE state = 'Waiting' GROUP BY 1 ORDER BY 1"""
+        return [WaitOfQueue(*row) for row in self._tx.rows(sql)]
+
+    def reasons(self) -> dict[tuple[str, str], int]:
+        """Return the numbers of waiting jobs by queue and code of their reason."""
+        sql = f"""
+            SELECT j.queue_name, r.code, count(*) FROM job_reasons r JOIN jobs j USING (job_id)
+            WHERE {LIVE} GROUP BY 1, 2 ORDER BY 1, 2"""
+        return {(queue, code): number for queue, code, number in self._tx.rows(sql)}
+
+    def conditions(self) -> list[tuple[str, str, bool, bool, bool, int, int]]:
+        """Return the numbers of resources and nodes by ``(type, state, is used, drains, sleeps)``."""
+        sql = """
+            SELECT r.type, r.state,
+                EXISTS (SELECT 1 FROM assigned_resources a
+                    WHERE a.resource_id = r.resource_id AND a.assigned_resource_index = 'CURRENT'),
+                r.drain = 'YES', r.available_upto > %s AND r.available_upto <> 2147483647,
+                count(*), count(DISTINCT NULLIF(r.network_address, ''))
+            FROM resources r GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"""
+        return [tuple(row) for row in self._tx.rows(sql, (self._tx.now,))]
+
+    def sessions(self) -> dict[str, int]:
+        """Return how many other sessions this login has in the database: idle, busy, or waiting for a lock."""
+        sql = """
+            SELECT CASE WHEN wait_event_type = 'Lock' THEN 'waiting' WHEN state = 'idle' THEN 'idle' ELSE 'busy' END,
+                count(*)
+            FROM pg_stat_activity
+            WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid() GROUP BY 1"""
+        return {"idle": 0, "busy": 0, "waiting": 0} | dict(self._tx.rows(sql))
+
+    def nodes(self) -> list[tuple[str, int]]:
+        """Return how many nodes have a resource in each state."""
+        return [(state, number) for state, number in self._tx.rows(_NODES)]
+
+    def actions(self) -> list[tuple[str, int]]:
+        """Return how many jobs are in each phase of their launch or their end."""
+        return [(phase, number) for phase, number in self._tx.rows(_ACTIONS)]
+
+    def events_to_check(self) -> int:
+        """Return how many events wait to be dealt with."""
+        number: int = self._tx.value(_UNSEEN)
+        return number
+
+    def last_round(self) -> int:
+        """Return the date of the last round of the scheduler, 0 if there was none."""
+        date: int | None = self._tx.value("SELECT start_time FROM gantt_jobs_predictions WHERE moldable_job_id = 0")
+        return date or 0

@@ -1,0 +1,1 @@
+"""What ``oar-database`` does to whole databases: migrations, archive, adoption of older ones."""

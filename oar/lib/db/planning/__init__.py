@@ -1,0 +1,1 @@
+"""The scheduling rounds, their plan, and the dates that wake the server."""

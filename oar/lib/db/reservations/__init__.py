@@ -1,0 +1,1 @@
+"""Advance reservations: their rows, series, faults, reports and changes."""

@@ -1,0 +1,1 @@
+"""Resources, nodes and queues."""

@@ -1,0 +1,1 @@
+"""What every statement stands on: connections, the running of statements, locks, notifications."""

@@ -1,0 +1,245 @@
+"""Connections to PostgreSQL: where it is, its two logins, the patience with a server that is down or full.
+
+Every connection is in autocommit mode: who uses it sends BEGIN and COMMIT.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from oar.lib.db.sql.statements import PreparingConnection, psycopg2
+from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
+
+#: Who waits for a connection is told so after this time, in seconds.
+SILENT_SECONDS = 0.8
+#: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one, of
+#: which a connection becomes free at any moment.
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 6.0
+LONGEST_PAUSE_IF_FULL = 0.8
+
+#: No statement here is worth compiling: that alone took oaraccounting five of its six seconds.  What is prepared is
+#: planned once: PostgreSQL believes that arrays of one job deserve a plan of their own, each time anew.
+_SESSION = (
+    "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on; SET search_path TO public;"
+    " SET idle_in_transaction_session_timeout TO '60s'; SET plan_cache_mode TO force_generic_plan"
+)
+_SESSION_RO = (
+    "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on;"
+    " SET search_path TO oar_public, public; SET default_transaction_read_only TO on"
+)
+
+#: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
+#: those whom it does not let in.
+_FULL = ("too many clients", "too many connections", "connection slots")
+_REFUSED = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    'FATAL:  role "',
+    'FATAL:  database "',
+)
+
+
+class DatabaseSettings(NamedTuple):
+    """Where the database is and who we are there (DB_* keys of oar.conf)."""
+
+    host: str = "localhost"  #: a host name, or the directory of a socket
+    port: int = 5432
+    name: str = "oar"
+    user: str = "oar"
+    password: str = ""
+    ro_user: str = "oar_ro"
+    ro_password: str = ""
+    user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
+    patience: float = 30  #: seconds after which connecting is given up, also if all are taken; 0 = one try
+    statement_timeout: int = 0  #: seconds given to one of our own statements; 0 = as long as it takes
+    notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+
+    def __repr__(self) -> str:
+        """Tell where the database is; the passwords are secret."""
+        return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
+
+
+class _Login(NamedTuple):
+    """Who connects, and the statements that a session begins with."""
+
+    user: str
+    password: str
+    session: str
+
+
+class ConnectionPool:
+    """Connections of both logins: new ones, and idle ones that are kept.  May be shared by threads."""
+
+    def __init__(self, settings: DatabaseSettings, application: str) -> None:
+        self._settings = settings
+        self._application = application
+        limit = f"; SET statement_timeout TO '{settings.statement_timeout}s'"
+        self._writer = _Login(settings.user, settings.password, _SESSION + limit * bool(settings.statement_timeout))
+        self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
+        self._idle_writers: list[PreparingConnection] = []
+        self._idle_readers: list[PreparingConnection] = []
+        self._used_readers: list[
+            PreparingConnection
+        ] = []  #: idle too; who used them may have left something in the session
+        self.cursors: type[psycopg2.extensions.cursor] | None = None  #: the kind of cursors; None: plain ones
+        #: Called once with the error, when connecting takes longer than a moment.
+        self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
+
+    def new_writer(self) -> PreparingConnection:
+        """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
+        (connection,) = self._connect(self._writer)
+        return connection
+
+    def new_writer_at_once(self) -> PreparingConnection:
+        """Open such a connection without a second try.  Raises DatabaseUnavailable."""
+        try:
+            return self._open(self._writer)
+        except psycopg2.OperationalError as error:
+            raise unavailable(error) from error
+
+    def idle_writer(self) -> PreparingConnection | None:
+        """Take an idle connection of the login that reads and writes, None if there is none; it may be dead."""
+        return _popped(self._idle_writers)
+
+    def keep_writer(self, connection: PreparingConnection) -> None:
+        """Keep a connection that is idle again."""
+        self._idle_writers.append(connection)
+
+    def reader(self) -> PreparingConnection:
+        """Take or open a connection of the read-only login; it is as a new one.  Raises DatabaseUnavailable."""
+        while used := _popped(self._used_readers):
+            try:
+                used.cursor().execute("DISCARD ALL")
+                used.preparations.forget()
+                used.cursor().execute(self._reader.session)
+            except psycopg2.Error:  # it is lost: PostgreSQL was restarted
+                used.close()
+            else:
+                return used
+        idle = _popped(self._idle_readers)
+        return idle or self._connect(self._reader)[0]
+
+    def keep_reader(self, connection: PreparingConnection) -> None:
+        """Keep a connection of the read-only login, on which SQL of users has run, for the next use."""
+        try:
+            connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error:
+            connection.close()
+        else:
+            self._used_readers.append(connection)
+
+    def ready(self) -> None:
+        """Have an idle connection of each login.  Raises DatabaseUnavailable."""
+        if self._idle_writers and not self._has_reader():
+            self._add_reader()
+        if not (self._idle_writers and self._has_reader()):
+            writer, reader = self._connect(self._writer, self._reader)
+            self._idle_writers.append(writer)
+            self._idle_readers.append(reader)
+
+    def connect_ahead(self) -> None:
+        """Have an idle connection of each login, if they can be had at once."""
+        with suppress(psycopg2.OperationalError):
+            if not self._idle_writers:
+                self._idle_writers.append(self._open(self._writer))
+            if not self._has_reader():  # it is used late, and looked at then as one that was used
+                self._used_readers.append(self._open(self._reader))
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        for idle in (self._idle_writers, self._idle_readers, self._used_readers):
+            while connection := _popped(idle):
+                connection.close()
+
+    def _has_reader(self) -> bool:
+        return bool(self._idle_readers or self._used_readers)
+
+    def _add_reader(self) -> None:
+        """Open the second connection; if that fails give the first one back, as others wait for theirs."""
+        try:
+            self._idle_readers.append(self._open(self._reader))
+        except psycopg2.OperationalError:
+            self.close()
+
+    def _connect(self, *logins: _Login) -> list[PreparingConnection]:
+        """Connect with each login, trying again for ``settings.patience`` seconds, unless the login is refused.
+
+        Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
+        """
+        begin = time.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            opened: list[PreparingConnection] = []
+            try:
+                for login in logins:
+                    opened.append(self._open(login))
+            except psycopg2.OperationalError as error:
+                for connection in opened:
+                    connection.close()
+                self.close()
+                waited, problem = time.monotonic() - begin, unavailable(error)
+                if waited + pause > self._settings.patience or isinstance(problem, DatabaseRefused):
+                    raise problem from error
+                self._tell_of_wait(waited, problem)
+                time.sleep(random_pause(pause / 2, pause))
+                is_full = isinstance(problem, DatabaseFull)
+                pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if is_full else LONGEST_PAUSE)
+            else:
+                return opened
+
+    def _tell_of_wait(self, waited: float, problem: DatabaseUnavailable) -> None:
+        if self.on_wait and waited >= SILENT_SECONDS:
+            self.on_wait(problem)
+            self.on_wait = None
+
+    def _open(self, login: _Login) -> PreparingConnection:
+        connection = psycopg2.connect(
+            connection_factory=PreparingConnection,
+            cursor_factory=self.cursors,
+            host=self._settings.host,
+            port=self._settings.port,
+            dbname=self._settings.name,
+            user=login.user,
+            password=login.password or None,
+            connect_timeout=5,
+            application_name=self._application,
+            passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
+            client_encoding="UTF8",
+        )
+        connection.autocommit = True
+        connection.cursor().execute(login.session)
+        return connection
+
+
+def tells_loss(error: psycopg2.Error) -> bool:
+    """Whether an error means that the connection is lost; psycopg2 has no class for a server that was killed."""
+    is_unknown = type(error) is psycopg2.DatabaseError and error.pgcode is None
+    return is_unknown or isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError)
+
+
+def unavailable(error: Exception) -> DatabaseUnavailable:
+    """Return the error of a database that cannot be reached, in one line."""
+    kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    for kind, words in kinds.items():
+        found = next((line for line in lines if any(word in line for word in words)), None)
+        if found:
+            return kind(found.strip())
+    return DatabaseUnavailable(lines[0])
+
+
+def random_pause(shortest: float, longest: float) -> float:
+    """Return a random length of a pause, so that those who wait for the same thing come back one after the other."""
+    import random
+
+    return random.uniform(shortest, longest)
+
+
+def _popped(idle: list[PreparingConnection]) -> PreparingConnection | None:
+    """Take the last idle connection; another thread may be faster."""
+    with suppress(IndexError):
+        return idle.pop()
+    return None

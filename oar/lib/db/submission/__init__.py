@@ -1,0 +1,1 @@
+"""Submissions: what is checked before, and the rows of new jobs."""

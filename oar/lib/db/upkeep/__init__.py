@@ -1,0 +1,1 @@
+"""What keeps a database well: invariants, repairs, retention, figures."""
