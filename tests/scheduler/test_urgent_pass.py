@@ -265,6 +265,19 @@ def test_a_besteffort_job_for_which_quotas_have_room_beside_all_that_wait_starts
     assert decisions(plan) == decisions(schedule(snapshot))
 
 
+def test_a_long_job_that_begins_after_the_gap_of_besteffort_jobs_is_not_placed_for_them() -> None:
+    cluster = Cluster(nodes=4, cores=1, max_jobs=0, besteffort_duration=200)
+    cluster.run(0b0011, 300).run(0b0100, 5000)
+    for number in range(20):
+        cluster.job("/node=2", walltime=9000 + number)
+    cluster.job("/node=1", walltime=9000, types=("besteffort",), queue="besteffort", id=40)
+    snapshot = cluster.snapshot()
+    plan = urgent(snapshot)
+    assert plan.is_certain
+    assert decisions(plan) == decisions(schedule(snapshot))
+    assert len(plan.placements) < 5
+
+
 def test_a_besteffort_job_for_which_quotas_may_lack_room_is_left_to_a_full_plan() -> None:
     snapshot = besteffort_behind_one_that_waits(1).snapshot()
     plan = urgent(snapshot)

@@ -275,19 +275,18 @@ class PassedOver:
         """Whether only its request says what a job takes of a space to which nothing is added."""
         return not (task.types.container or has_plugin(task.job) or self._has_hidden)
 
-    def settle(self, date: int) -> bool:
+    def settle(self, date: int, least: int) -> int | None:
         """Make sure that no passed job begins before a date: those that do are placed, if that is certain.
 
-        False: that cannot be said.
+        Return until when that holds: an earlier date, from ``least`` on, if a job begins then that ends late, as nearly
+        all would have to be placed until its end.  None: it does not hold.
         """
         for _ in range(0 if self._has_hidden else MAX_EXTENSIONS):
-            later = self._settle(date)
-            if later <= date:
-                return True
-            if later == FOREVER:
-                break
+            settled, later = self._settle(date, least)
+            if later in {settled, FOREVER}:
+                return settled if settled == later else None
             date = later
-        return False
+        return None
 
     def catch_up(self) -> None:
         """Place all passed jobs, in their order.  Raises TimeIsUp."""
@@ -518,17 +517,18 @@ class PassedOver:
 
     # -- the passed jobs ---------------------------------------------------------------------------------------------
 
-    def _settle(self, date: int) -> int:
-        """Settle the passed jobs until a date; return a later one if they must be settled until then."""
-        early: dict[int, Turn] = {}
-        for kind in self._kinds.values():
-            turns = kind.early(self._turns, self._now, date, self._first_date)
-            early.update((turn.number, turn) for turn in turns)
-        for number in sorted(early):
-            later = self._settle_one(early[number], date)
-            if later > date:
-                return later
-        return date
+    def _settle(self, date: int, least: int) -> tuple[int, int]:
+        """Settle the passed jobs until a date; return until when they are, and until when they must be."""
+        kinds = self._kinds.values()
+        early = {
+            turn.number: turn for kind in kinds for turn in kind.early(self._turns, self._now, date, self._first_date)
+        }
+        for _, turn in sorted(early.items()):
+            later = self._settle_one(turn, date)
+            if later == FOREVER or (later > date and turn.until < least):
+                return date, later
+            date = date if later == date else turn.until
+        return date, date
 
     def _settle_one(self, turn: Turn, date: int) -> int:
         """Place a passed job that begins before a date; return when the place ends if that is later: it is uncertain.

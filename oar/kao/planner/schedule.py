@@ -302,8 +302,11 @@ class Round:
         gap = max(settings.besteffort_gap(max(walltimes) + settings.security_time), settings.hole_minimum)
         date = now + 2 * gap
         try:
-            if self._planner.is_certain and not passed.settle(date):
-                passed.catch_up()
+            if self._planner.is_certain:
+                settled = passed.settle(date, now + gap)
+                if settled is None:
+                    passed.catch_up()
+                return min(date, settled or date)
         except TimeIsUp:
             self._planner.is_certain = False
         return date
