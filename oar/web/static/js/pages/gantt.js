@@ -11,7 +11,6 @@ import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { FIELDS, PAST, filter, levels, period, shape, supposed, unit } from "../gantt/asked.js";
 import { engine, taken } from "../gantt/first.js";
-import { Overview } from "../gantt/overview.js";
 import { PopUp } from "../gantt/popup.js";
 import { View } from "../gantt/view.js";
 
@@ -63,10 +62,11 @@ engine.hear = (tile) => view.take(tile);
 engine.tell("look", { look: look() });
 
 /** All that is in sight is drawn. */
-function completed() {
+async function completed() {
   if (figures.complete) return;
   figures.complete = performance.now();
   frame.dataset.complete = "yes";
+  const { Overview } = await import("../gantt/overview.js");
   overview = new Overview(strip, (from) => ((view.from = from), view.draw(), moved()));
   overview.show(view);
   const [{ FormerPlan }, { QuotaBand }] = await Promise.all([import("../gantt/former-plan.js"), import("../gantt/quota-band.js")]);
