@@ -8,7 +8,7 @@ from playwright.sync_api import Page, Route, expect
 
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
-from oar.web.assets import DIRECTORY
+from oar.web.assets import Assets
 from tests.api.conftest import Api
 from tests.browser.conftest import Visitor
 from tests.browser.test_pages import FITS, faults
@@ -40,7 +40,9 @@ def open_diagram(visitor: Visitor, address: str) -> Page:
 
 def _few_jobs(route: Route) -> None:
     """Hand the worker out, as if more than one job were too many."""
-    text = (DIRECTORY / "js" / "gantt" / "worker.js").read_text(encoding="utf-8")
+    worker = Assets().find("js/gantt/worker.js")
+    assert worker
+    text = worker.content.decode()
     changed = text.replace("MOST_JOBS = 500_000", "MOST_JOBS = 1")
     assert changed != text
     route.fulfill(body=changed, content_type="text/javascript")
