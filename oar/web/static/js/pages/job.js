@@ -66,11 +66,22 @@ function firmness(word) {
   return h("span", { class: `firm ${word}` }, FIRMNESS[word]);
 }
 
+/** What a job waits for, by the code of the reason (states.py, ReasonCode and WaitStage). */
+const WAITED = {
+  IMPOSSIBLE: t("waited.IMPOSSIBLE"), CONDITION: t("waited.CONDITION"), NOT_ALIVE: t("waited.NOT_ALIVE"),
+  BUSY: t("waited.BUSY"), RESERVATION: t("waited.RESERVATION"), ADVANCE: t("waited.ADVANCE"),
+  RESERVED: t("waited.RESERVED"), NO_SLOT: t("waited.NO_SLOT"), QUOTA: t("waited.QUOTA"),
+  DEPENDENCY: t("waited.DEPENDENCY"), CONTAINER: t("waited.CONTAINER"), POSTPONED: t("waited.POSTPONED"),
+  DEADLINE: t("waited.DEADLINE"), TOKEN: t("waited.TOKEN"), ARRAY: t("waited.ARRAY"), LIMIT: t("waited.LIMIT"),
+  LAUNCH: t("waited.LAUNCH"), EXTERNAL: t("waited.EXTERNAL"), QUEUE: t("waited.QUEUE"), HOLD: t("waited.HOLD"),
+  INTERNAL: t("waited.INTERNAL"), NEW: t("waited.NEW"), STARTING: t("waited.STARTING"),
+};
+
 function waited(why) {
   const parts = Object.entries(why.waited_for);
   if (!parts.length) return null;
   return h("p", { class: "faint" }, t("why.waited", { time: duration(why.waited) }), " ",
-    parts.map(([reason, seconds], place) => [place ? ", " : "", `${reason} ${duration(seconds)}`]));
+    parts.map(([reason, seconds], place) => [place ? ", " : "", `${WAITED[reason] ?? reason} ${duration(seconds)}`]));
 }
 
 /** Show which starts the job was told, and when. */
