@@ -1,5 +1,6 @@
 """The web servers of docs/api.rst, "Behind a web server", as they stand there, before a running service."""
 
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -95,6 +96,12 @@ def _running(command: list[str], front: Front, is_up: Callable[[], bool]) -> Ite
         server.wait()
 
 
+def _listens(path: Path) -> bool:
+    """Whether a socket takes connections: it is there a moment before it does."""
+    with socket.socket(socket.AF_UNIX) as visitor:
+        return visitor.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def _nginx(front: Front, block: str) -> Iterator[httpx.Client]:
     """Run nginx with a block; it listens on a socket of the directory, so that no port has to be found."""
@@ -106,7 +113,7 @@ def _nginx(front: Front, block: str) -> Iterator[httpx.Client]:
         f"user www-data; daemon off; pid {front.directory}/pid; error_log stderr; events {{}}\n"
         f"http {{ access_log off; {places}\n{front.block(block, f'unix:{listens}')} }}\n"
     )
-    with _running(["/usr/sbin/nginx", "-c", str(front.directory / "nginx.conf")], front, listens.exists):
+    with _running(["/usr/sbin/nginx", "-c", str(front.directory / "nginx.conf")], front, lambda: _listens(listens)):
         transport = httpx.HTTPTransport(uds=str(listens), verify=front.trust())
         with front.client(transport) as client:
             yield client

@@ -389,7 +389,7 @@ class TestRulesOfSites:
 
     def test_an_unknown_queue_of_a_rule_is_refused_as_that_of_a_user(self, site: Site) -> None:
         add_rules(site.database, "queue = 'x'", defaults=False)
-        assert site.submit("x").err == "# Error: queue 'x' does not exist\n"
+        assert site.submit("x").err == "# Error: queue 'x' does not exist\n# There are: admin, besteffort, default\n"
 
     def test_rules_may_be_files(self, site: Site, tmp_path: Path) -> None:
         (tmp_path / "rules").mkdir(mode=0o755)

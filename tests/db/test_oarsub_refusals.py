@@ -143,7 +143,7 @@ REFUSED = [
         16,
         "# Error: insecure characters found in notification method (the allowed regexp is: [a-zA-Z0-9_.\\/ -]+).\n",
     ),
-    (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n"),
+    (("-q", "nope", "x"), 248, "# Error: queue 'nope' does not exist\n# There are: admin, besteffort, default\n"),
     (
         ("-q", "admin", "x"),
         254,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
+#: So many queues are named to who names one that does not exist.
+_MOST_NAMED = 10
+
 
 class Admission(NamedTuple):
     """A submission that was admitted."""
@@ -192,7 +195,8 @@ def _check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None
     if not tx.queues.exists(name):
         from oar.lib.facts.did_you_mean import did_you_mean
 
-        guess = did_you_mean(name, [queue.name for queue in tx.queues.all()], quote="'")
+        names = sorted(queue.name for queue in tx.queues.all())
+        guess = did_you_mean(name, names, quote="'") or f"\n# There are: {', '.join(names[:_MOST_NAMED])}"
         raise BadSubmission(Code.QUEUE, f"queue '{name}' does not exist{guess}")
 
 
