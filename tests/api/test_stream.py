@@ -3,9 +3,10 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from itertools import islice
+from typing import Any
 
 import httpx
 import pytest
@@ -84,6 +85,30 @@ def test_changes_come_as_they_happen(anonymous: httpx.Client, database: Database
         with database.begin() as tx:
             lifecycle.move(tx, job_id, JobState.HOLD)
         assert states_of(messages, 2) == [(job_id, "Waiting"), (job_id, "Hold")]
+
+
+def test_a_token_of_a_job_hears_the_texts_of_its_own_events_only(
+    known: Callable[[str, str], httpx.Client], database: Database
+) -> None:
+    job_id, other = add_job(database), add_job(database)
+    clients = {scope: known("nobody", scope) for scope in ("ro", f"job:{job_id}", f"job:{other}")}
+    with ExitStack() as stack:
+        streams = {scope: stack.enter_context(streamed(client)) for scope, client in clients.items()}
+        with database.begin() as tx:
+            tx.events.add("PING_CHECKER_NODE_SUSPECTED", job_id, "its secret is 42", hosts=["node-1"])
+        told = {scope: _event(messages) for scope, messages in streams.items()}
+    texts = {"ro": "its secret is 42", f"job:{job_id}": "its secret is 42", f"job:{other}": ""}
+    assert {scope: event["text"] for scope, event in told.items()} == texts
+    page = f"/v1/events?job={job_id}&since=s0.e{told['ro']['id'] - 1}"
+    for scope, client in clients.items():
+        found = [each["text"] for each in client.get(page).json()["items"] if each["event"] == "event"]
+        assert found == [texts[scope]], scope
+
+
+def _event(messages: Iterator[Sent]) -> dict[str, Any]:
+    """Return the next event that is told."""
+    data: dict[str, Any] = json.loads(next(each["data"] for each in messages if each.get("event") == "event"))
+    return data
 
 
 def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database: Database) -> None:
