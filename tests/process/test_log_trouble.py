@@ -1,0 +1,59 @@
+"""Why a server cannot write its log, as ``oar-server status --check`` says it: on real file systems."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oar.cli.oar_server import log_trouble
+
+_PAGE = 4096
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Path]:
+    """A log that a server of root writes, on a file system of its own with some pages."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * _PAGE}", "oar-test", str(tmp_path)], check=True)
+    path = tmp_path / "oar.log"
+    path.touch(mode=0o644)
+    yield path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.fixture
+def nobody() -> Iterator[int]:
+    """A process of an account that owns nothing."""
+    server = subprocess.Popen(["sleep", "1000"], user="nobody", group="nogroup", extra_groups=[])
+    yield server.pid
+    server.kill()
+    server.wait()
+
+
+def test_a_log_that_is_written_is_no_trouble(log: Path) -> None:
+    assert log_trouble(str(log), os.getpid()) == ""
+    assert log_trouble("syslog", os.getpid()) == ""
+
+
+def test_a_log_that_is_not_there_is_named_by_the_kernel(tmp_path: Path) -> None:
+    assert log_trouble(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
+
+
+def test_a_file_system_that_can_only_be_read_is_told(log: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(log.parent)], check=True)
+    assert log_trouble(str(log), os.getpid()) == "its file system can only be read"
+    subprocess.run(["mount", "-o", "remount,rw", str(log.parent)], check=True)
+    assert log_trouble(str(log), os.getpid()) == ""
+
+
+def test_a_full_file_system_is_told(log: Path) -> None:
+    room = os.statvfs(log)
+    log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
+    assert log_trouble(str(log), os.getpid()) == "no space is left there"
+
+
+def test_a_log_of_another_account_is_told(log: Path, nobody: int) -> None:
+    assert log_trouble(str(log), nobody) == f"{log} is not the server's"
+    os.chown(log, 65534, 65534)
+    assert log_trouble(str(log), nobody) == ""
