@@ -488,9 +488,10 @@ def test_a_command_that_ends_well_while_its_node_goes_down_has_ended_well(box: N
 
 def test_an_oarexec_that_nobody_answers_does_not_keep_its_node_from_going_down(box: NodeBox) -> None:
     server = Almighty(b"")
-    job = box.job_data(127, command="exit 3", almighty_port=server.port)
+    job = box.job_data(127, command="until [ -e ends ]; do sleep 0.01; done; exit 3", almighty_port=server.port)
     box.start(job)
     pid = (box.runtime / "pid_of_oarexec_for_jobId_127").read_text()
+    (box.home("alice") / "ends").touch()
     server.join()
     with box.going_down():
         # told again and again: it may end before it is told, and it acts as root while it goes back to the group
