@@ -14,7 +14,6 @@ from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.db.history.usage import UsedByGroup
 from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
-from oar.lib.db.sql.time_pieces import BUCKETS
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.reservations.recurrence import local_zone
 
@@ -73,7 +72,7 @@ def usage_waits(
         raise BadRequest("a period goes from a date to a later one, over a year at most")
     who = asking(request)
     curves = service_of(request).curves
-    key = (begin, to, MOST_STARTED, BUCKETS.index(bucket))
+    key = ("waits", begin, to, bucket)
     return answer_unless_known(request, curves.curve(key, lambda: _waits(who, begin, to, bucket)))
 
 

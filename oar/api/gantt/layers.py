@@ -1,6 +1,5 @@
 """What lies over and below the jobs of the Gantt diagram: density, plans of former rounds, periods of quotas."""
 
-import zlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -57,7 +56,7 @@ def gantt_density(
             record: Record = density_record(tx, ids, begin, bucket, parts)
             return record
 
-    key = (begin, to, bucket, zlib.crc32(",".join(levels).encode()))
+    key = ("density", begin, to, bucket, *levels)
     return answer_unless_known(request, service_of(request).curves.curve(key, make))
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,10 @@ class Curves:
     """The curves that were asked for last."""
 
     def __init__(self) -> None:
-        self._kept = LastAsked[tuple[int, ...], _Curve](_Curve, MOST_CURVES)
+        self._kept = LastAsked[tuple[Hashable, ...], _Curve](_Curve, MOST_CURVES)
 
-    def curve(self, key: tuple[int, ...], make: Callable[[], Record]) -> Record:
-        """Return a curve, made anew if it is older than it may be."""
+    def curve(self, key: tuple[Hashable, ...], make: Callable[[], Record]) -> Record:
+        """Return a curve, made anew if it is older than it may be.  ``key``: its kind, and all that it depends on."""
         curve = self._kept.of(key)
         with curve.lock:
             if curve.record is None or time.monotonic() - curve.made > FRESH:
