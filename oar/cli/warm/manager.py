@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import NoReturn
 
 from oar.cli.common.start_up import load
@@ -30,20 +30,14 @@ from oar.lib.facts.errors import ConfigError
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import conf_file, file_version, read_config
 
-#: Subjects of the database; ``installation`` is for administrators alone.
-DATABASE_SUBJECTS = (
-    *("access", "foreign_code", "history", "jobs", "listening", "planning", "reservations", "resources", "schema"),
-    *("sql", "submission", "upkeep"),
-)
-#: Packages of which commands may load a module when they need it.
+#: Packages of which commands may load a module when they need it, with the packages in them.
 PACKAGES = (
     "oar.lib.access",
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts", "oar.lib.conditions", "oar.lib.db"),
-    *(f"oar.lib.db.{subject}" for subject in DATABASE_SUBJECTS),
     *("oar.lib.facts", "oar.lib.jobs", "oar.lib.reservations", "oar.lib.resources", "oar.lib.rules"),
     *("oar.lib.submission", "oar.lib.views"),
 )
-#: What of them is for others, and loads what is heavy.
+#: Modules and packages of them that are for others, and load what is heavy.
 OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
 #: What functions of them load.
 LATE = (
@@ -84,8 +78,8 @@ def preload() -> None:
     for command in sorted(COMMANDS):
         load(module_of(command))
     for package in PACKAGES:
-        for module in iter_modules(import_module(package).__path__, f"{package}."):
-            if module.name not in OF_OTHERS:
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            if not {module.name, module.name.rpartition(".")[0]} & OF_OTHERS:
                 import_module(module.name)
     for name in LATE:
         import_module(name)
