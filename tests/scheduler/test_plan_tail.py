@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from oar.kao.facts.plan import Placement
+from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.plan_check import _Check, looking_for_faults
@@ -160,6 +160,24 @@ def dear() -> Snapshot:
     return replace(cluster.snapshot(), waiting=(job,))
 
 
+def tried_in_slices(tail: PlanTail, snapshot: Snapshot, tried: list[int], most: int, expected: Plan) -> list[int]:
+    """Plan in slices, of which none tries more than so many starts; the plan is the expected one.
+
+    ``tried``: where the search tells the starts that it tries.  Return those of all slices.
+    """
+    tail.want(snapshot, made_from(snapshot))
+    in_slices: list[int] = []
+    is_complete = False
+    while not is_complete:
+        tried.clear()
+        is_complete = tail.go_on()
+        in_slices += tried
+        assert len(tried) <= most
+    assert tail.last is not None
+    assert tail.last.plan == expected
+    return in_slices
+
+
 def test_a_slice_ends_within_the_search_for_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, snapshot = Ticking(0.0), dear()
     tried: list[int] = []
@@ -173,17 +191,7 @@ def test_a_slice_ends_within_the_search_for_a_job(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(slot_search, "fit_at", fit_at_and_tell)
     expected = schedule(snapshot)
     all_starts = tried.copy()
-    tail = PlanTail(PlanGuard(str(tmp_path)), clock)
-    tail.want(snapshot, made_from(snapshot))
-    in_slices: list[int] = []
-    is_complete = False
-    while not is_complete:
-        tried.clear()
-        is_complete = tail.go_on()
-        in_slices += tried
-        assert len(tried) <= 11
-    assert tail.last is not None
-    assert tail.last.plan == expected
+    in_slices = tried_in_slices(PlanTail(PlanGuard(str(tmp_path)), clock), snapshot, tried, 11, expected)
     assert list(dict.fromkeys(in_slices)) == all_starts  # it goes on where it was
     assert len(in_slices) <= len(all_starts) * 1.1 + 2
 
@@ -216,16 +224,7 @@ def test_a_slice_ends_within_the_search_for_a_plain_request(tmp_path: Path, monk
     all_starts = tried.copy()
     assert len(all_starts) > 80
     tail = PlanTail(PlanGuard(str(tmp_path)), clock)
-    tail.want(snapshot, made_from(snapshot))
-    in_slices: list[int] = []
-    is_complete = False
-    while not is_complete:
-        tried.clear()
-        is_complete = tail.go_on()
-        in_slices += tried
-        assert len(tried) <= 2 * slot_search.STARTS_PER_CHECK
-    assert tail.last is not None
-    assert tail.last.plan == expected
+    in_slices = tried_in_slices(tail, snapshot, tried, 2 * slot_search.STARTS_PER_CHECK, expected)
     assert in_slices == all_starts  # it goes on where it was
 
 
