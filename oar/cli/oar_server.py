@@ -157,10 +157,10 @@ class Server:
         self._environment = environment
         self._pid_file = PidFile(Path(config.oar_run_dir) / PID_FILE)
 
-    def pid(self) -> int | None:
-        """Return the pid of the running server."""
+    def pid(self, patience: float = 0.0) -> int | None:
+        """Return the pid of the running server; one that was just killed has so many seconds to be gone."""
         try:
-            return self._pid_file.holder()
+            return self._pid_file.lasting_holder(patience)
         except OSError as error:
             raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
 
@@ -192,7 +192,7 @@ class Server:
 
     def start(self) -> int:
         """Start it and wait until it is up."""
-        pid = self.pid()
+        pid = self.pid(patience=STOP_SECONDS)
         if pid is not None:
             click.echo(f"oar-server is already running (pid {pid}).")
             return 0

@@ -6,10 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from oar.lib.io import processes
-from oar.lib.io.processes import ChildProcess, Lifeline, ServiceManager
+from oar.lib.io.processes import ChildProcess, Lifeline, PidFile, ServiceManager, is_ending
 from tests.process.this_machine import is_alive, wait_until
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -215,3 +216,44 @@ def test_without_systemd_nothing_is_told() -> None:
     manager.ready()
     assert manager.watchdog_period is None
     ServiceManager({}).ready()
+
+
+# -- the pid file -----------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_process_is_ending_before_it_is_gone() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    assert not is_ending(child.pid)
+    os.kill(child.pid, signal.SIGKILL)
+    assert is_ending(child.pid)
+    child.wait()
+    assert is_ending(child.pid)
+
+
+class Watched(PidFile):
+    """A pid file that tells when somebody has asked for its holder."""
+
+    asked = 0
+
+    def holder(self) -> int | None:
+        """Like the other."""
+        self.asked += 1
+        return super().holder()
+
+
+def test_a_killed_daemon_whose_lock_is_still_there_is_awaited(tmp_path: Path) -> None:
+    lock, child = PidFile(tmp_path / "pid"), subprocess.Popen(["sleep", "60"])
+    assert lock.lock()
+    (tmp_path / "pid").write_text(f"{child.pid}\n")
+    asking = Watched(tmp_path / "pid")
+    assert asking.lasting_holder(60) == child.pid
+    child.kill()
+    child.wait()
+    assert asking.lasting_holder(0) == child.pid
+    with ThreadPoolExecutor() as pool:
+        asking.asked = 0
+        found = pool.submit(asking.lasting_holder, 60)
+        wait_until(lambda: asking.asked > 1)
+        assert not found.done()
+        lock.release()
+        assert found.result() is None

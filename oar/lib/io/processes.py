@@ -25,6 +25,10 @@ LIFELINE = "OAR_LIFELINE"
 #: Name of the server's pid file, in OAR_RUN_DIR.
 PID_FILE = "oar-server.pid"
 _PR_SET_PDEATHSIG = 1
+#: Seconds between two looks whether a killed daemon has gone.
+_HOLDER_LOOK = 0.01
+#: Flags of a process in the kernel's table (proc(5), field 9 of stat): it ends; a signal killed it.
+_ENDING_FLAGS = 0x4 | 0x400
 _TAIL_LINES = 20
 _TAIL_WIDTH = 500
 _TAIL_BYTES = 65536
@@ -318,6 +322,19 @@ def describe_exit(code: int) -> str:
         return f"signal {-code}"
 
 
+def is_ending(pid: int) -> bool:
+    """Whether the process is gone or can only end: it was killed, but the kernel has not yet closed its files."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    fields = dict(line.partition(":")[::2] for line in status.splitlines())
+    pending = int(fields["SigPnd"], 16) | int(fields["ShdPnd"], 16)
+    flags = int(stat.rpartition(")")[2].split()[6])
+    return bool(flags & _ENDING_FLAGS) or bool(pending >> (signal.SIGKILL - 1) & 1)
+
+
 class PidFile:
     """The file with the pid of a daemon, locked for its life: the lock, not the pid, tells that it runs."""
 
@@ -350,6 +367,13 @@ class PidFile:
         except BlockingIOError:
             text = self._path.read_text(encoding="ascii").strip()
             return int(text) if text.isdecimal() else None
+
+    def lasting_holder(self, seconds: float) -> int | None:
+        """Like ``holder``; a daemon that was killed and has not quite gone is awaited, for so many seconds at most."""
+        give_up = time.monotonic() + seconds
+        while (pid := self.holder()) is not None and is_ending(pid) and time.monotonic() < give_up:
+            time.sleep(_HOLDER_LOOK)
+        return pid
 
     def release(self) -> None:
         """Remove the file and give the lock back."""

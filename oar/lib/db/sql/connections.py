@@ -235,7 +235,8 @@ def random_pause(shortest: float, longest: float) -> float:
     """Return a random length of a pause, so that those who wait for the same thing come back one after the other."""
     import random
 
-    return random.uniform(shortest, longest)
+    # Not the generator that the program shares: a caller may have seeded it, and other threads use it.
+    return random.SystemRandom().uniform(shortest, longest)
 
 
 def _popped(idle: list[PreparingConnection]) -> PreparingConnection | None:
