@@ -11,12 +11,10 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
-from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.policies import PolicyChange, PolicyKind
 from oar.lib.facts.times import format_date
 from oar.lib.rules.key_installation import ACCOUNT
-from oar.lib.runtime import conf_file, database_settings, read_config
+from oar.lib.runtime import DEFAULT_OARDIR, conf_file, read_config
 
 #: Keys of files that the server reads beside oar.conf.
 _READ_BY_THE_SERVER = frozenset(
@@ -42,7 +40,7 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
     context.require_admin()
     parsed = read_config(conf_file(context.environment))
     if check:
-        return _check(parsed)
+        return _check(parsed, context)
     if key is not None:
         click.echo(_line(_known(key), parsed))
     else:
@@ -53,14 +51,25 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
     return 1 if parsed.errors else 0
 
 
-def _check(parsed: Parsed) -> int:
+def _check(parsed: Parsed, context: Context) -> int:
     """Print all that is wrong or without effect; 1 if a value or a key is bad."""
-    for problem in (*parsed.warnings, *parsed.unread, *_unreadable(parsed.config), *_of_queues(parsed.config)):
+    for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context)):
         click.echo(f"/!\\ {problem}", err=True)
     for problem in parsed.errors:
         click.echo(f"[ERROR] {problem}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
     return 1 if parsed.errors or has_unknown else 0
+
+
+def _surroundings(config: Config, context: Context) -> Iterator[str]:
+    """Give what the file asks for and neither the machine nor the database has."""
+    from oar.cli.common import conf_database, conf_machine
+
+    yield from conf_machine.findings(
+        config, conf_file(context.environment), context.environment.get("OARDIR", DEFAULT_OARDIR)
+    )
+    yield from _unreadable(config)
+    yield from conf_database.findings(config)
 
 
 def _unreadable(config: Config) -> Iterator[str]:
@@ -86,28 +95,6 @@ def _may_read(path: str) -> bool:
     words = ["/usr/bin/test", "-r", path]
     done = subprocess.run(words, user=entry.pw_uid, group=entry.pw_gid, extra_groups=groups, cwd="/", check=False)
     return done.returncode == 0
-
-
-def _of_queues(config: Config) -> Iterator[str]:
-    """Give what the file asks for and no queue does; without a database nobody knows, and that is said."""
-    if not config.quotas:
-        return
-    from oar.kao.rounds.reading.planner_settings import settings_of
-    from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas
-
-    database = Database(database_settings(config, patience=0), application="oar:oar-conf")
-    try:
-        with database.snapshot() as tx:
-            queues = tx.queues.all() if tx.schema_version.find() else None
-    except DatabaseUnavailable as error:
-        yield f"QUOTAS: which queues obey quotas is not known: {error}"
-        return
-    finally:
-        database.close()
-    if queues is None:
-        yield "QUOTAS: which queues obey quotas is not known: the database has no schema, oar-database --setup makes it"
-    elif not have_quotas([queue.policy for queue in queues], settings_of(config)):
-        yield NO_QUOTAS
 
 
 def _history(context: Context, name: str | None, *, alone: bool) -> int:

@@ -233,11 +233,12 @@ class Server:
         return 0
 
     def prepare(self) -> Account:
-        """Make what the server needs and is not there: directory, log file, keys."""
+        """Make what the server needs and is not there: directory, files of its logs, keys."""
         account = self._account or _account()
         _own_directory(Path(self._config.oar_run_dir), account, 0o755)
-        if self._config.log_file.startswith("/"):
-            _own_file(Path(self._config.log_file), account)
+        for path in (self._config.log_file, self._config.completion_log or ""):
+            if path.startswith("/"):
+                _own_file(Path(path), account)
         _make_keys(account)
         return account
 

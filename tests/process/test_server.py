@@ -150,6 +150,7 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     completions = installation.directory / "completions"
     installation.configure(COMPLETION_LOG=completions)
     assert (installation.control("check").returncode, installation.control("start").returncode) == (2, 0)
+    assert completions.read_text() == ""  # it is there before the first job ends: /var/log is not the server's
     database = Database(settings)
 
     def readers() -> list[str]:
@@ -161,7 +162,7 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     database.close()
     wait_until(lambda: f"|{job_id}|ended: Error, " in installation.log())
     assert f"|{job_id}|submitted by alice to queue default" in installation.log()
-    wait_until(completions.exists)
+    wait_until(lambda: completions.read_text() != "")
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     checked = installation.control("check")
     assert (checked.returncode, checked.stdout) == (0, "OAR OK: the server is well\n")

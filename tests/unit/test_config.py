@@ -352,3 +352,43 @@ def test_either_way_of_energy_saving_needs_a_command_and_rounds_that_decide() ->
     ):
         config = parse(text).config
         assert (config.may_halt, config.may_wake) == (is_on, is_on), text
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "APPENDICE_SERVER_PORT=6666",
+            "oar.conf:1: APPENDICE_SERVER_PORT: 6666 is SERVER_PORT, too: each needs a port",
+        ),
+        (
+            "SERVER_PORT=6671",
+            "oar.conf:1: BIPBIP_COMMANDER_PORT: 6671 is SERVER_PORT, too: each needs a port of its own",
+        ),
+        ("OARSUB_DEFAULT_RESOURCES=/core=x", "oar.conf:1: OARSUB_DEFAULT_RESOURCES: write a request as of oarsub -l: "),
+        (
+            "OARSUB_DEFAULT_RESOURCES=walltime=1",
+            "oar.conf:1: OARSUB_DEFAULT_RESOURCES: write a request as of oarsub -l",
+        ),
+    ],
+)
+def test_a_value_with_which_nothing_could_work_is_an_error(lines: str, told: str) -> None:
+    (error,) = parse(lines).errors
+    assert str(error).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("MAIL_RECIPIENT=a@b", "the administrator gets no mail: MAIL_SMTP_SERVER and MAIL_SENDER must be set, too"),
+        ("RETENTION_ACCOUNTING=7", "shorter than SCHEDULER_FAIRSHARING_WINDOW_SIZE, 2592000 s: the fair share forgets"),
+    ],
+)
+def test_keys_that_miss_each_other_are_named(lines: str, told: str) -> None:
+    (warning,) = parse(lines).warnings
+    assert warning.text.startswith(told)
+
+
+def test_keys_that_agree_are_not_named() -> None:
+    lines = "MAIL_RECIPIENT=a@b\nMAIL_SMTP_SERVER=c\nMAIL_SENDER=d@e\nRETENTION_ACCOUNTING=30\nGRETA_PORT=0\n"
+    assert parse(lines + "BIPBIP_COMMANDER_PORT=0\n").warnings == ()

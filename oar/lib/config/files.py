@@ -5,7 +5,7 @@ caller's affair: the server does not start, a command uses the default and warns
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from oar.lib.config.keys import GROUPS, UNREAD, Config
@@ -28,6 +28,10 @@ class ConfigProblem(NamedTuple):
     def __str__(self) -> str:
         where = f"{self.origin}:{self.line}" if self.line else self.origin
         return f"{where}: {self.key}: {self.text}" if self.key else f"{where}: {self.text}"
+
+
+#: Makes a problem of a key, another key that it depends on, and a text.
+_Problem = Callable[[str, str, str], ConfigProblem]
 
 
 class Parsed(NamedTuple):
@@ -206,7 +210,34 @@ def _agree(
         warnings.append(problem("ENERGY_SAVING_INTERNAL", "", f"no effect without {keys[0]} or {keys[1]}"))
     if config.greta_port and not config.energy_saving_internal:
         warnings.append(problem("GRETA_PORT", "", "no effect without ENERGY_SAVING_INTERNAL"))
+    _agree_on_ports(config, problem, errors)
+    _agree_on_mail(config, problem, warnings)
+    window = config.scheduler_fairsharing_window_size
+    if 0 < config.retention_accounting * 86400 < window:
+        text = f"shorter than SCHEDULER_FAIRSHARING_WINDOW_SIZE, {window} s: the fair share forgets what is removed"
+        warnings.append(problem("RETENTION_ACCOUNTING", "SCHEDULER_FAIRSHARING_WINDOW_SIZE", text))
     return config
+
+
+def _agree_on_ports(config: Config, problem: _Problem, errors: list[ConfigProblem]) -> None:
+    """Find two ports of the server that are one."""
+    taken = {config.server_port: "SERVER_PORT"}
+    for option in (Config.appendice_server_port, Config.bipbip_commander_port, Config.greta_port):
+        port = getattr(config, option.name)
+        first = taken.setdefault(port, option.key) if port else option.key
+        if first != option.key:
+            text = f"{port} is {first}, too: each needs a port of its own ({option.default or 'a free one'})"
+            errors.append(problem(option.key, first, text))
+
+
+def _agree_on_mail(config: Config, problem: _Problem, warnings: list[ConfigProblem]) -> None:
+    """Find keys of mails that miss each other."""
+    options = (Config.mail_smtp_server, Config.mail_sender, Config.mail_recipient)
+    given = [option.key for option in options if getattr(config, option.name)]
+    missing = [option.key for option in options if option.key not in given]
+    if given and missing:
+        text = f"the administrator gets no mail: {' and '.join(missing)} must be set, too"
+        warnings.append(problem(given[0], "", text))
 
 
 # -- the sample file --------------------------------------------------------------------------------------------------

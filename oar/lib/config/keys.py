@@ -28,6 +28,7 @@ from oar.lib.config.kinds import (
     PORT,
     POSITIVE,
     PROXIES,
+    REQUEST,
     SECONDS,
     SOME_SECONDS,
     TEXT,
@@ -146,7 +147,7 @@ class Config(Values):
     debug_remote_commands = Key(BOOLEAN, False, "Log the output of actions on nodes.")
 
     # submission and display
-    oarsub_default_resources = Key(TEXT, "/resource_id=1", "Request of a job that asks for no resources.")
+    oarsub_default_resources = Key(REQUEST, "/resource_id=1", "Request of a job that asks for no resources.")
     oarsub_nodes_resources = Key(TEXT, "network_address", "Property meant by 'nodes' in a request.")
     oarsub_force_job_key = Key(BOOLEAN, False, "Give each job a key, as with oarsub -k.")
     oarsub_store_adm_rules_outputs = Key(BOOLEAN, False, "Keep what admission rules print as events of the job.")

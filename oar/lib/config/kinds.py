@@ -241,6 +241,19 @@ def _read_command(text: str) -> str:
     return text
 
 
+def _read_request(text: str) -> str:
+    from oar.lib.facts.errors import BadRequest
+    from oar.lib.facts.request import parse_request
+
+    try:
+        groups = parse_request(text).groups
+    except BadRequest as error:
+        raise ValueError(f"write a request as of oarsub -l: {error}") from None
+    if not all(group.levels for group in groups) or not groups:
+        raise ValueError("write a request as of oarsub -l, with resources: /resource_id=1")
+    return text
+
+
 def _read_kept(text: str) -> tuple[tuple[str, int], ...]:
     group = re.compile(r"\s*(.+?)\s*:\s*([0-9]{1,9})\s*(?:[&,]|\Z)", re.DOTALL)
     groups: list[tuple[str, int]] = []
@@ -403,6 +416,7 @@ PATH: ValueKind[str] = ValueKind("path", _read_path)
 LOG_FILE: ValueKind[str] = ValueKind("path, :journal:, :stdout: or :stderr:", _read_log_file)
 LOG_FORMAT: ValueKind[str] = ValueKind("json, or a text with six %s", _read_log_format)
 COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
+REQUEST: ValueKind[str] = ValueKind("request of resources", _read_request)
 WORDS: ValueKind[Words] = ValueKind("list", _read_words, " ".join)
 ITEMS: ValueKind[Words] = ValueKind("list, separated by commas", _read_items, ",".join)
 NETWORKS: ValueKind[Words] = ValueKind("networks", _read_networks, " ".join)

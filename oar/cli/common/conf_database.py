@@ -1,0 +1,145 @@
+"""What a configuration names and the database does not have: queues, properties, nodes, accounts.
+
+Each finding is one line with the key, what is wrong, and the way out.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas
+from oar.lib.config.files import Config
+from oar.lib.config.kinds import Key
+from oar.lib.db.database import Database
+from oar.lib.db.foreign_code.user_sql import SITE, Subject, session
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
+from oar.lib.facts.records import Queue
+from oar.lib.facts.request import parse_request
+from oar.lib.runtime import database_settings
+
+_LOOPBACK = ("localhost", "127.", "::1")
+#: Keys that name a property of resources.
+_PROPERTIES = (
+    Config.oarsub_nodes_resources,
+    Config.node_file_db_field,
+    Config.node_file_db_field_distinct_values,
+    Config.job_resource_manager_property_db_field,
+)
+_ORDERS = (Config.scheduler_resource_order, Config.scheduler_resource_order_adv_reservations)
+#: Keys whose values may be different for each queue.
+_BY_QUEUE = (
+    Config.scheduler_backfill_depth,
+    Config.walltime_max_increase,
+    Config.walltime_min_for_change,
+    Config.walltime_change_apply_time,
+    Config.walltime_increment,
+    Config.walltime_reduction_disallowed,
+    Config.walltime_allowed_users_to_force,
+    Config.walltime_allowed_users_to_delay_jobs,
+    Config.walltime_change_timeout,
+)
+
+
+class _Site(NamedTuple):
+    """What the database has."""
+
+    queues: list[Queue]
+    columns: Mapping[str, str]
+    nodes: list[str]
+    bad_orders: list[str]
+
+
+def findings(config: Config) -> Iterator[str]:
+    """Give what is wrong; a database that cannot be asked is one line."""
+    database = Database(database_settings(config, patience=0), application="oar:oar-conf")
+    try:
+        with database.snapshot() as tx:
+            site = _site(tx, config) if tx.schema_version.find() else None
+        if site is None:
+            yield "DB_BASE_NAME: the database has no schema: oar-database --setup makes it"
+            return
+        yield from site.bad_orders
+        for look in (_queues, _properties, _quotas, _server):
+            yield from look(config, site)
+        yield from _conditions(config, database)
+    except DatabaseUnavailable as error:
+        yield f"DB_HOSTNAME: what queues, properties and nodes there are is not known: {error}"
+    finally:
+        database.close()
+
+
+def _site(tx: Transaction, config: Config) -> _Site:
+    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), list(_orders(tx, config)))
+
+
+def _orders(tx: Transaction, config: Config) -> Iterator[str]:
+    """Have the statement of the rounds judge each order of resources."""
+    for key in _ORDERS:
+        order = getattr(config, key.name)
+        try:
+            tx.rounds.resources((), order, order)
+        except ConfigError as error:
+            trouble = str(error).partition(": ")[2]
+            yield f"{key.key}: {trouble}: rounds take resources by the names of their nodes until it is right"
+
+
+def _queues(config: Config, site: _Site) -> Iterator[str]:
+    names = [queue.name for queue in site.queues]
+    there_are = f"there are {', '.join(sorted(names))}"
+    if config.queue not in names:
+        yield f"QUEUE: there is no queue {config.queue}; {there_are}"
+    for key in _BY_QUEUE:
+        for name in sorted(set(getattr(config, key.name)) - {"_", *names}):
+            yield f"{key.key}: there is no queue {name}; {there_are}"
+
+
+def _properties(config: Config, site: _Site) -> Iterator[str]:
+    for key, name in _named_properties(config):
+        if name not in site.columns:
+            yield f"{key.key}: resources have no property {name}: oarproperty --list shows them, --add NAME adds one"
+
+
+def _named_properties(config: Config) -> "Iterator[tuple[Key[Any], str]]":
+    for key in _PROPERTIES:
+        if name := getattr(config, key.name):
+            yield key, name
+    levels = Config.scheduler_priority_hierarchy_order
+    yield from ((levels, name) for name in config.scheduler_priority_hierarchy_order.split("/") if name)
+    for group in parse_request(config.oarsub_default_resources).groups:
+        for level in group.levels:
+            if level.property not in ("nodes", "node"):
+                yield Config.oarsub_default_resources, level.property
+
+
+def _quotas(config: Config, site: _Site) -> Iterator[str]:
+    if config.quotas and not have_quotas([queue.policy for queue in site.queues], settings_of(config)):
+        yield NO_QUOTAS
+
+
+def _server(config: Config, site: _Site) -> Iterator[str]:
+    others = [node for node in site.nodes if not node.startswith(_LOOPBACK)]
+    if config.server_hostname.startswith(_LOOPBACK) and others:
+        yield (
+            f"SERVER_HOSTNAME: {config.server_hostname} means each machine itself: frontends cannot wake the server."
+            f" Write the name under which {others[0]} and frontends reach it"
+        )
+
+
+def _conditions(config: Config, database: Database) -> Iterator[str]:
+    """Have the account that only reads judge the conditions of the file."""
+    texts: list[tuple[Key[Any], str]] = [(Config.phoenix_broken_nodes, config.phoenix_broken_nodes)]
+    texts += [(Config.energy_saving_nodes_keepalive, text) for text, _ in config.energy_saving_nodes_keepalive]
+    try:
+        with session(database, Subject.RESOURCES, SITE) as conditions:
+            for key, text in texts:
+                yield from _condition(key, text, conditions.ids)
+    except DatabaseUnavailable as error:
+        yield f"DB_BASE_LOGIN_RO: conditions of users cannot be evaluated: {error}"
+
+
+def _condition(key: "Key[Any]", text: str, ask: Callable[[str], object]) -> Iterator[str]:
+    try:
+        ask(text)
+    except BadCondition as error:
+        yield f"{key.key}: {text}: {error}"

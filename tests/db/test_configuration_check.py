@@ -1,0 +1,96 @@
+"""``oar-conf --check`` on wrong configurations of real life: each is one line that names the key and the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from oar.cli import oar_conf
+from oar.cli.common.command import CommandResult, invoke
+from oar.lib.db.database import Database
+from tests.builders import add_resources
+from tests.db.console import ROOT
+from tests.db.test_replay import configured
+
+
+class Check:
+    """A configuration on the machine of a server, and its check."""
+
+    def __init__(self, file: Path, oardir: Path) -> None:
+        self.file = file
+        self._oardir = oardir
+
+    def __call__(self, *lines: str) -> CommandResult:
+        """Check the good file with these lines behind it."""
+        good = self.file.read_text()
+        self.file.write_text("\n".join([good, *lines, ""]))
+        try:
+            environment = {"OARCONFFILE": str(self.file), "OARDIR": str(self._oardir)}
+            return invoke(oar_conf.main, ["--check"], environment=environment, user=ROOT)
+        finally:
+            self.file.write_text(good)
+
+
+@pytest.fixture
+def check(database: Database, tmp_path: Path) -> Check:
+    """A site with two nodes; nothing is wrong with its configuration."""
+    add_resources(database)
+    oardir = tmp_path / "lib"
+    oardir.mkdir()
+    (oardir / "oar-almighty").touch()
+    file = configured(database.settings, tmp_path)
+    file.write_text(f"{file.read_text()}SERVER_HOSTNAME=192.0.2.1\nOPENSSH_CMD=/bin/true\n")
+    file.chmod(0o640)
+    return Check(file, oardir)
+
+
+def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
+    assert check() == CommandResult(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid has no address here ("),
+        ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost means each machine itself: "),
+        ("OPENSSH_CMD=/usr/bin/shh -p 6667", "OPENSSH_CMD: there is no program /usr/bin/shh on this machine: install"),
+        ("SERVER_PROLOGUE_EXEC_FILE=/etc/passwd", "SERVER_PROLOGUE_EXEC_FILE: /etc/passwd cannot be executed: chmod"),
+        ("PINGCHECKER_FPING_COMMAND=fpingg -q", "PINGCHECKER_FPING_COMMAND: there is no program fpingg on this"),
+        ("SCHEDULER_TOKEN_SCRIPTS={ a => '/no/a' }", "SCHEDULER_TOKEN_SCRIPTS: a: there is no program /no/a on this"),
+        ("META_SCHED_CMD=koa", "META_SCHED_CMD: there is no program "),
+        ("COMPLETION_LOG=/var/logs/done.json", "COMPLETION_LOG: there is no directory /var/logs: make it, for the "),
+        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log is a directory: write the name of a file in it"),
+        ("JOB_PRIORITY=MULTIFACTOR\nPRIORITY_CONF_FILE=/no/file", "PRIORITY_CONF_FILE: /no/file: No such file or d"),
+        ("QUEUE=defualt", "QUEUE: there is no queue defualt; there are admin, besteffort, default"),
+        ("WALLTIME_INCREMENT={ fast => 60 }", "WALLTIME_INCREMENT: there is no queue fast; there are admin, "),
+        ("OARSUB_NODES_RESOURCES=host_name", "OARSUB_NODES_RESOURCES: resources have no property host_name: oarprope"),
+        ("OARSUB_DEFAULT_RESOURCES=/slot=1", "OARSUB_DEFAULT_RESOURCES: resources have no property slot: oarproperty"),
+        ("JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD=cpusets", "JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD: resources have no"),
+        ("SCHEDULER_RESOURCE_ORDER=speed DESC", 'SCHEDULER_RESOURCE_ORDER: column "speed" does not exist: rounds take'),
+        ("PHOENIX_BROKEN_NODES=stat='Suspected'", "PHOENIX_BROKEN_NODES: stat='Suspected': "),
+        ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: conditions of users cannot be eval"),
+        ("DB_HOSTNAME=/no/socket", "DB_HOSTNAME: what queues, properties and nodes there are is not known: "),
+    ],
+)
+def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, told: str) -> None:
+    result = check(*line.split("\n"))
+    lines = [line for line in result.err.splitlines() if "set again" not in line]
+    assert [each.startswith(f"/!\\ {told}") for each in lines] == [True], result.err
+    assert (result.exit, result.out) == (0, "")
+
+
+def test_passwords_that_every_user_can_read_are_named(check: Check) -> None:
+    check.file.chmod(0o644)
+    told = check("DB_BASE_PASSWD=x").err
+    assert f"DB_BASE_PASSWD: every user can read it in {check.file}: chown root:oar" in told
+
+
+def test_a_file_of_quotas_that_is_none_is_named_with_its_line(check: Check, tmp_path: Path) -> None:
+    quotas = tmp_path / "quotas.json"
+    quotas.write_text('{"quotas": {"*,*,*,*": [1, -1, -1],}}')
+    told = check("QUOTAS=yes", f"QUOTAS_CONF_FILE={quotas}").err
+    assert f"/!\\ QUOTAS_CONF_FILE: {quotas}: " in told
+
+
+def test_elsewhere_than_on_the_server_its_programs_are_not_missed(check: Check) -> None:
+    (check.file.parent / "lib" / "oar-almighty").unlink()
+    assert "no program" not in check("SERVER_PROLOGUE_EXEC_FILE=/no/program").err
