@@ -177,6 +177,12 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_looking_ahead::test_lists_name_the_jobs_that_others_wait_for",
         "browser/test_living::test_an_array_is_a_grid_that_follows_its_jobs",
     ),
+    "6.4 several jobs at once": (
+        "browser/test_many_jobs::test_several_jobs_are_held_and_deleted_by_keyboard",
+        "browser/test_many_jobs::test_of_each_job_it_is_told_what_came_of_it",
+        "browser/test_many_jobs::test_the_jobs_of_others_are_not_chosen",
+        "browser/test_many_jobs::test_jobs_are_chosen_on_a_telephone_in_french",
+    ),
     "6.5 job: why it waits, what would let it start, output, usage, starts that were told": (
         "browser/test_looking_ahead::test_a_waiting_job_tells_what_would_let_it_start",
         "browser/test_looking_ahead::test_the_output_of_a_job_is_shown_as_it_is_written",
@@ -251,7 +257,6 @@ OTHERWISE: Mapping[str, str] = {
     " a node has its buttons",
     "6.4 rows come by scrolling": "pieces of 200 come by a button, which readers by keyboard reach; what is below the"
     " table stays reachable",
-    "6.4 several jobs at once": "an array is one act of its commands; /v1/job-acts takes lists",
     "6.5 other walltime and alteration": "oarwalltime and oaralter, and the API; the page has the acts without a form",
     "6.10 maintenance from a date on, tried before, with when nodes are empty": "oarnodesetting begins maintenance now;"
     " the act says which jobs it ends, the Gantt page shows when a node is empty",

@@ -9,6 +9,7 @@ import { now, page, site } from "../common/site.js";
 import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { JobSelection } from "../job-selection.js";
 
 /** Jobs that are fetched at once. */
 const PIECE = 200;
@@ -46,6 +47,7 @@ const USUAL = ["job", "user", "queue", "state", "asked", "duration", "start", "w
 
 let pieces = 1;
 let newest = null;
+const selection = new JobSelection(() => actions.show(), () => actions.refresh());
 
 function asked() {
   const given = parameters();
@@ -87,7 +89,8 @@ function view({ items, next, total }) {
     h("div", { class: "row", key: "tools" }, columnChoice(), exports(), copyButton(),
       h("a", { key: "submit", href: page("submit") }, t("jobs.submit")),
       fresh > 0 && h("button", { type: "button", class: "fresh", key: "fresh", on: { click: showFresh } }, t("jobs.fresh", { n: fresh }))),
-    table(t("jobs.title"), chosenColumns(), known, (job) => job.id, t("jobs.none")),
+    selection.view(known),
+    table(t("jobs.title"), [selection.column(known), ...chosenColumns()].filter(Boolean), known, (job) => job.id, t("jobs.none")),
     next !== null && (items.length < MOST
       ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: items.length, total: number(total) })))
       : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(items.length), total: number(total) }))),
