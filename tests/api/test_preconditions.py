@@ -148,3 +148,15 @@ def test_a_property_that_was_made_anew_is_another_one(local: httpx.Client) -> No
 def test_one_queue_is_found_by_its_name(anonymous: httpx.Client) -> None:
     assert anonymous.get("/v1/queues/default").json() in anonymous.get("/v1/queues").json()["items"]
     assert anonymous.get("/v1/queues/nowhere").status_code == 404
+
+
+def test_a_resource_of_which_nothing_was_logged_has_a_version(local: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:  # as old databases and inserts by hand leave it
+        (resource,) = tx.resources.insert([{"network_address": "node-1"}])
+    address = f"/v1/resources/{resource}"
+    seen = local.get(address)
+    assert (seen.status_code, local.get(f"{address}/log").json()["items"]) == (200, [])
+    change, match = {"ids": [resource], "drain": True}, {"If-Match": seen.headers["etag"]}
+    assert local.patch("/v1/resources", json=change, headers=match).status_code == 202
+    assert local.patch("/v1/resources", json=change, headers=match).status_code == 412
+    assert local.delete(f"/v1/resources/{resource + 1}", headers=match).status_code == 404

@@ -49,11 +49,14 @@ def resource_log(
 
 
 def version_of_resource(tx: "Transaction", resource_id: int) -> str:
-    """Return the version of a resource: the last row of its log.  Raises NoSuchResource."""
-    last = tx.listings.resource_log(resource_id, None, 1) if resource_id <= _LARGEST else []
-    if not last:
+    """Return the version of a resource: the last row of its log, 0 if it has none.  Raises NoSuchResource.
+
+    Resources of old databases, and those that somebody has inserted by hand, have no log until something is set.
+    """
+    last = tx.listings.resource_log(resource_id, None, 1)
+    if not last and not tx.resources.existing([resource_id]):
         raise _no_such(resource_id)
-    return str(last[0].id)
+    return str(last[0].id) if last else "0"
 
 
 def _found(tx: "Transaction", resource_id: int) -> ResourceView:
