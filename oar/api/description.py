@@ -129,9 +129,15 @@ def _headers(path: str, status: str) -> Schema:
 def _content(operation_id: str) -> Schema:
     """Return what an operation answers with when it is done."""
     if operation_id in _OTHER_TYPES:
-        return {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _OTHER_TYPES[operation_id]}
+        return {kind: {"schema": _text_or_bytes(kind)} for kind in _OTHER_TYPES[operation_id]}
     whole: Schema = {"application/json": {"schema": ANSWERS[operation_id]}}
     return whole | {LINES: {"schema": {"type": "string"}}} if operation_id in _EXPORTS else whole
+
+
+def _text_or_bytes(kind: str) -> Schema:
+    """Return what there is of a type; a text that is said to be bytes makes generated clients fail at it."""
+    is_text = kind.startswith("text/") or kind == "application/openmetrics-text"
+    return {"type": "string"} if is_text else {"type": "string", "format": "binary"}
 
 
 def _problem() -> Schema:

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-
-from installer import environments
-from room import cache, layout
 
 from tests.acceptance.harness import Cluster, Person, Result, checked
 from tests.documents import SOURCE, named_blocks
 
 REQUIREMENTS = Path(__file__).parent / "programs.txt"
 ENGINES = Path(__file__).parent / "engines.txt"
-_PYTHON = "/usr/bin/python3"
-_COMPLETE = "complete"
-
-
-def environment(requirements: Path = REQUIREMENTS) -> Path:
-    """The virtual environment with the programs of a list; it is made once per set of requirements.
-
-    Raises InstallError.
-    """
-    version = subprocess.run([_PYTHON, "--version"], capture_output=True, text=True, check=True).stdout
-    digest = hashlib.sha256(f"{version} {requirements.read_text()}".encode()).hexdigest()[:16]
-    place = layout.cache_root() / f"{requirements.stem}-{digest}"
-    with cache.lock(requirements.stem):  # made where it stays: its programs name their interpreter
-        if not (place / _COMPLETE).exists():
-            shutil.rmtree(place, ignore_errors=True)
-            environments.make(_PYTHON, place, ["--no-deps", "--requirement", str(requirements)])
-            (place / _COMPLETE).touch()
-    return place
 
 
 @dataclass(frozen=True)

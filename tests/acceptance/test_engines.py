@@ -11,7 +11,8 @@ from installer.target import InstallError
 
 from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
-from tests.acceptance.programs import ENGINES, Desk, environment
+from tests.acceptance.programs import ENGINES, Desk
+from tests.index_programs import environment
 
 
 @pytest.fixture(scope="module")

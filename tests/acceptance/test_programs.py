@@ -12,7 +12,8 @@ from installer.target import InstallError
 
 from tests.acceptance.conftest import looked_after
 from tests.acceptance.harness import Cluster, wait_until
-from tests.acceptance.programs import Desk, environment
+from tests.acceptance.programs import REQUIREMENTS, Desk
+from tests.index_programs import environment
 from tests.mpi import MPI_SUM
 
 FINAL = {"Terminated", "Error"}
@@ -22,7 +23,7 @@ FINAL = {"Terminated", "Error"}
 def small_room(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, Path]]:
     """Two nodes that see the programs; oarstat's table is the second one, which FluidDyn reads."""
     try:
-        venv = environment()
+        venv = environment(REQUIREMENTS)
     except InstallError as error:
         pytest.fail(f"the programs that parse our commands cannot be installed: {error}", pytrace=False)
     settings = ("--set", "OARSTAT_DEFAULT_OUTPUT_FORMAT=2", "--set", "JOB_KILL_GRACE=1")

@@ -307,6 +307,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_description::test_the_document_tells_how_often_a_client_may_ask",
         "api/test_description::test_the_service_does_what_the_document_says",
     ),
+    "11 a generated client": ("api/test_generated_client",),
     "12 rates": (
         "unit/test_limits",
         "api/test_hostile_clients::test_who_asks_too_often_is_told_so_and_others_are_not",
@@ -366,7 +367,6 @@ OTHERWISE: Mapping[str, str] = {
     "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core; rates, streams and what is"
     " kept of answers are counted in one place so",
     "13 API_METRICS_LABELS": "a label that users make grows without end; what they use is in /v1/usage",
-    "11 a generated client": "examples of the chapter are run, and schemathesis sends what the document describes",
     "6 /rounds": "rounds are not stored one by one; oar_round_seconds and its relatives are for monitoring,"
     " /v1/administration for people",
 }

@@ -83,7 +83,7 @@ class WalltimeWish(BaseModel):
         return WalltimeRequest(text, self.force, self.delay_next_jobs, self.whole, self.timeout)
 
 
-class Alternatives(BaseModel):
+class EstimatesWish(BaseModel):
     """What is compared before one of it is submitted."""
 
     model_config = _STRICT
@@ -262,7 +262,7 @@ def array_alter(request: Request, array_id: Id, wanted: JobAlteration) -> Answer
 
 
 @estimates.post("", operation_id="estimates", summary="When and where jobs would start")
-def estimate(request: Request, wanted: Alternatives) -> Answer:
+def estimate(request: Request, wanted: EstimatesWish) -> Answer:
     """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
     caller = asking(request).caller
     task = EstimateJobs(caller.identified(), [each.asked for each in wanted.alternatives])

@@ -48,7 +48,10 @@ class JobRequest(BaseModel):
     scanscript: bool = Field(
         default=False, description="Read the options in the `#OAR` lines of the script; what the request says wins."
     )
-    resources: Text | Texts = Field([], description="Each as `-l`: alternatives, of which the best is taken.")
+    # Made by a factory, so that the document names no default: generated clients would send the text "[]".
+    resources: Text | Texts = Field(
+        default_factory=list, description="Each as `-l`: alternatives, of which the best is taken."
+    )
     walltime: Count | Text | None = Field(None, description="Seconds, or `h:m:s`, where `resources` name none.")
     properties: Text | None = Field(None, description="Condition on the resources, as `-p`.")
     nodelist: Texts = Field([], description="Only these nodes.")
