@@ -161,6 +161,22 @@ def test_a_search_for_a_start_now_looks_at_no_later_slot() -> None:
     assert len(asked) == 1
 
 
+def test_an_obstacle_is_found_without_a_look_at_each_slot_behind_it() -> None:
+    slots = SlotSet(0, ALL_CORES)
+    slots.occupy(0, 5, 0b111111)
+    slots.occupy(5, 1000, 1 << CORES - 1)
+    for date in range(10, 210):
+        slots.occupy(date, date + 1, 1 << date % 2)
+    request = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 6),)),))
+    asked = []
+    is_satisfied = request.is_satisfied
+    request.is_satisfied = lambda free: asked.append(free) or is_satisfied(free)  # type: ignore[func-returns-value]
+    found = earliest(slots, SlotQuery(request, ALL_CORES, 220), 0)
+    assert found is not None
+    assert found.start == 5
+    assert len(asked) < 20  # more than 200 slots are behind the obstacle
+
+
 def test_a_request_whose_groups_compete_is_tried_only_where_each_group_alone_is_satisfied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,7 +207,8 @@ def test_what_fails_without_a_filter_is_not_tried_with_it() -> None:
     assert asked[0].wider is asked[1]
     assert earliest(slots, SlotQuery(asked[1], ALL_CORES, 5), 0)
     tried = []
-    asked[0].fit = lambda free: tried.append(free) or asked[1].fit(free)  # type: ignore[func-returns-value]
+    is_satisfied = asked[0].is_satisfied
+    asked[0].is_satisfied = lambda free: tried.append(free) or is_satisfied(free)  # type: ignore[func-returns-value]
     found = earliest(slots, SlotQuery(asked[0], ALL_CORES, 5), 0)
     assert found is not None
     assert found.start == 1000
@@ -207,8 +224,8 @@ def test_what_fails_for_a_job_that_shares_resources_is_not_tried_for_others_with
     request = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 4),)),))
     tried = []
     counted = HIERARCHY.request((PooledGroup(ALL_CORES, (Level("core", 5),)),))
-    fit = counted.fit
-    counted.fit = lambda free: tried.append(free) or fit(free)  # type: ignore[func-returns-value]
+    is_satisfied = counted.is_satisfied
+    counted.is_satisfied = lambda free: tried.append(free) or is_satisfied(free)  # type: ignore[func-returns-value]
     for query in (SlotQuery(request, ALL_CORES, 5, mine), SlotQuery(counted, ALL_CORES, 5, mine)):
         found = earliest(slots, query, 0)
         assert found is not None

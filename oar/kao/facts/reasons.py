@@ -106,7 +106,7 @@ def until_over(number: int, over: int) -> Reason:
 
 
 def _listed(jobs: Sequence[int]) -> str:
-    return ",".join(str(job) for job in jobs[:NAMED]) + (",..." if len(jobs) > NAMED else "")
+    return ",".join(map(str, jobs[:NAMED])) + (",..." if len(jobs) > NAMED else "")
 
 
 def is_busy(reason: Reason, date: int, jobs: Sequence[int]) -> bool:

@@ -224,6 +224,8 @@ class _Units:
 
     def is_satisfied(self, free: ResourceSet) -> bool:
         """Whether ``fit`` would take anything, which is cheaper to say."""
+        if self._quantity > 1:  # the usual case
+            return (free & self._pool).bit_count() >= self._quantity
         return _are_enough(free & self._pool, self._quantity, self._pool)
 
 

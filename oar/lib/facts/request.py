@@ -7,7 +7,7 @@ right and never cut at a character that could stand in a filter.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -314,7 +314,7 @@ def format_job_message(
     name: str = "",
     queue: str = "default",
     project: str = "default",
-    types: Iterable[str] = (),
+    types: Sequence[str] = (),
     array_limit: int = 0,
     remark: str = "",
 ) -> str:
@@ -332,9 +332,8 @@ def format_job_message(
         parts.append(f"Q={queue}")
     if project != "default":
         parts.append(f"P={project}")
-    names = JobTypes(types).names
-    if names:
-        parts.append(f"T={'|'.join(names)}")
+    if types:
+        parts.append(f"T={'|'.join(JobTypes(types).names)}")
     if array_limit:
         parts.append(f"A={array_limit}")
     return ",".join(parts) + (f" ({remark})" if remark else "")

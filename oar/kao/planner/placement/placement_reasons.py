@@ -33,17 +33,19 @@ class PlacementReasons:
         self._requests = context.requests
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
         self._overdue = context.snapshot.overdue()
-        #: request, groups (two filters may have one pool), class of jobs, container -> the obstacle
-        self._obstacles: dict[tuple[int, tuple[RequestGroup, ...], str, str], Reason | None] = {}
+        #: class of jobs, container, request, filters (two may have one pool) -> the obstacle
+        self._obstacles: dict[tuple[object, ...], Reason | None] = {}
 
     # -------------------------------------------------------------------------------------------------- no placement
 
     def obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
         """Return why a request is not satisfied even if all resources are free; None if it is."""
-        key = id(query.request), alternative.groups, query.kind, types.inner
-        if key not in self._obstacles:
-            self._obstacles[key] = self._find_obstacle(query, alternative, types)
-        return self._obstacles[key]
+        key = query.kind, types.inner, id(query.request), *[group.pool for group in alternative.groups]
+        try:
+            return self._obstacles[key]
+        except KeyError:
+            obstacle = self._obstacles[key] = self._find_obstacle(query, alternative, types)
+            return obstacle
 
     def never_free(self, query: SlotQuery, types: ParsedTypes) -> Reason:
         """Return why the resources of a query are never free for long enough."""

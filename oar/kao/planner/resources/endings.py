@@ -1,10 +1,10 @@
 """Which jobs give back which resources at a date."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from oar.kao.facts.plan import Placement
-from oar.kao.planner.resources.resource_index import ResourceIndex
+from oar.kao.planner.resources.resource_index import FEW, ResourceIndex
 from oar.lib.facts.resource_set import ResourceSet
 
 
@@ -32,7 +32,8 @@ class Endings:
     def __init__(self) -> None:
         self._occupations: list[Occupation] = []
         self._sorted = 0  #: so many of them are in ``_by_date``
-        self._by_date: dict[int, ResourceIndex[int]] = {}  #: ids of jobs
+        self._by_date: dict[int, list[tuple[int, ResourceSet]]] = {}  #: ids of jobs, and what each of them holds
+        self._indexes: dict[int, ResourceIndex[int]] = {}  #: the same, of dates at which many end
 
     def add(self, occupation: Occupation) -> None:
         """Note an occupation."""
@@ -46,12 +47,20 @@ class Endings:
 
     def at(self, date: int, resources: ResourceSet) -> list[int]:
         """Return the ids of the jobs that give back some of these resources at a date, in order."""
+        by_date = self._by_date
         for occupation in self._occupations[self._sorted :]:
-            if occupation.end not in self._by_date:
-                self._by_date[occupation.end] = ResourceIndex()
-            ending_then = self._by_date[occupation.end]
-            for job_id, held in occupation.holders():
-                ending_then.add(job_id, held)
+            by_date.setdefault(occupation.end, []).extend(occupation.holders())
         self._sorted = len(self._occupations)
-        ending = self._by_date.get(date)
-        return sorted(set(ending.on(resources))) if ending else []
+        ending = by_date.get(date, ())
+        if len(ending) <= FEW:
+            return sorted({job_id for job_id, held in ending if held & resources})
+        return sorted(set(self._index(date, ending).on(resources)))
+
+    def _index(self, date: int, ending: Sequence[tuple[int, ResourceSet]]) -> ResourceIndex[int]:
+        """Return the index of a date, with all that end then."""
+        index = self._indexes.get(date)
+        if index is None:
+            index = self._indexes[date] = ResourceIndex()
+        for job_id, held in ending[len(index) :]:
+            index.add(job_id, held)
+        return index

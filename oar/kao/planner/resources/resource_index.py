@@ -24,6 +24,9 @@ class ResourceIndex(Generic[T]):
         self._indexed = 0  #: so many of them are in ``_by_bit``
         self._by_bit: dict[int, list[int]] = {}  #: resource -> numbers of things
 
+    def __len__(self) -> int:
+        return len(self._things)
+
     def add(self, thing: T, resources: ResourceSet) -> None:
         """Enter a thing with what it holds."""
         self._things.append(thing)

@@ -16,6 +16,8 @@ See docs/design/planner.rst, "Placement".
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_
 
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import Page, SlotMatch, SlotQuery, SlotSet
@@ -26,6 +28,9 @@ Check = Callable[[int, int], None]
 
 #: A check is asked behind so many starts of a monotone request, each of which takes a millisecond at most.
 STARTS_PER_CHECK = 8
+
+#: In the search for an obstacle so many times more slots are taken with each step.
+STRIDE = 4
 
 
 def earliest(
@@ -80,6 +85,8 @@ class _Search:
 
     __slots__ = (
         "begin",
+        "behind",
+        "end",
         "family",
         "latest",
         "page_index",
@@ -102,6 +109,10 @@ class _Search:
         self.family = query.request.family, query.kind, query.keys
         self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
+        #: of the present start: the page and the slot in which the duration ends, and what is free behind each of its
+        #: pages, the last page first
+        self.end = 0, 0
+        self.behind: list[ResourceSet] = []
 
     def run(self, check: Check | None = None) -> SlotMatch | None:
         """Return the earliest match."""
@@ -131,6 +142,7 @@ class _Search:
     def _first_fit(self) -> bool:
         """Begin at the next slot that satisfies the request by itself; False if there is none."""
         request, usable, keys = self.query.request, self.query.usable, self.query.keys
+        is_satisfied = request.is_satisfied
         while self.page_index < len(self.pages):
             page = self.pages[self.page_index]
             if page.starts[0] > self.latest:
@@ -138,12 +150,13 @@ class _Search:
             if page.is_loose:
                 page.tighten()
             least = request.least - page.shared_by(keys) if keys else request.least
-            if not (page.most < least or self._is_known_to_fail(page)):
-                frees, members, counts = page.free_for(keys), usable & page.open_for(keys), page.counts
+            if not (page.most < least or (page.failures and self._is_known_to_fail(page))):
+                frees = page.free_for(keys) if keys else page.free
+                members, counts = usable & (page.open_for(keys) if keys else page.open), page.counts
                 least += page.covered
                 end = len(frees) if self.latest >= page.starts[-1] else bisect_right(page.starts, self.latest)
                 for index in range(self.slot_index, end):
-                    if counts[index] >= least and request.is_satisfied(frees[index] & members):
+                    if counts[index] >= least and is_satisfied(frees[index] & members):
                         self.slot_index = index
                         self.start = max(self.begin, page.starts[index])
                         return True
@@ -164,38 +177,41 @@ class _Search:
 
     def _free_all_through(self) -> ResourceSet:
         """Return what is free of the usable resources from the start to the end of the duration."""
-        free, first = self.query.usable, self.slot_index
-        end_page, end_slot = self.slots.locate(self.start + self.query.duration - 1)
-        for page in self.pages[self.page_index : end_page]:
-            free &= page.free_through(first, len(page.starts) - 1, self.query.keys)
-            first = 0
-        return free & self.pages[end_page].free_through(first, end_slot, self.query.keys)
+        pages, keys, free = self.pages, self.query.keys, self.query.usable
+        self.end = page_index, last = self.slots.locate(self.start + self.query.duration - 1)
+        self.behind = behind = [free]
+        while page_index > self.page_index:
+            free &= pages[page_index].free_through(0, last, keys)
+            behind.append(free)
+            page_index -= 1
+            last = len(pages[page_index].starts) - 1
+        return free & pages[page_index].free_through(self.slot_index, last, keys)
 
     def _last_obstacle(self) -> tuple[int, int]:
-        """Return the last slot from which the request is not satisfied to the end of the duration; there is one.
-
-        It is looked for from the end of the duration backwards.
-        """
-        is_satisfied, keys, free = self.query.request.is_satisfied, self.query.keys, self.query.usable
-        page_index, last = self.slots.locate(self.start + self.query.duration - 1)
-        while True:
-            page = self.pages[page_index]
-            first = self.slot_index if page_index == self.page_index else 0
-            rest = free & page.free_through(first, last, keys)
-            if rest != free and not is_satisfied(rest):
-                return page_index, self._obstacle_of(page, free, last)
-            free = rest
-            page_index -= 1
-            last = len(self.pages[page_index].starts) - 1
+        """Return the last slot from which the request is not satisfied to the end of the duration; there is one."""
+        is_satisfied, behind = self.query.request.is_satisfied, self.behind
+        low, high = 0, len(behind) - 1  #: so many pages before the last one is that of the obstacle
+        while low < high:
+            middle = (low + high) >> 1
+            low, high = (middle + 1, high) if is_satisfied(behind[middle + 1]) else (low, middle)
+        end_page, end_slot = self.end
+        page = self.pages[end_page - low]
+        return end_page - low, self._obstacle_of(page, behind[low], len(page.starts) - 1 if low else end_slot)
 
     def _obstacle_of(self, page: Page, free: ResourceSet, last: int) -> int:
         """Return the last slot of a page, from ``last`` backwards, from which the request is not satisfied to the end.
 
-        ``free``: behind the page.
+        ``free``: behind the page.  More and more slots are taken at once, until they are too many.
         """
         is_satisfied, frees = self.query.request.is_satisfied, page.free_for(self.query.keys)
         free &= page.open_for(self.query.keys)
-        while is_satisfied(rest := free & frees[last]):
-            free = rest
-            last -= 1
+        first = last
+        while is_satisfied(rest := reduce(and_, frees[first : last + 1], free)):
+            free, last, first = rest, first - 1, max(0, first - STRIDE * (last - first + 1))
+        while first < last:
+            middle = (first + last + 1) >> 1
+            if is_satisfied(rest := reduce(and_, frees[middle : last + 1], free)):
+                free, last = rest, middle - 1
+            else:
+                first = middle
         return last

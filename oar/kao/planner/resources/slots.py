@@ -134,8 +134,10 @@ class Page:
     def free_through(self, first: int, last: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return what is free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
         if last - first < len(self.starts) - 1:
+            if not keys:
+                return reduce(and_, self.free[first : last + 1], self.open)
             return reduce(and_, self.free_for(keys)[first : last + 1], self.open_for(keys))
-        if not self.shared_by(keys):
+        if not (keys and self.shared_by(keys)):
             return self.common
         return (self.keyed.common(self.free, keys) if self.keyed else reduce(and_, self.free)) & self.open_for(keys)
 

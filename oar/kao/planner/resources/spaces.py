@@ -6,6 +6,7 @@ besteffort jobs are entered as well.
 See docs/design/planner.rst, "Spaces".
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from operator import le
@@ -28,7 +29,7 @@ COMMON = ""
 #: The name of a space, and whether it is the copy for besteffort jobs.
 SpaceKey = tuple[str, bool]
 
-#: How many bounds are kept for each family of requests.
+#: Of so many different requests of each family bounds are kept, the latest ones.
 MAX_BOUNDS = 64
 
 #: Slots in blocks are kept of so many kinds of blocks.
@@ -43,26 +44,30 @@ class StartBounds:
     """
 
     def __init__(self) -> None:
-        self._bounds: dict[object, list[tuple[tuple[int, ...], int, int]]] = {}  #: quantities, duration, start
+        #: by family, and by what is wanted: durations, and the starts that they have at least, both ascending
+        self._bounds: dict[object, dict[tuple[int, ...], tuple[list[int], list[int]]]] = {}
 
     def of(self, query: SlotQuery) -> int:
         """Return a date before which the query has no match; 0 without a bound."""
         bound, wanted, longest = 0, query.request.quantities, query.duration
-        for quantities, duration, start in self._bounds.get((query.request.family, query.kind, query.keys), ()):
-            if start > bound and duration <= longest and quantities <= wanted and all(map(le, quantities, wanted)):
-                bound = start  # as tuples they are compared first, which costs less and says the same of one quantity
+        bounds = self._bounds.get((query.request.family, query.kind, query.keys))
+        for quantities, (durations, starts) in bounds.items() if bounds else ():
+            if starts[-1] > bound and quantities <= wanted and all(map(le, quantities, wanted)):
+                shorter = bisect_right(durations, longest)  # as tuples they are compared first: that costs less, and
+                if shorter and starts[shorter - 1] > bound:  # says the same of one quantity
+                    bound = starts[shorter - 1]
         return bound
 
     def learn(self, query: SlotQuery, start: int) -> None:
         """Note the earliest start of a query, which was searched from the date of the round on."""
-        bounds = self._bounds.setdefault((query.request.family, query.kind, query.keys), [])
-        new, shortest = query.request.quantities, query.duration
-        bounds[:] = [
-            bound
-            for bound in bounds[-MAX_BOUNDS:]
-            if bound[2] > start or bound[1] < shortest or bound[0] < new or not all(map(le, new, bound[0]))
-        ]
-        bounds.append((new, shortest, start))
+        bounds = self._bounds.setdefault((query.request.family, query.kind, query.keys), {})
+        durations, starts = bounds.pop(query.request.quantities, ([], []))
+        first = bisect_left(durations, query.duration)  # those that are as long or longer, and begin no later
+        behind = bisect_right(starts, start, first)  # are of no use any more
+        durations[first:behind], starts[first:behind] = [query.duration], [start]
+        if len(bounds) == MAX_BOUNDS:
+            del bounds[next(iter(bounds))]
+        bounds[query.request.quantities] = durations, starts
 
 
 class Space:
