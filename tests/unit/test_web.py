@@ -84,7 +84,7 @@ def test_letters_of_states_are_those_of_oarstat() -> None:
 
 
 def test_each_reason_for_which_jobs_wait_has_its_word() -> None:
-    text = (DIRECTORY / "js" / "pages" / "job.js").read_text()
+    text = (DIRECTORY / "js" / "common" / "waited.js").read_text()
     (table,) = re.findall(r"WAITED = \{(.*?)\};", text, re.DOTALL)
     assert set(re.findall(r'(\w+): t\("waited\.\1"\)', table)) == {str(code) for code in (*ReasonCode, *WaitStage)}
 

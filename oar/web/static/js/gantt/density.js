@@ -40,6 +40,12 @@ export class Density {
     await this.place();
   }
 
+  /** The colours are others. */
+  recolour() {
+    for (const each of this.answers.values()) each.rows = null;
+    this.place();
+  }
+
   /** Paint the answers anew where the rows are others. */
   async place() {
     for (const each of this.answers.values()) if (each.levels === this.levels && each.rows !== this.view.rows) await this.paint(each);

@@ -1,6 +1,7 @@
 // The view as a drawing of vectors, to be printed or put into a paper.
 import { cssOf } from "./colours.js";
 import { MARKS, Painter } from "./paint.js";
+import { short } from "./vector-pen.js";
 
 /** Boxes of one drawing; a view that holds more is told to be too full. */
 const MOST = 50_000;
@@ -29,34 +30,20 @@ class Drawing extends Painter {
   }
 }
 
-/** Return the drawing; `sight` = {from, scale, top, unit, width, height, left, ruler, dates, rows} is where it is on the screen.  Null: it would be too full. */
+/**
+ * Return the drawing; `sight` = {from, scale, top, unit, width, height, left, ruler, under, over, rim} is where it is on
+ * the screen, and what lies below the jobs, over them, and beside them, as vectors.  Null: it would be too full.
+ */
 export function drawing(scene, sight) {
-  const { left, ruler, width, height, unit, top, scale, from } = sight, made = new Drawing(width - left, height - ruler);
+  const { left, ruler, width, height } = sight, made = new Drawing(width - left, height - ruler);
   made.paint(scene, sight);
   if (made.parts.length > MOST) return null;
-  const y = (row) => ruler + (row - top) * unit, x = (date) => left + (date - from) / scale;
-  const text = (at, high, words, more = "") => `<text x="${short(at)}" y="${short(high)}"${more}>${escaped(words)}</text>`;
-  const names = made.names.map(([id, begin, end, above, below, words, isFrame]) =>
-    isFrame ? text(x(Math.min(end, from + (width - left) * scale)) - 3, y(above) + 10, `${id} ${words}`, ' text-anchor="end"') : text(x(Math.max(begin, from)) + 3, (y(above) + y(below)) / 2 + 4, id));
-  const every = Math.max(1, Math.ceil(11 / unit));
-  const rows = sight.rows.flatMap((label, place) => (place % every ? [] : [text(4, y(Math.floor(top) + place) + Math.max(unit, 11) / 2 + 4, label)]));
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="10">`,
     "<defs>", ...Object.entries(LINES).map(([name, path]) => `<pattern id="${name}" width="8" height="8" patternUnits="userSpaceOnUse"><path d="${path}" stroke="#fff" stroke-width="2.5"/></pattern>`),
     `<clipPath id="sight"><rect x="${left}" y="${ruler}" width="${width - left}" height="${height - ruler}"/></clipPath></defs>`,
-    '<rect width="100%" height="100%" fill="#fff"/>', `<g transform="translate(${left} ${ruler})" stroke="#333" stroke-width="0.3">`, ...made.parts, "</g>",
-    ...sight.dates.map(({ date, text: words }) => `<path d="M${short(x(date))},${ruler} V${height}" stroke="#bbb" stroke-width="0.5"/>${text(x(date) + 2, ruler - 6, words)}`),
-    '<g clip-path="url(#sight)">', ...names, "</g>", ...rows,
-    `<path d="M${short(x(scene.now))},${ruler} V${height}" stroke="#b85c00" stroke-width="1.5" clip-path="url(#sight)"/>`, "</svg>",
+    '<rect width="100%" height="100%" fill="#fff"/>', '<g clip-path="url(#sight)">', ...sight.under, "</g>",
+    `<g transform="translate(${left} ${ruler})" stroke="#333" stroke-width="0.3">`, ...made.parts, "</g>",
+    '<g clip-path="url(#sight)">', ...sight.over, "</g>", ...sight.rim, "</svg>",
   ].join("\n");
-}
-
-function short(number) {
-  return Math.round(number * 100) / 100;
-}
-
-/** Return a text as it stands in a drawing: what users name their jobs is no markup. */
-function escaped(text) {
-  const signs = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  return String(text).toWellFormed().replace(/[^\t\n\r -\uFFFD\u{10000}-\u{10FFFF}]/gu, "").replace(/[&<>"]/g, (sign) => signs[sign]);
 }

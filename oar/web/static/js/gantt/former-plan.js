@@ -5,11 +5,12 @@ import { duration, fullDate, time } from "../common/format.js";
 import { jobLink, table } from "../common/parts.js";
 import { now } from "../common/site.js";
 import { t } from "../common/words.js";
+import { shortened } from "./view.js";
 
 /** Seconds by which a start may differ from the planned one and is as planned. */
 const TOLERANCE = 60;
-/** Boxes that are drawn at most; those that are as wide have their words. */
-const MOST_DRAWN = 3000, NAMED = 60;
+/** Boxes that are drawn at most; those that are as wide have their words.  How far the jobs are covered, so that the plan is read. */
+const MOST_DRAWN = 3000, NAMED = 44, VEIL = 0.6;
 /** How each kind is drawn: its colour of the style sheet, its dashes, its name. */
 const LOOKS = { kept: ["good", [7, 3], t("plan.kept")], late: ["bad", [2, 3], t("plan.late")], early: ["link", [10, 3, 2, 3], t("plan.early")], open: ["faint", [4, 4], t("plan.open")] };
 
@@ -54,29 +55,35 @@ export class FormerPlan {
     const found = jobs.length ? ((await this.engine.ask("pieces", { sets: jobs.map((job) => job.resources) })) ?? []) : [];
     if (record !== this.record) return;
     this.rows = view.rows;
-    this.boxes = jobs.flatMap((job, place) => (found[place] ?? []).map(([top, bottom]) => ({ job, top, bottom, kind: kindOf(job), words: `${job.id} ${difference(job)}` })));
+    this.boxes = jobs.flatMap((job, place) => (found[place] ?? []).map(([top, bottom]) => ({ job, top, bottom, kind: kindOf(job), words: `${job.id} ${job.started ? difference(job) : ""}`.trim() })));
     view.draw();
   }
 
   draw() {
     const { view, boxes } = this, { pen } = view;
+    view.isNamed = !boxes.length;
     if (!boxes.length) return;
     if (this.rows !== view.rows) return void this.place();
     const style = getComputedStyle(document.documentElement);
     const colours = Object.fromEntries(Object.entries(LOOKS).map(([kind, [name]]) => [kind, style.getPropertyValue(`--${name}`).trim()]));
     pen.save();
-    pen.lineWidth = 2;
+    pen.globalAlpha = VEIL;
+    pen.fillStyle = view.paint.card;
+    pen.fillRect(view.left, view.y(view.top), view.width, view.height);
+    pen.globalAlpha = 1;
     let drawn = 0;
     for (const { job, top, bottom, kind, words } of boxes) {
       if (job.start >= view.to || job.end <= view.from || top >= view.bottom || bottom <= view.top || drawn++ > MOST_DRAWN) continue;
       const x = view.x(job.start), wide = Math.max(2, view.x(job.end) - x), y = view.y(top), high = Math.max(2, view.y(bottom) - y);
       pen.setLineDash(LOOKS[kind][1]);
+      pen.lineWidth = 2; // words have a rim of their own
       pen.strokeStyle = colours[kind];
       pen.strokeRect(x + 1, y + 1, wide - 2, Math.max(1, high - 2));
-      if (wide < NAMED || high < 11) continue;
+      const at = Math.max(view.left, x) + 4, room = Math.min(view.width, x + wide) - at - 2;
+      if (room < NAMED || high < 11) continue;
       pen.setLineDash([]);
       pen.fillStyle = colours[kind];
-      view.write(words.slice(0, Math.floor((wide - 8) / 6.3)), Math.max(view.left, x) + 4, y + high - 8);
+      view.write(shortened(words, room), at, (Math.max(view.y(view.top), y) + Math.min(view.height, y + high)) / 2);
     }
     pen.restore();
   }
@@ -86,7 +93,7 @@ export class FormerPlan {
     if (!this.dates.length && !this.date) return null;
     const { dates, date } = this, place = date ? Math.max(0, dates.findLastIndex((each) => each <= date)) : dates.length;
     const move = (event) => this.choose(dates[Number(event.target.value)] ?? 0), told = date ? fullDate(date).slice(0, 16) : t("plan.now");
-    return h("div", { class: "row plan", key: "plan" },
+    return h("div", { class: `row plan${date ? "" : " none"}`, key: "plan" },
       h("label", {}, t("plan.of"), " ", h("input", { type: "range", min: "0", max: String(dates.length), value: String(place), "aria-valuetext": told, on: { change: move } })),
       h("output", {}, told),
       date > 0 && h("button", { type: "button", key: "none", class: "quiet", on: { click: () => this.choose(0) } }, t("plan.now")),
@@ -121,5 +128,6 @@ function kindOf({ start, started }) {
 
 function difference({ start, started }) {
   if (!started) return "…";
+  if (Math.abs(started - start) <= TOLERANCE) return "0";
   return `${started < start ? "−" : "+"}${duration(Math.abs(started - start))}`;
 }

@@ -4,6 +4,7 @@ import { draw, h } from "../common/dom.js";
 import { duration, fullDate, number } from "../common/format.js";
 import { stateChip } from "../common/parts.js";
 import { t } from "../common/words.js";
+import { WAITED } from "../common/waited.js";
 import { FOR_EVER, PLANNED, RUNNING } from "./blocks.js";
 
 /** Milliseconds on a job that waits after which it is asked why. */
@@ -103,7 +104,7 @@ export class PopUp {
   /** Say why a job waits, how firm its start is, and how good such promises were. */
   reason(job) {
     const why = this.told.get(job.id)?.answer;
-    if (!why?.sentence) return job.reason && h("p", { key: "why", class: "why" }, job.reason);
+    if (!why?.sentence) return job.reason && h("p", { key: "why", class: "why" }, `${t("gantt.waits")} ${WAITED[job.reason] ?? job.reason}`);
     return [
       h("p", { key: "why", class: "why" }, h("bdi", {}, why.sentence)),
       why.start && h("p", { key: "firm", class: "faint" }, FIRMNESS[why.start.firmness],

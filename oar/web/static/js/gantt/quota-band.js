@@ -4,10 +4,13 @@ import { draw, h } from "../common/dom.js";
 import { fullDate, number } from "../common/format.js";
 import { t } from "../common/words.js";
 import { SERIES } from "./colours.js";
+import { shortened } from "./view.js";
 
 /** Seconds in sight up to which single periods can be told apart; so many days are asked for at most. */
 const LONGEST = 45 * 86_400;
 const HEIGHT = 18;
+/** Names that are cut to fewer letters tell nothing. */
+const SHORTEST = 3;
 /** Periods that are named for who cannot see the band. */
 const MOST_TOLD = 12;
 
@@ -49,10 +52,10 @@ export class QuotaBand {
     const told = seen.slice(0, MOST_TOLD).map((each) => `${each.name} ${fullDate(Math.max(each.from, view.from)).slice(0, 16)} – ${fullDate(Math.min(each.to, view.to)).slice(0, 16)}`).join(", ");
     draw(element, h("svg", { viewBox: `0 0 ${view.width} ${HEIGHT}`, role: "img", "aria-label": `${t("quotas.band")} ${told}` },
       seen.map((each) => {
-        const x = Math.max(view.left, view.x(each.from)), right = Math.min(view.width, view.x(each.to)), letters = Math.floor((right - x - 8) / 6.5);
+        const x = Math.max(view.left, view.x(each.from)), right = Math.min(view.width, view.x(each.to)), words = shortened(each.name, right - x - 8);
         return h("g", { key: each.from }, h("title", {}, `${each.name}: ${t("quotas.rules", { n: number(each.rules) })}`),
           h("rect", { x, y: 1, width: Math.max(0.5, right - x - 1), height: HEIGHT - 2, fill: `rgb(${SERIES[names.indexOf(each.name) % SERIES.length].join()})`, "fill-opacity": 0.35 }),
-          letters > 1 && h("text", { x: x + 4, y: HEIGHT - 5 }, each.name.slice(0, letters)));
+          (words.length > SHORTEST || words === each.name) && h("text", { x: x + 4, y: HEIGHT - 5 }, words));
       }),
       h("text", { key: "label", class: "label", x: 4, y: HEIGHT - 5 }, t("quotas.short"))));
   }

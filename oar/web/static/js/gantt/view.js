@@ -6,6 +6,8 @@ import { dates } from "./ruler.js";
 const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
 /** Length of the head of an arrow. */
 const ARROW = 8;
+/** Pixels of a letter, about. */
+const LETTER = 6.3;
 /** About so large is a tile. */
 const TILE_WIDTH = 512, TILE_HEIGHT = 256;
 /** What is nearer than this part of a tile is no place beside it. */
@@ -36,6 +38,7 @@ export class View {
     this.arrows = [];
     this.under = []; // what else is drawn, below the jobs and over them
     this.over = [];
+    this.isNamed = true; // whether jobs have their names on them
     this.script = [];
     this.touches = new Map();
     this.pen = canvas.getContext("2d");
@@ -67,10 +70,15 @@ export class View {
   }
 
   style() {
-    const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.paint = Object.fromEntries(["ink", "faint", "line", "card", "mark", "hover", "focus", "state-reserved"].map((name) => [name, colour(name)]));
-    this.font = style.fontFamily;
+    this.choose();
     this.renew();
+  }
+
+  /** Take the colours of the style sheet. */
+  choose() {
+    const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.paint = Object.fromEntries(["ink", "faint", "line", "card", "mark", "focus", "state-reserved"].map((name) => [name, colour(name)]));
+    this.font = style.fontFamily;
   }
 
   resize() {
@@ -206,18 +214,44 @@ export class View {
     pen.beginPath();
     pen.rect(left, RULER, width - left, height - RULER);
     pen.clip();
-    for (const draw of this.under) draw();
+    this.drawUnder();
     if (!this.isComplete) for (const tile of this.former) this.drawTile(tile);
     else if (this.former.length) this.forget();
     for (const tile of this.tiles.values()) if (tile.picture && this.isSeen(tile)) this.drawTile(tile);
+    this.drawOver();
+    pen.restore();
+    this.drawRim();
+    if (this.isComplete) this.told.complete();
+  }
+
+  drawUnder() {
+    for (const draw of this.under) draw();
+  }
+
+  drawOver() {
     this.drawLines();
     this.drawNames();
     for (const draw of this.over) draw();
     this.drawBoxes();
-    pen.restore();
+  }
+
+  /** Draw what stands beside the jobs. */
+  drawRim() {
     this.drawRows();
     this.drawDates();
-    if (this.isComplete) this.told.complete();
+  }
+
+  /** Return where everything is, and what a pen for vectors draws of it, in the colours of now, for who paints the jobs the same way. */
+  sight(vectors) {
+    const { pen, from, scale, top, unit, width, height, left } = this;
+    this.pen = vectors;
+    this.choose();
+    const part = (draw) => (draw.call(this), vectors.taken());
+    try {
+      return { from, scale, top, unit, width, height, left, ruler: RULER, under: part(this.drawUnder), over: part(this.drawOver), rim: part(this.drawRim) };
+    } finally {
+      this.pen = pen;
+    }
   }
 
   forget() {
@@ -272,7 +306,7 @@ export class View {
           continue;
         }
         const x = Math.max(this.left, this.x(begin)) + 4, room = Math.min(this.width, this.x(end)) - x - 3;
-        if (room < 28) continue;
+        if (room < 28 || !this.isNamed) continue;
         const whole = `${id}${text && room > 110 ? ` ${text}` : ""}`;
         const high = this.y(Math.max(top, this.top)), low = this.y(Math.min(bottom, this.bottom));
         this.write(whole.length * 6.2 > room ? whole.slice(0, Math.max(1, Math.floor(room / 6.6))) : whole, x, (high + low) / 2);
@@ -415,10 +449,6 @@ export class View {
     const { pen, paint, left, unit, height } = this;
     pen.fillStyle = paint.card;
     pen.fillRect(0, RULER, left, height);
-    pen.save();
-    pen.beginPath();
-    pen.rect(0, RULER, left - 4, height);
-    pen.clip();
     pen.textBaseline = "middle";
     pen.font = `11px ${this.font}`;
     pen.fillStyle = paint.ink;
@@ -434,7 +464,6 @@ export class View {
       }
       pen.textAlign = "left";
     }
-    pen.restore();
   }
 
   /** Write the names of groups, each at its first row in sight; return the rows that share their place with one. */
@@ -463,7 +492,7 @@ export class View {
     pen.textBaseline = "middle";
     for (const { date, text, isDay } of this.marks()) {
       const x = this.x(date);
-      if (x < left) continue;
+      if (x < left || x + text.length * LETTER > width) continue;
       pen.font = `${isDay ? "600 " : ""}11px ${this.font}`;
       pen.fillStyle = isDay ? paint.ink : paint.faint;
       pen.fillText(text, x + 3, RULER / 2);
@@ -471,18 +500,7 @@ export class View {
     const at = this.x(now());
     if (at < left || at > width) return;
     pen.fillStyle = paint.mark;
-    pen.beginPath();
-    pen.moveTo(at - 5, RULER - 8);
-    pen.lineTo(at + 5, RULER - 8);
-    pen.lineTo(at, RULER);
-    pen.fill();
-  }
-
-  /** Return where everything is, for who draws the same. */
-  sight() {
-    const { from, scale, top, unit, width, height, left } = this;
-    const rows = this.rows.slice(Math.floor(top), Math.ceil(this.bottom)).map((row) => [row.group, row.label].filter(Boolean).join(" "));
-    return { from, scale, top, unit, width, height, left, ruler: RULER, dates: this.marks(), rows };
+    for (let wide = 4; wide > 0; wide--) pen.fillRect(at - wide, RULER - 2 * wide, 2 * wide, 2);
   }
 
   // -- hands ----------------------------------------------------------------------------------------------------------
@@ -645,7 +663,7 @@ export class View {
   }
 }
 
-function shortened(text, width) {
-  const most = Math.floor(width / 6.3), short = text.length > most ? text.split(".")[0] : text;
-  return short.length > most ? `${short.slice(0, most - 1)}…` : short;
+export function shortened(text, width) {
+  const most = Math.max(0, Math.floor(width / LETTER)), short = text.length > most ? text.split(".")[0] : text;
+  return short.length > most ? `${short.slice(0, Math.max(0, most - 1))}…` : short;
 }

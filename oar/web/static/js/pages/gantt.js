@@ -9,6 +9,7 @@ import { now, page, site } from "../common/site.js";
 import { download, jobLink, nodeLink, reservationLink, stateChip, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { WAITED } from "../common/waited.js";
 import { FIELDS, PAST, filter, levels, period, shape, supposed, unit } from "../gantt/asked.js";
 import { engine, taken } from "../gantt/first.js";
 import { PopUp } from "../gantt/popup.js";
@@ -42,7 +43,7 @@ canvas.setAttribute("aria-describedby", "gantt-keys");
 frame.append(canvas);
 
 const view = new View(canvas, engine, {
-  moved, restyled: () => engine.tell("look", { look: look() }), home, folded,
+  moved, restyled: recoloured, home, folded,
   complete: completed,
   chosen: pointed,
   supposed: t("gantt.supposed"),
@@ -87,6 +88,11 @@ async function layers() {
 function pointed(hit, place) {
   card.show(hit, place && (() => place));
   if (hit) (chosen = hit), say();
+}
+
+async function recoloured() {
+  engine.tell("look", { look: look() });
+  (await density)?.recolour();
 }
 
 function look() {
@@ -352,7 +358,7 @@ function details(job) {
   const end = job.phase ? job.begin + job.walltime : job.end;
   const words = [job.user, job.queue, job.project, job.types, job.kind === "INTERACTIVE" ? job.kind : "", t("job.resources", { n: job.resources }),
     `${fullDate(job.begin)} → ${job.walltime || !job.phase ? fullDate(end) : t("gantt.lasts")}${job.phase === 1 ? ` (${t("job.walltime")})` : job.phase === 2 ? ` (${t("job.planned")})` : ""}`,
-    job.walltime ? `${t("job.walltime")} ${duration(job.walltime)}` : "", `${t("job.submitted")} ${fullDate(job.submitted)}`, job.reason];
+    job.walltime ? `${t("job.walltime")} ${duration(job.walltime)}` : "", `${t("job.submitted")} ${fullDate(job.submitted)}`, job.reason && `${t("gantt.waits")} ${WAITED[job.reason] ?? job.reason}`];
   return words.filter(Boolean).join(" · ");
 }
 
@@ -398,7 +404,7 @@ function asked(from, to, rows) {
 
 /** Explain the patterns. */
 function key() {
-  const words = { plain: t("gantt.ran"), rest: t("gantt.rest"), plan: t("gantt.planned"), pause: t("gantt.suspended"), absent: t("condition.absent"), suspected: t("condition.suspected"), dead: t("condition.dead"), frame: t("gantt.reserved") };
+  const words = { plain: t("gantt.ran"), rest: t("gantt.rest"), plan: t("gantt.planned"), pause: t("gantt.suspended"), absent: t("condition.absent"), suspected: t("condition.suspected"), dead: t("condition.dead"), frame: t("gantt.reserved"), ...(isCut ? { dense: t("gantt.dense") } : {}) };
   return h("ul", { class: "legend", key: "patterns" }, Object.entries(words).map(([name, word]) => h("li", { key: name, class: "chip" }, h("i", { class: `pattern ${name}`, "aria-hidden": "true" }), ` ${word}`)));
 }
 
@@ -421,9 +427,23 @@ function picture() {
   canvas.toBlob(async (blob) => download("gantt.png", blob, "image/png"));
 }
 
+/** Return what is read with the colours of a light page, which are those for paper. */
+function onLight(read) {
+  const { dataset } = document.documentElement, { theme } = dataset;
+  dataset.theme = "light";
+  try {
+    return read();
+  } finally {
+    if (theme) dataset.theme = theme;
+    else delete dataset.theme;
+    view.choose();
+  }
+}
+
 /** Return the view as vectors, in colours for paper; null: it holds too much. */
-function drawn() {
-  return engine.ask("drawing", { sight: view.sight(), look: { ...look(), isDark: false } });
+async function drawn() {
+  const { VectorPen } = await import("../gantt/vector-pen.js");
+  return engine.ask("drawing", onLight(() => ({ sight: view.sight(new VectorPen()), look: look() })));
 }
 
 async function vectors() {

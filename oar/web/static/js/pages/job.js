@@ -7,6 +7,7 @@ import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { WAITED } from "../common/waited.js";
 import { JobOutput } from "../job-output.js";
 import { JobPlace } from "../job-place.js";
 import { SmallestChange } from "../smallest-change.js";
@@ -65,17 +66,6 @@ const FIRMNESS = { fixed: t("firmness.fixed"), latest: t("firmness.latest"), ten
 function firmness(word) {
   return h("span", { class: `firm ${word}` }, FIRMNESS[word]);
 }
-
-/** What a job waits for, by the code of the reason (states.py, ReasonCode and WaitStage). */
-const WAITED = {
-  IMPOSSIBLE: t("waited.IMPOSSIBLE"), CONDITION: t("waited.CONDITION"), NOT_ALIVE: t("waited.NOT_ALIVE"),
-  BUSY: t("waited.BUSY"), RESERVATION: t("waited.RESERVATION"), ADVANCE: t("waited.ADVANCE"),
-  RESERVED: t("waited.RESERVED"), NO_SLOT: t("waited.NO_SLOT"), QUOTA: t("waited.QUOTA"),
-  DEPENDENCY: t("waited.DEPENDENCY"), CONTAINER: t("waited.CONTAINER"), POSTPONED: t("waited.POSTPONED"),
-  DEADLINE: t("waited.DEADLINE"), TOKEN: t("waited.TOKEN"), ARRAY: t("waited.ARRAY"), LIMIT: t("waited.LIMIT"),
-  LAUNCH: t("waited.LAUNCH"), EXTERNAL: t("waited.EXTERNAL"), QUEUE: t("waited.QUEUE"), HOLD: t("waited.HOLD"),
-  INTERNAL: t("waited.INTERNAL"), NEW: t("waited.NEW"), STARTING: t("waited.STARTING"),
-};
 
 function waited(why) {
   const parts = Object.entries(why.waited_for);
