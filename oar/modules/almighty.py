@@ -31,6 +31,8 @@ from oar.lib.facts.frames import (
     Pong,
     Ready,
     ReportReply,
+    RoundsAnswer,
+    RoundsQuestion,
     Status,
     StatusQuestion,
     Waited,
@@ -60,6 +62,7 @@ from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
 from oar.modules.child_programs import RUNNER, child_environment, programs
 from oar.modules.endpoints import Endpoints
+from oar.modules.round_journal import RoundJournal
 from oar.modules.runner_restarts import EXIT_CONFIGURATION, RunnerRestarts
 from oar.modules.server_status import server_status
 from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
@@ -125,6 +128,7 @@ class Almighty:
         self._database = f"{config.db_hostname}:{config.db_port}"
         self._load = Load(0, 0)
         self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it
+        self._rounds = RoundJournal()
         self._energy_orders: deque[Energy] = deque(maxlen=MOST_ENERGY_ORDERS)
         self._waiters: list[_RoundWaiter] = []
         self._started = time.time()
@@ -258,6 +262,8 @@ class Almighty:
                 self._treat(frame)
             case StatusQuestion():
                 self._send(sender, Status(self.status(now)))
+            case RoundsQuestion(number):
+                self._send(sender, RoundsAnswer({"rounds": self._rounds.last(number)}))
             case WaitForRound(tag):
                 self._add_waiter(sender, tag)
             case other:
@@ -300,6 +306,9 @@ class Almighty:
         hint = None if end.next is None else now + (end.next - time.time())
         self._automaton.on_exit(module, end.code, now, hint, end.starts)
         self._last_round = end.record or self._last_round
+        if module is Module.META_SCHED:
+            duration = self._automaton.records[module].duration
+            self._rounds.note(end.code, end.starts, end.record, duration=duration, ended=time.time())
         if end.code is None or (module, end.code) not in NEXT_MODULES:
             self._report_failure(module, end.error or f"it ended with code {end.code}")
             self._children.retire(module, "", now)

@@ -1,5 +1,7 @@
 """Addresses are found with and without a slash, by HEAD as by GET, and tell which methods they take."""
 
+import json
+
 import httpx
 import pytest
 
@@ -50,6 +52,9 @@ def test_the_beginning_of_v1_leads_to_all_that_can_be_read(api: Api, anonymous: 
     assert {"self", "service-desc", "service-doc", "jobs_list", "nodes_list", "reservations_list"} <= set(links)
     for address in links.values():
         with anonymous.stream("GET", address) as answer:
+            if address == "/v1/rounds":  # the server is asked, which does not run
+                assert (answer.status_code, json.loads(answer.read())["type"]) == (503, "server-unavailable")
+                continue
             assert answer.status_code in (200, 400, 401, 403), address  # 400: it needs parameters
     api.runtime.config = Config(api_root_path="/oar/")
     assert anonymous.get("/v1").json()["links"][0]["href"] == "/oar/v1"

@@ -3,15 +3,17 @@
 import os
 import pwd
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
 from oar.api.administration import overview as administration
 from oar.api.administration.overview import HIDDEN
+from oar.api.serving import last_rounds
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.frames import Frame, Status
+from oar.lib.facts.frames import Frame, RoundsAnswer, RoundsQuestion, Status
 from oar.lib.facts.records import User
 from oar.lib.facts.version import VERSION
 from oar.lib.io import control
@@ -84,3 +86,42 @@ def test_rules_are_told_only_where_they_are_served(admin: httpx.Client, api: Api
     api.runtime.config = api.runtime.config.replace(api_admission_rules=True)
     rules = {rule["id"]: rule for rule in admin.get("/v1/administration").json()["rules"]}
     assert rules[number] == {"id": number, "priority": 3, "enabled": True, "begins": "# no long jobs"}
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"jobs": 9, "undecided": 4, "phases": {"read": 0.1, "plan": 0.2, "write": 0.1}}, "urgent"),
+        ({"jobs": 9, "undecided": 0, "phases": {"read": 0.1, "plan": 0.2, "write": 0.1}}, "full"),
+        ({}, None),
+    ],
+)
+def test_the_last_rounds_are_told_to_everybody(
+    anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch, told: dict[str, object], kind: str | None
+) -> None:
+    own: dict[str, Any] = {"date": 1_700_000_000, "duration": 0.4, "result": "nothing more to do", "started": 2}
+    older = {**own, "date": own["date"] - 60}
+    questions: list[Frame] = []
+
+    def ask(config: Config, question: Frame, answer: type[Frame], seconds: float) -> Frame:
+        questions.append(question)
+        return RoundsAnswer({"rounds": [{**own, **told}, older]})
+
+    monkeypatch.setattr(control, "ask", ask)
+    monkeypatch.setattr(last_rounds, "KEPT_SECONDS", 3600.0)
+    (item,) = anonymous.get("/v1/rounds", params={"last": 1}).json()["items"]
+    assert item == {
+        **own,
+        "kind": kind,
+        "waiting": told.get("jobs"),
+        "undecided": told.get("undecided"),
+        "phases": told.get("phases"),
+    }
+    assert [each["date"] for each in anonymous.get("/v1/rounds").json()["items"]] == [own["date"], older["date"]]
+    assert questions == [RoundsQuestion(last_rounds.MOST)]  # once for all who ask
+
+
+def test_rounds_of_a_server_that_is_down_are_not_known(anonymous: httpx.Client) -> None:
+    answer = anonymous.get("/v1/rounds")
+    assert (answer.status_code, answer.json()["type"]) == (503, "server-unavailable")
+    assert "does not answer" in answer.json()["detail"]

@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "openapi.json"
 #: Streams have no end.
 ENDLESS = "/v1/stream"
 #: What asks the server of OAR itself is answered 503 where none runs.
-OF_THE_SERVER = ("server", "server_notify", "reservation_request", "reservation_alter")
+OF_THE_SERVER = ("server", "server_notify", "reservation_request", "reservation_alter", "rounds")
 _CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 #: A few examples of each operation, the same ones each time.

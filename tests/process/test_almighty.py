@@ -15,7 +15,7 @@ import zmq
 
 from oar.lib.config.files import Config
 from oar.lib.facts import frames
-from oar.lib.facts.frames import Status, StatusQuestion, Waited, WaitForRound
+from oar.lib.facts.frames import RoundsAnswer, RoundsQuestion, Status, StatusQuestion, Waited, WaitForRound
 from oar.lib.facts.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
 from oar.lib.io import bus
 from oar.lib.io.doorbell import Doorbell
@@ -115,6 +115,12 @@ class Server:
         answer = self.ask(StatusQuestion())
         assert isinstance(answer, Status)
         return answer.state
+
+    def rounds(self, number: int) -> list[dict[str, Any]]:
+        answer = self.ask(RoundsQuestion(number))
+        assert isinstance(answer, RoundsAnswer)
+        found: list[dict[str, Any]] = answer.state["rounds"]
+        return found
 
     def is_idle(self) -> bool:
         lanes = self.status()["lanes"].values()
@@ -471,6 +477,13 @@ def test_the_last_round_is_told(server: Server) -> None:
     server.say("meta_sched", "jobs", "5")
     one_round(server)
     wait_until(lambda: server.status()["last_round"] == {"jobs": 5})
+    before = server.rounds(500)
+    one_round(server)
+    wait_until(lambda: len(server.rounds(500)) > len(before))
+    last, *others = server.rounds(500)
+    assert (last["jobs"], last["started"], last["result"]) == (5, 0, "nothing more to do")
+    assert others == before
+    assert (server.rounds(1), server.rounds(0), server.rounds(-1)) == ([last], [], [])
 
 
 def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(server: Server) -> None:

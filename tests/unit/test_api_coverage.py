@@ -239,6 +239,11 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_changes::test_alternatives_for_which_no_time_is_left_are_told_so",
         "api/test_changes::test_alternatives_stand_in_one_situation_but_not_beside_one_another",
     ),
+    "6 the last rounds": (
+        "process/test_almighty::test_the_last_round_is_told",
+        "api/test_administrators_view::test_the_last_rounds_are_told_to_everybody",
+        "api/test_administrators_view::test_rounds_of_a_server_that_is_down_are_not_known",
+    ),
     "6 fair share": ("api/test_overview::test_fair_share_is_told_term_by_term",),
     "6 reservations and usersets": (
         "api/test_reservation_reading",
@@ -367,8 +372,6 @@ OTHERWISE: Mapping[str, str] = {
     "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core; rates, streams and what is"
     " kept of answers are counted in one place so",
     "13 API_METRICS_LABELS": "a label that users make grows without end; what they use is in /v1/usage",
-    "6 /rounds": "rounds are not stored one by one; oar_round_seconds and its relatives are for monitoring,"
-    " /v1/administration for people",
 }
 #: What only tells why, or what other sections repeat.
 UNPROVED = {8, 17}

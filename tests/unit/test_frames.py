@@ -39,6 +39,8 @@ EXAMPLES: list[frames.Frame] = [
     frames.ReportReply(9, ReportAnswer.OK),
     frames.StatusQuestion(),
     frames.Status({"lanes": {"sched": None}}),
+    frames.RoundsQuestion(20),
+    frames.RoundsAnswer({"rounds": [{"duration": 0.25}]}),
     frames.WaitForRound("Term"),
     frames.Waited(0),
     Wake(Tag.CHSTATE),

@@ -497,6 +497,12 @@ ANSWERS: Mapping[str, Schema] = {
         | {"jobs": PAIRS, "marks": TEXT}
         | dict.fromkeys(("started", "ended", "shortest", "median", "longest"), MAYBE_INTEGER)
     ),
+    "rounds": _items(
+        record(
+            {"date": INTEGER, "duration": NUMBER, "result": TEXT, "kind": MAYBE_TEXT, "waiting": MAYBE_INTEGER}
+            | {"undecided": MAYBE_INTEGER, "started": INTEGER, "phases": or_null(by_name(NUMBER))}
+        )
+    ),
     "administration": record(
         {
             "versions": record({"api": TEXT, "server": MAYBE_TEXT, "schema": MAYBE_TEXT}),

@@ -27,6 +27,7 @@ from oar.api.serving.chunks_ahead import ChunksAhead
 from oar.api.serving.curve_cache import Curves
 from oar.api.serving.gantt_live import Moments
 from oar.api.serving.hub import Hub, Subscriber
+from oar.api.serving.last_rounds import LastRounds
 from oar.api.serving.request_counts import RequestCounts
 from oar.api.serving.state_tags import StateTags
 from oar.api.serving.timings import SPENT, TimedCursor
@@ -121,6 +122,7 @@ class Service:
         self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
         self.curves = Curves()
         self.moments = Moments()
+        self.last_rounds = LastRounds()
         self.unchanged = UnchangedAnswers()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._reads, self._changes, self.estimates, self._farms = (Buckets(rate) for rate in _rates(runtime.config))

@@ -255,6 +255,7 @@ class MetaScheduler:
         self._timings.write(snapshot, plan, planning.seconds)
         self._guard.log_troubles(snapshot, plan)
         log.debug("%d of %d jobs have not changed", planning.reused, len(snapshot.waiting))
+        self.phases.undecided = len(plan.undecided)
         if external.was_used:
             self._writer.forget()
         if plan.undecided:

@@ -15,12 +15,13 @@ class RoundPart(StrEnum):
 
 
 class RoundPhases:
-    """The parts of one round, and how many jobs waited for it."""
+    """The parts of one round, how many jobs waited for it, and for how many it was not long enough."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seconds = dict.fromkeys(RoundPart, 0.0)
         self.jobs = 0  #: that waited
+        self.undecided = 0  #: jobs that were left to a plan between the rounds
 
     @contextmanager
     def of(self, part: RoundPart) -> Iterator[None]:
@@ -34,4 +35,5 @@ class RoundPhases:
     @property
     def record(self) -> dict[str, object]:
         """What it holds, for JSON."""
-        return {"jobs": self.jobs, "phases": {str(part): round(each, 4) for part, each in self._seconds.items()}}
+        phases = {str(part): round(each, 4) for part, each in self._seconds.items()}
+        return {"jobs": self.jobs, "undecided": self.undecided, "phases": phases}

@@ -151,6 +151,20 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundsQuestion:
+    """What do the last rounds look like?"""
+
+    last: int  #: so many of them
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsAnswer:
+    """The answer: ``rounds`` are records of plain values, the newest first."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WaitForRound:
     """oarnotify --wait: tell when a round that began after this has ended.  ``tag`` is rung first, unless empty."""
 
@@ -167,7 +181,7 @@ class Waited:
 Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 Frame = (
     Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Load | EndReport | ReportReply
-    | StatusQuestion | Status | WaitForRound | Waited | Effects
+    | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effects
 )  # fmt: skip
 
 _TYPES: Mapping[str, type[Frame]] = {
@@ -184,6 +198,8 @@ _TYPES: Mapping[str, type[Frame]] = {
     "ANSWER": ReportReply,
     "STATUS?": StatusQuestion,
     "STATUS": Status,
+    "ROUNDS?": RoundsQuestion,
+    "ROUNDS": RoundsAnswer,
     "WAIT": WaitForRound,
     "WAITED": Waited,
     "TAG": Wake,

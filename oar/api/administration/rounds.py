@@ -1,0 +1,35 @@
+"""The last rounds of the scheduler, one by one."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.serving.last_rounds import MOST
+from oar.api.serving.service import asking, service_of
+
+router = APIRouter(prefix="/v1/rounds", tags=["history"])
+
+
+@router.get("", operation_id="rounds", summary="The last rounds of the scheduler")
+def rounds(request: Request, last: Annotated[int, Query(ge=1, le=MOST, description="So many of them.")] = 20) -> Answer:
+    """Return the last rounds, the newest first, as the server remembers them since it was started.
+
+    `kind` is `urgent` of a round that looked only for what can start now, and left `undecided` jobs to a plan between
+    the rounds, else `full`.  `waiting` and `started` are numbers of jobs, `phases` the seconds of its parts.  A
+    scheduler of the site tells nothing of itself, nor does a round that failed.
+    """
+    found = service_of(request).last_rounds.find(asking(request).config, last)
+    return answer_unless_known(request, {"items": [_record(each) for each in found]})
+
+
+def _record(told: Mapping[str, Any]) -> dict[str, object]:
+    undecided = told.get("undecided")
+    return {
+        **{name: told[name] for name in ("date", "duration", "result", "started")},
+        "kind": None if undecided is None else "urgent" if undecided else "full",
+        "waiting": told.get("jobs"),
+        "undecided": undecided,
+        "phases": told.get("phases"),
+    }

@@ -1,0 +1,33 @@
+"""The last rounds of the scheduler, as the server remembers them."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from oar.modules.automaton import Module, result_of
+
+#: So many rounds are remembered.
+MOST_ROUNDS = 500
+
+
+class RoundJournal:
+    """A record of each of the last rounds; it is lost with the process, as nothing depends on it."""
+
+    def __init__(self) -> None:
+        self._records: deque[dict[str, Any]] = deque(maxlen=MOST_ROUNDS)
+
+    def note(self, code: int | None, starts: int, told: Mapping[str, Any], *, duration: float, ended: float) -> None:
+        """Note a round that ended at an epoch; ``told``: what it says of itself.  ``code`` None: it failed."""
+        self._records.append(
+            {
+                **told,
+                "date": int(ended - duration),
+                "duration": round(duration, 3),
+                "result": result_of(Module.META_SCHED, code),
+                "started": starts,
+            }
+        )
+
+    def last(self, number: int) -> list[dict[str, Any]]:
+        """Return the records of so many rounds, the newest first."""
+        return list(self._records)[: -number - 1 : -1] if number > 0 else []
