@@ -86,8 +86,20 @@ def database_trouble(config: Config) -> str:
         database.close()
 
 
-def log_trouble(path: str, pid: int) -> str:
-    """Say why a server cannot write its log; nothing if it can, or if the log is no file."""
+def written_troubles(config: Config, pid: int) -> dict[str, str]:
+    """Say by their keys which places a server cannot write, and why."""
+    places = {
+        "LOG_FILE": config.log_file,
+        "COMPLETION_LOG": config.completion_log or "",
+        "METRICS_FILE": os.path.dirname(config.metrics_file or ""),
+        "OAR_RUN_DIR": config.oar_run_dir,
+    }
+    troubles = {key: writing_trouble(path, pid) for key, path in places.items()}
+    return {key: trouble for key, trouble in troubles.items() if trouble}
+
+
+def writing_trouble(path: str, pid: int) -> str:
+    """Say why a server cannot write a file or in a directory; nothing if it can, or if it is neither."""
     if not path.startswith("/"):
         return ""
     try:
@@ -185,7 +197,7 @@ class Server:
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
         found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(
-            surroundings(database_trouble(self._config), log_trouble(self._config.log_file, pid))
+            surroundings(database_trouble(self._config), written_troubles(self._config, pid))
         )
         click.echo(found.line)
         return found.health

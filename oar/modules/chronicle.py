@@ -121,8 +121,11 @@ class Chronicle:
         assert self._runtime is not None
         try:
             return 0.0 if look(self._runtime.database) else LOOK
-        except (DatabaseUnavailable, OSError) as error:
+        except DatabaseUnavailable as error:
             log.error("what happened to jobs cannot be written: %s", error)
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            log.error("what happened to jobs cannot be written: %s%s", place, error.strerror)
         except Exception:  # the guard of what goes on between passes
             log.exception("what happened to jobs cannot be written")
         return AFTER_FAILURE
@@ -222,9 +225,9 @@ def append(path: str, text: bytes) -> None:
         size = os.fstat(file).st_size
         try:
             _write_all(file, text)
-        except OSError:
+        except OSError as error:
             os.ftruncate(file, size)
-            raise
+            raise OSError(error.errno, error.strerror, path) from None
         os.fsync(file)
     finally:
         os.close(file)

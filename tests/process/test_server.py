@@ -86,6 +86,12 @@ def installation(tmp_path: Path, settings: DatabaseSettings) -> Iterator[Install
     installation.control("stop")
 
 
+def readers(database: Database) -> list[str]:
+    """Who has begun to follow what happens to jobs."""
+    with database.begin() as tx:
+        return tx.column("SELECT reader FROM history_positions ORDER BY 1")
+
+
 def descendants(pid: int) -> list[int]:
     """Return a process and all that it has started."""
     parents: dict[int, list[int]] = {}
@@ -152,12 +158,7 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     assert (installation.control("check").returncode, installation.control("start").returncode) == (2, 0)
     assert completions.read_text() == ""  # it is there before the first job ends: /var/log is not the server's
     database = Database(settings)
-
-    def readers() -> list[str]:
-        with database.begin() as tx:
-            return tx.column("SELECT reader FROM history_positions ORDER BY 1")
-
-    wait_until(lambda: readers() == ["completions", "log"])
+    wait_until(lambda: readers(database) == ["completions", "log"])
     job_id = add_job(database, JobState.ERROR)
     database.close()
     wait_until(lambda: f"|{job_id}|ended: Error, " in installation.log())
@@ -171,6 +172,58 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     assert checked.returncode == 2
     assert checked.stdout.startswith("OAR CRITICAL: the database cannot be used: ")
     assert checked.stdout.count("\n") == 1
+
+
+@pytest.fixture
+def small_disk(installation: Installation) -> Iterator[Path]:
+    """OAR_RUN_DIR is a file system of its own, with room for the sockets and little else."""
+    run = installation.directory / "run"
+    run.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k,mode=755", "oar-test", str(run)], check=True)
+    yield run
+    installation.control("stop")
+    subprocess.run(["umount", str(run)], check=True)
+
+
+def test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_nothing(
+    installation: Installation, small_disk: Path, settings: DatabaseSettings
+) -> None:
+    installation.configure(COMPLETION_LOG=installation.directory / "completions")
+    assert installation.control("start").returncode == 0
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(b"x" * 100_000)
+    database = Database(settings)
+    wait_until(lambda: readers(database) == ["completions", "log"])
+    job_id = add_job(database, JobState.ERROR)
+    database.close()
+    wait_until(lambda: f"|{job_id}|ended: Error, " in installation.log())
+    wait_until(lambda: "No space left on device" in installation.log())
+    wait_until(lambda: (installation.directory / "completions").read_text() != "")
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    told = "OAR WARNING: what the server keeps beside the database cannot be written (OAR_RUN_DIR): no space is left"
+    checked = installation.control("check")
+    assert (checked.returncode, checked.stdout) == (1, f"{told} there\n")
+    filler.unlink()
+    assert installation.control("check").stdout == "OAR OK: the server is well\n"
+    assert installation.control("restart").returncode == 0
+
+
+@pytest.mark.parametrize(("harm", "reason"), [("full", "No space left on device"), ("ro", "Read-only file system")])
+def test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_is_named(
+    installation: Installation, small_disk: Path, harm: str, reason: str
+) -> None:
+    if harm == "full":
+        with pytest.raises(OSError, match="No space"):
+            (small_disk / "filler").write_bytes(b"x" * 100_000)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    started = installation.control("start")
+    assert started.returncode == 1
+    assert f"[ERROR] cannot write in {small_disk}: {reason}" in started.stderr.splitlines()
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    (small_disk / "filler").unlink(missing_ok=True)
+    assert installation.control("start").returncode == 0
 
 
 def test_the_idle_server_stays_small(installation: Installation) -> None:

@@ -67,9 +67,9 @@ def test_the_worst_comes_first() -> None:
 
 def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -> None:
     failed = judged(status(modules=rounds(20, "failed")), NOW)
-    line = failed.joined(surroundings("no such host", "no space is left there")).line
+    line = failed.joined(surroundings("no such host", {"LOG_FILE": "no space is left there"})).line
     assert line == (
         "OAR CRITICAL: the database cannot be used: no such host; the last pass of meta_sched failed;"
         " the log cannot be written (LOG_FILE): no space is left there"
     )
-    assert judged(status(), NOW).joined(surroundings("", "")).health is ServerHealth.OK
+    assert judged(status(), NOW).joined(surroundings("", {})).health is ServerHealth.OK

@@ -20,5 +20,8 @@ def write(run_directory: str, number: int) -> None:
     """Replace the number.  Raises OSError."""
     path = Path(run_directory) / FILE
     made = path.with_suffix(".new")
-    made.write_text(f"{number}\n", encoding="ascii")
-    os.replace(made, path)
+    try:
+        made.write_text(f"{number}\n", encoding="ascii")
+        os.replace(made, path)
+    except OSError as error:  # that of a full disk has no name
+        raise OSError(error.errno, error.strerror, str(path)) from None

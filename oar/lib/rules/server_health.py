@@ -48,13 +48,25 @@ class HealthReport(NamedTuple):
         return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "the server is well")
 
 
-def surroundings(database: str, log: str) -> HealthReport:
-    """Judge what the server needs: what is wrong with its database and with its log, nothing where all is well."""
+#: What is written where a key of oar.conf says.
+_WRITTEN = {
+    "LOG_FILE": "the log",
+    "COMPLETION_LOG": "what happens to jobs",
+    "METRICS_FILE": "the figures for Prometheus",
+    "OAR_RUN_DIR": "what the server keeps beside the database",
+}
+
+
+def surroundings(database: str, written: Mapping[str, str]) -> HealthReport:
+    """Judge what the server needs: why its database cannot be used (nothing: it can), why places cannot be written.
+
+    ``written``: the reasons by the keys of oar.conf, only of places with which something is wrong.
+    """
     findings = []
     if database:
         findings.append(HealthFinding(ServerHealth.CRITICAL, f"the database cannot be used: {database}"))
-    if log:
-        findings.append(HealthFinding(ServerHealth.WARNING, f"the log cannot be written (LOG_FILE): {log}"))
+    for key, trouble in written.items():
+        findings.append(HealthFinding(ServerHealth.WARNING, f"{_WRITTEN[key]} cannot be written ({key}): {trouble}"))
     return HealthReport(tuple(findings))
 
 

@@ -1,4 +1,4 @@
-"""Why a server cannot write its log, as ``oar-server status --check`` says it: on real file systems."""
+"""Why a server cannot write its files, as ``oar-server status --check`` says it: on real file systems."""
 
 import os
 import subprocess
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.oar_server import log_trouble
+from oar.cli.oar_server import writing_trouble
+from oar.lib.io import newest_job
+from oar.modules.chronicle import append
 
 _PAGE = 4096
 
@@ -32,28 +34,40 @@ def nobody() -> Iterator[int]:
 
 
 def test_a_log_that_is_written_is_no_trouble(log: Path) -> None:
-    assert log_trouble(str(log), os.getpid()) == ""
-    assert log_trouble("syslog", os.getpid()) == ""
+    assert writing_trouble(str(log), os.getpid()) == ""
+    assert writing_trouble("syslog", os.getpid()) == ""
 
 
 def test_a_log_that_is_not_there_is_named_by_the_kernel(tmp_path: Path) -> None:
-    assert log_trouble(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
+    assert writing_trouble(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
 
 
 def test_a_file_system_that_can_only_be_read_is_told(log: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(log.parent)], check=True)
-    assert log_trouble(str(log), os.getpid()) == "its file system can only be read"
+    assert writing_trouble(str(log), os.getpid()) == "its file system can only be read"
     subprocess.run(["mount", "-o", "remount,rw", str(log.parent)], check=True)
-    assert log_trouble(str(log), os.getpid()) == ""
+    assert writing_trouble(str(log), os.getpid()) == ""
 
 
 def test_a_full_file_system_is_told(log: Path) -> None:
     room = os.statvfs(log)
     log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
-    assert log_trouble(str(log), os.getpid()) == "no space is left there"
+    assert writing_trouble(str(log), os.getpid()) == "no space is left there"
+
+
+def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
+    room = os.statvfs(log)
+    log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        newest_job.write(str(log.parent), 12)
+    assert caught.value.filename == str(log.parent / newest_job.FILE)
+    completions = str(log.parent / "completions")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        append(completions, b"x" * _PAGE)
+    assert caught.value.filename == completions
 
 
 def test_a_log_of_another_account_is_told(log: Path, nobody: int) -> None:
-    assert log_trouble(str(log), nobody) == f"{log} is not the server's"
+    assert writing_trouble(str(log), nobody) == f"{log} is not the server's"
     os.chown(log, 65534, 65534)
-    assert log_trouble(str(log), nobody) == ""
+    assert writing_trouble(str(log), nobody) == ""
