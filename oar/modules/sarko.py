@@ -11,6 +11,7 @@ See docs/design/launch.rst, "Deadlines".
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.records import Cause
 from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
 from oar.lib.facts.times import format_date, format_duration
+from oar.lib.io import clock_memory
 from oar.lib.jobs import control
 from oar.lib.rules.clock_watch import GRACE, ClockWatch, Look
 from oar.modules import worker
@@ -238,17 +240,22 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
         tx.outbox.append(Wake(Tag.CHSTATE))
 
 
-class _Watcher:
+class Watcher:
     """Watches deadlines, and goes on with the chronicle between its passes: it is seldom busy."""
 
     def __init__(self) -> None:
         self._chronicle = Chronicle()
-        self._clock = ClockWatch()
+        self._clock: ClockWatch | None = None
 
     def run(self, runtime: "Runtime", order: worker.PassOrder) -> SarkoPass:
-        """Make a pass."""
+        """Make a pass.  The watch of the clock goes on with what the last Sarko knew, also after a stop."""
         self._chronicle.follow(runtime)
-        return run(runtime, self._clock)
+        directory = runtime.config.oar_run_dir
+        self._clock = self._clock or ClockWatch(clock_memory.read(directory))
+        done = run(runtime, self._clock)
+        with suppress(OSError):  # ``oar-server status --check`` tells of a directory that takes nothing
+            clock_memory.write(directory, self._clock.memory)
+        return done
 
     def due(self) -> float | None:
         """Return in how many seconds there is something to write; None: nothing yet."""
@@ -261,7 +268,7 @@ class _Watcher:
 
 def main() -> int:
     """Run as a program."""
-    watcher = _Watcher()
+    watcher = Watcher()
     return worker.main_of_scheduler("sarko", watcher.run, watcher)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import SarkoCode
 from oar.lib.facts.states import EventType, JobState, JobType, KillState, Reservation, ResourceState
+from oar.lib.io import clock_memory
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.clock_watch import GRACE, ClockWatch
 from oar.lib.runtime import Runtime
@@ -22,10 +24,12 @@ from oar.modules.sarko import (
     DeadlineCheck,
     KillStep,
     SarkoPass,
+    Watcher,
     check_checkpoint,
     check_walltime,
     kill_step,
 )
+from oar.modules.worker import PassOrder
 from tests.builders import add_job, add_resources, for_no_reason
 
 BEGIN = 1_900_000_000
@@ -210,6 +214,27 @@ def test_a_clock_that_was_set_ahead_ends_no_job_before_somebody_could_set_it_bac
     assert "set back by 0:58:2" in told_of_the_clock(world)[1]
     world.at(101)
     assert world.sarko().code == SarkoCode.KILL
+
+
+@pytest.mark.parametrize("jump_while_it_runs", [True, False])
+def test_a_clock_that_was_set_ahead_is_noticed_across_a_restart_of_the_server(
+    world: World, tmp_path: Path, jump_while_it_runs: bool
+) -> None:
+    job_id = world.running()
+    runtime = Runtime(Config(oar_run_dir=str(tmp_path)), world.database)
+    before = Watcher()
+    before.run(runtime, PassOrder())
+    world.at(3600)
+    if jump_while_it_runs:
+        before.run(runtime, PassOrder())
+    after = Watcher()
+    assert after.run(runtime, PassOrder()).code == SarkoCode.NOTHING
+    assert world.kill(job_id) is None
+    (text,) = told_of_the_clock(world)
+    assert "set ahead by 1:0:0." in text
+    of_another_boot = tmp_path / clock_memory.FILE
+    of_another_boot.write_text(of_another_boot.read_text().replace("-", "0"))
+    assert Watcher().run(runtime, PassOrder()).code == SarkoCode.KILL
 
 
 def test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later(

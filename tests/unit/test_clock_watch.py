@@ -29,3 +29,13 @@ def test_nothing_is_held_any_more_when_the_time_is_over_or_the_clock_set_back() 
     watch.set_by(Look(5000, 530.0, 530.0))
     assert watch.held_until(5000) == watch.held_until(5000 + GRACE - 1) == 5000 + GRACE
     assert watch.held_until(5000 + GRACE) == watch.held_until(1400) == 0
+
+
+def test_a_watch_goes_on_with_what_another_one_knew() -> None:
+    watch = ClockWatch()
+    assert watch.memory == ()
+    watch.set_by(Look(1000, 500.0, 500.0))
+    other = ClockWatch(watch.memory)
+    assert other.set_by(Look(5000, 530.0, 530.0)) == 3970
+    assert ClockWatch(other.memory).held_until(5000) == 5000 + GRACE
+    assert ClockWatch((1.0, 2.0)).memory == ()

@@ -1,12 +1,15 @@
 """Whether a clock goes as fast as time does, or somebody has set it."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 #: A clock that is wrong by at most so many seconds more than before was not set: it goes a little too fast or slow.
 TOLERANCE = 60
 #: After the clock was set ahead, no time is over for so many seconds that only the new date says is over.
 GRACE = 600
+#: So many numbers are the memory of a watch.
+_NUMBERS = 5
 
 
 class Look(NamedTuple):
@@ -20,9 +23,19 @@ class Look(NamedTuple):
 class ClockWatch:
     """Compares a clock with a monotonic one, look by look."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered: Sequence[float] = ()) -> None:
+        """``remembered``: the ``memory`` of a watch that had the same monotonic clock; empty: there was none."""
         self._last: Look | None = None
         self._held_from = self._held_until = 0
+        if len(remembered) == _NUMBERS:
+            date, before, after, held_from, held_until = remembered
+            self._last = Look(int(date), before, after)
+            self._held_from, self._held_until = int(held_from), int(held_until)
+
+    @property
+    def memory(self) -> tuple[float, ...]:
+        """All that it knows, for a watch that goes on with its work."""
+        return (*self._last, self._held_from, self._held_until) if self._last else ()
 
     def set_by(self, look: Look) -> int:
         """Return by how many seconds the clock was set since the last look: ahead is positive, back negative."""
