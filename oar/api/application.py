@@ -25,13 +25,13 @@ from oar.api.gantt import strip as gantt_strip
 from oar.api.history import event_log
 from oar.api.history import stream as history
 from oar.api.identity.callers import SAFE_METHODS, outer_path
-from oar.api.jobs import arrays, bulk, changes, output
+from oar.api.jobs import arrays, bulk, changes, output, walltimes
 from oar.api.jobs import parts as job_parts
 from oar.api.jobs import reading as jobs
 from oar.api.legacy.gate import Gate
 from oar.api.legacy.routes import LegacyRoute
 from oar.api.nodes import changes as node_changes
-from oar.api.nodes import grid, properties, resources
+from oar.api.nodes import grid, outlook, properties, resources
 from oar.api.nodes import history as node_history
 from oar.api.nodes import reading as nodes
 from oar.api.reservations import changes as reservation_changes
@@ -116,6 +116,7 @@ def all_routes() -> Routes:
     of_jobs = (
         jobs.router,
         job_parts.router,
+        walltimes.router,
         arrays.router,
         changes.router,
         *beside_jobs,
@@ -126,6 +127,7 @@ def all_routes() -> Routes:
         queue_changes,
         properties,
         node_changes,
+        outlook,
         rules,
         usersets,
         accounting,

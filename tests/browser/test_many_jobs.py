@@ -1,4 +1,4 @@
-"""Several jobs of the list are chosen, by mouse or by keyboard alone, and something is done with all of them at once."""
+"""Several jobs of the list are chosen, by mouse or by keyboard alone, and all of them are acted on at once."""
 
 from playwright.sync_api import Page, Route, expect
 

@@ -167,6 +167,12 @@ PAGES: Mapping[str, Sequence[str]] = {
         "api/test_pages::test_nobody_has_no_jobs_on_the_dashboard",
     ),
     "6.2 state grid": ("browser/test_living::test_the_grid_is_walked_by_keyboard",),
+    "6.2 many nodes are drained by a selection in the grid": (
+        "browser/test_maintenance::test_nodes_are_chosen_in_the_grid_by_keyboard_and_drained",
+        "browser/test_maintenance::test_an_area_of_the_grid_is_chosen_with_the_mouse",
+        "browser/test_maintenance::test_maintenance_names_the_jobs_that_it_ends",
+        "browser/test_maintenance::test_who_is_no_administrator_chooses_no_nodes",
+    ),
     "6.3 node, with a small Gantt": (
         "browser/test_gantt::test_a_node_tells_small_what_was_is_and_comes_there",
         "api/test_gantt_strip::test_what_a_node_did_does_and_will_do_is_told",
@@ -188,6 +194,14 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_looking_ahead::test_the_output_of_a_job_is_shown_as_it_is_written",
         "browser/test_acting::test_a_job_that_has_ended_tells_what_it_used_and_is_submitted_again",
     ),
+    "6.5 forms for another walltime and for alteration": (
+        "browser/test_changing_jobs::test_another_walltime_is_asked_for_by_keyboard",
+        "browser/test_changing_jobs::test_what_the_site_does_not_allow_is_not_offered_and_is_refused_in_words",
+        "browser/test_changing_jobs::test_where_walltimes_stay_the_page_says_so",
+        "browser/test_changing_jobs::test_a_job_that_waits_is_altered",
+        "browser/test_changing_jobs::test_what_cannot_be_admitted_leaves_the_job_as_it_is",
+        "browser/test_changing_jobs::test_others_and_other_states_have_no_forms",
+    ),
     "6.7 submit: alternatives, former jobs, one job for a double click": (
         "browser/test_looking_ahead::test_alternatives_are_compared_before_one_is_submitted",
         "browser/test_looking_ahead::test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took",
@@ -204,6 +218,11 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_acting::test_an_administrator_reads_the_rules_and_disables_one",
         "browser/test_acting::test_who_is_no_administrator_has_no_buttons_there",
         "browser/test_acting::test_a_token_is_made_shown_once_and_revoked",
+    ),
+    "6.10 maintenance from a date on, tried before, with when nodes are empty": (
+        "api/test_maintenance::test_jobs_that_end_before_are_cut_or_start_later_are_told",
+        "api/test_maintenance::test_advance_reservations_in_the_way_are_told",
+        "browser/test_maintenance::test_a_maintenance_to_come_is_tried_and_reserved",
     ),
     "7.1 no error, no violation of the policy, no other host": (
         "browser/test_pages::test_every_page_is_for_everybody",
@@ -253,13 +272,8 @@ OTHERWISE: Mapping[str, str] = {
     "5 efficiency as a scatter": "a table by name, with the advice: few jobs of a site have figures of processors",
     "5 energy, most suspected nodes": "for monitoring: /metrics has nodes by state; a node tells its 30 days",
     "6.1 rows by property, next free": "/ui/nodes?group= counts by property; /ui/submit tells when",
-    "6.2 many nodes are drained by a selection in the grid": "oarnodesetting takes conditions and files; the page of"
-    " a node has its buttons",
     "6.4 rows come by scrolling": "pieces of 200 come by a button, which readers by keyboard reach; what is below the"
     " table stays reachable",
-    "6.5 other walltime and alteration": "oarwalltime and oaralter, and the API; the page has the acts without a form",
-    "6.10 maintenance from a date on, tried before, with when nodes are empty": "oarnodesetting begins maintenance now;"
-    " the act says which jobs it ends, the Gantt page shows when a node is empty",
     "6.9 drag in the calendar": "an area of the Gantt page opens the form, by mouse and by keyboard",
     "7.1 traces of failures": "what a page said wrong is in the error of the test",
 }

@@ -211,6 +211,7 @@ def _done(name: Schema | None = None, **more: Schema) -> Schema:
     return record({**({"name": name} if name else {}), "done": TEXT, **more, "warnings": TEXTS})
 
 
+FATE = {"start": INTEGER, "end": MAYBE_INTEGER, "fate": {"enum": ["ends", "cut", "delayed"]}}
 #: The record of each operation that answers with JSON.
 ANSWERS: Mapping[str, Schema] = {
     "entry": record({"oar": TEXT, "api": TEXT, "links": many(record({"rel": TEXT, "href": TEXT, "title": TEXT}))}),
@@ -237,6 +238,10 @@ ANSWERS: Mapping[str, Schema] = {
     "job_usage": JOB_USAGE,
     "job_predictions": _items(TOLD_STARTS["items"]),
     "job_dependencies": JOBS_AROUND,
+    "job_walltime_changes": record(
+        {"id": INTEGER, "is_enabled": FLAG, "walltime": INTEGER, "possible_increase": MAYBE_INTEGER}
+        | {"granted": INTEGER, "pending": INTEGER, "timeout": MAYBE_INTEGER, "may": by_name(FLAG)}
+    ),
     "job_submit": _known("Submitted"),
     "jobs_submit": _items(record({"status": INTEGER}, problem=PROBLEM, **SUBMITTED)),
     **dict.fromkeys(
@@ -269,6 +274,15 @@ ANSWERS: Mapping[str, Schema] = {
         **{"from": INTEGER},
         to=INTEGER,
         seconds=by_name(INTEGER),
+    ),
+    "resources_outlook": record(
+        {"from": INTEGER, "to": MAYBE_INTEGER, "nodes": many(record({"name": TEXT, "empty": MAYBE_INTEGER}))}
+        | {"jobs": many(record({"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "state": TEXT, **FATE}))}
+        | {
+            "reservations": many(
+                record({"id": INTEGER, "ar_name": MAYBE_TEXT, "owner": TEXT, "start": INTEGER, "end": INTEGER})
+            )
+        }
     ),
     "resources_list": _items(partly(RESOURCE)),
     "resource": record(

@@ -74,6 +74,15 @@ class Limits(NamedTuple):
     timeout: int
 
 
+class Ways(NamedTuple):
+    """In which ways somebody may ask for another walltime."""
+
+    reduce: bool
+    force: bool
+    delay_next_jobs: bool
+    whole: bool
+
+
 class WalltimeStatus(NamedTuple):
     """The walltime of a job, with its changes."""
 
@@ -97,6 +106,19 @@ def limits_of(config: "Config", queue: str) -> Limits:
         may_force=chosen(config.walltime_allowed_users_to_force, ()),
         may_delay=chosen(config.walltime_allowed_users_to_delay_jobs, ()),
         timeout=chosen(config.walltime_change_timeout, 0),
+    )
+
+
+def ways(config: "Config", queue: str, user: User | None) -> Ways:
+    """Return the ways that the site leaves to a user for the jobs of a queue; None: nobody, who may ask for nothing."""
+    limits = limits_of(config, queue)
+    if user is None or not config.walltime_change_enabled:
+        return Ways(reduce=False, force=False, delay_next_jobs=False, whole=False)
+    return Ways(
+        reduce=limits.may_reduce or user.is_admin,
+        force=_is_in(user, limits.may_force),
+        delay_next_jobs=_is_in(user, limits.may_delay),
+        whole=not limits.increment,
     )
 
 

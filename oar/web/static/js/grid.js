@@ -7,11 +7,16 @@ import { t } from "./common/words.js";
 const PER_LINE = 16, GAP = 10, LABEL = 16, HEADING = 30;
 /** Width of a box for so many of them. */
 const SIZES = [[160, 44], [600, 18], [6000, 13], [60_000, 9], [Infinity, 6]];
+/** Pixels within which dragging is a click. */
+const CLICK = 4;
 /** The part of a turn by which the hues of neighbouring jobs differ: people know the jobs by them from DrawGantt. */
 const GOLDEN = 0.618033988749895;
 
 export class Grid {
-  /** An element that shows and scrolls; `data` = {groups, letters, jobs, colour, isLarge}: large boxes name their jobs. */
+  /**
+   * An element that shows and scrolls; `data` = {groups, letters, jobs, colour, isLarge, selection}: large boxes name
+   * their jobs; `selection`: the nodes that are chosen, null where none can be.
+   */
   constructor(element) {
     this.element = element;
     this.canvas = document.createElement("canvas");
@@ -32,9 +37,13 @@ export class Grid {
     element.append(this.window, this.says);
     this.tiles = [];
     this.chosen = -1;
+    this.area = null;
     this.window.addEventListener("scroll", () => this.draw());
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
-    this.canvas.addEventListener("click", (event) => this.open(this.at(event)));
+    this.canvas.addEventListener("pointerdown", (event) => this.beginArea(event));
+    this.canvas.addEventListener("pointerup", (event) => this.endArea(event));
+    this.canvas.addEventListener("pointercancel", () => ((this.area = null), this.draw()));
+    this.canvas.addEventListener("click", (event) => event.shiftKey || this.open(this.at(event)));
     this.canvas.addEventListener("keydown", (event) => this.press(event));
     new ResizeObserver(() => this.data && this.layOut()).observe(this.window);
     addEventListener("oar:theme", () => this.draw());
@@ -67,6 +76,11 @@ export class Grid {
     this.draw();
   }
 
+  /** Say anew what is with the node that keys or the pointer are at. */
+  tell() {
+    if (this.tiles[this.chosen]) this.says.textContent = this.described(this.tiles[this.chosen].node);
+  }
+
   /** Draw what is in sight. */
   draw() {
     if (!this.data) return;
@@ -92,7 +106,54 @@ export class Grid {
     const first = this.tiles.findIndex((tile) => tile.top + tile.height > scrollTop);
     for (let place = Math.max(0, first); place < this.tiles.length && this.tiles[place].top < scrollTop + height; place++) {
       this.drawTile(pen, paint, this.tiles[place], place === this.chosen);
+      if (this.data.selection?.has(this.tiles[place].node.name)) this.tickTile(pen, paint, this.tiles[place]);
     }
+    if (this.area) this.drawArea(pen, paint);
+  }
+
+  /** A tick and a frame say that a node is chosen. */
+  tickTile(pen, paint, { left, top, width, height }) {
+    pen.strokeStyle = paint.ink;
+    pen.lineWidth = 3;
+    pen.setLineDash([6, 3]);
+    pen.strokeRect(left - 2, top - 2, width + 4, height + 3);
+    pen.setLineDash([]);
+    pen.lineWidth = 1;
+    pen.fillStyle = paint.ink;
+    pen.font = "700 13px ui-sans-serif, system-ui, sans-serif";
+    pen.fillText("✓", left + width - 11, top - 2);
+  }
+
+  drawArea(pen, paint) {
+    const { left, top, right, bottom } = boundsOf(this.area);
+    pen.strokeStyle = paint.mark;
+    pen.setLineDash([4, 3]);
+    pen.strokeRect(left, top, right - left, bottom - top);
+    pen.setLineDash([]);
+  }
+
+  /** With Shift a click chooses a node, and dragging those of an area. */
+  beginArea(event) {
+    if (!event.shiftKey || !this.data?.selection) return;
+    event.preventDefault();
+    this.canvas.setPointerCapture(event.pointerId);
+    const point = this.pointOf(event);
+    this.area = { from: point, to: point };
+  }
+
+  endArea(event) {
+    if (!this.area) return;
+    this.area.to = this.pointOf(event);
+    const { left, top, right, bottom } = boundsOf(this.area), isClick = right - left < CLICK && bottom - top < CLICK;
+    this.area = null;
+    const met = this.tiles.filter((tile) => tile.left <= right && tile.left + tile.width >= left && tile.top <= bottom && tile.top + tile.height >= top);
+    this.select(met.map((tile) => tile.node.name), isClick);
+    this.draw();
+  }
+
+  /** Tell which nodes are chosen now; `isToggled`: what was chosen is no longer. */
+  select(names, isToggled) {
+    this.element.dispatchEvent(new CustomEvent("oar:select", { detail: { names, isToggled } }));
   }
 
   drawTile(pen, paint, { node, left, top, width, height }, isChosen) {
@@ -148,13 +209,18 @@ export class Grid {
     return values;
   }
 
-  at(event) {
+  pointOf(event) {
     const box = this.canvas.getBoundingClientRect();
-    const x = event.clientX - box.left, y = event.clientY - box.top + this.window.scrollTop;
+    return { x: event.clientX - box.left, y: event.clientY - box.top + this.window.scrollTop };
+  }
+
+  at(event) {
+    const { x, y } = this.pointOf(event);
     return this.tiles.findIndex((tile) => x >= tile.left && x <= tile.left + tile.width && y >= tile.top && y <= tile.top + tile.height);
   }
 
   point(event) {
+    if (this.area) return (this.area.to = this.pointOf(event)), this.draw();
     const place = this.at(event);
     this.canvas.classList.toggle("on", place >= 0);
     if (place >= 0 && place !== this.chosen) this.choose(place);
@@ -177,7 +243,8 @@ export class Grid {
     const ids = [...new Set(node.held.map(([, , job]) => job))];
     const jobs = ids.slice(0, 5).map((id) => `${id} (${this.data.jobs.get(id)?.user ?? "?"})`);
     const rest = ids.length - jobs.length;
-    return [node.name, ...states, jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
+    const isChosen = this.data.selection?.has(node.name);
+    return [node.name, isChosen && t("maintain.is_chosen"), ...states, jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
   }
 
   press(event) {
@@ -186,11 +253,20 @@ export class Grid {
       event.preventDefault();
       this.choose(Math.max(0, Math.min(this.tiles.length - 1, this.chosen < 0 ? 0 : this.chosen + steps[event.key])));
     } else if (event.key === "Enter") this.open(this.chosen);
+    else if (event.key === " " && this.chosen >= 0 && this.data.selection) {
+      event.preventDefault();
+      this.select([this.tiles[this.chosen].node.name], true);
+    }
   }
 
   open(place) {
     if (place >= 0) location.assign(page("nodes", this.tiles[place].node.name));
   }
+}
+
+/** Return the edges of an area that was dragged from a point to another one. */
+function boundsOf({ from, to }) {
+  return { left: Math.min(from.x, to.x), right: Math.max(from.x, to.x), top: Math.min(from.y, to.y), bottom: Math.max(from.y, to.y) };
 }
 
 function shortened(pen, text, width) {

@@ -1,10 +1,11 @@
 // Several jobs of a list are chosen, and one act is done with all of them: asked once, answered job by job.
 import { post } from "./common/api.js";
 import { h } from "./common/dom.js";
+import { may } from "./common/job-acts.js";
 import { duration, number } from "./common/format.js";
 import { jobLink } from "./common/parts.js";
 import { announce } from "./common/page.js";
-import { now, site } from "./common/site.js";
+import { now } from "./common/site.js";
 import { t } from "./common/words.js";
 
 const WAITING = ["Waiting", "toAckReservation"], LIVE = ["toLaunch", "Launching", "Running", "Suspended", "Resuming"];
@@ -24,8 +25,8 @@ function lostRuns(jobs) {
 }
 
 /** Whether who looks may do anything with a job of the list. */
-function may(job) {
-  return (site.administers || site.user === job.user) && Object.values(ACTS).some((act) => act.states.includes(job.state));
+function isForUs(job) {
+  return may(job) && Object.values(ACTS).some((act) => act.states.includes(job.state));
 }
 
 export class JobSelection {
@@ -36,16 +37,16 @@ export class JobSelection {
 
   /** Return the chosen ones among the jobs in view: what is out of sight is not acted on. */
   chosen(jobs) {
-    return jobs.filter((job) => this.ids.has(job.id) && may(job));
+    return jobs.filter((job) => this.ids.has(job.id) && isForUs(job));
   }
 
   /** Return the column of boxes, null if nothing can be done with any of the jobs. */
   column(jobs) {
-    const possible = jobs.filter(may);
+    const possible = jobs.filter(isForUs);
     if (!possible.length) return null;
     const count = this.chosen(jobs).length;
     const all = h("input", { type: "checkbox", "aria-label": t("many.all"), title: t("many.all"), checked: count === possible.length, indeterminate: count > 0 && count < possible.length, on: { change: () => this.chooseAll(possible, count < possible.length) } });
-    return { key: "chosen", label: all, cell: (job) => may(job) && h("input", { type: "checkbox", "aria-label": t("many.one", { id: job.id }), checked: this.ids.has(job.id), on: { change: () => this.choose(job.id) } }) };
+    return { key: "chosen", label: all, cell: (job) => isForUs(job) && h("input", { type: "checkbox", "aria-label": t("many.one", { id: job.id }), checked: this.ids.has(job.id), on: { change: () => this.choose(job.id) } }) };
   }
 
   choose(id) {

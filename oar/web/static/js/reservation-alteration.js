@@ -2,15 +2,11 @@
 import { patch } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { t } from "./common/words.js";
+import { ChangeForm } from "./change-form.js";
 import { commandLine, dateField, textField, tick } from "./reservation-fields.js";
 import { commandOf } from "./reservation-wishes.js";
 
-export class Alteration {
-  /** `redraw` shows the page anew, `done` loads it anew. */
-  constructor(redraw, done) {
-    Object.assign(this, { redraw, done, changes: {}, said: null, isSending: false });
-  }
-
+export class Alteration extends ChangeForm {
   /** Return what differs from the record: the body of the request. */
   body(record) {
     const was = wishesOf(record), body = {};
@@ -27,9 +23,9 @@ export class Alteration {
 
   view(record) {
     const wished = { ...wishesOf(record), ...this.changes }, body = this.body(record);
-    const alter = (changes) => (Object.assign(this.changes, changes), this.redraw());
+    const alter = (changes) => this.alter(changes);
     return h("details", { class: "card", key: "alter" }, h("summary", {}, t("ar.alter")),
-      h("form", { class: "submit", on: { submit: (event) => this.send(event, record) } },
+      h("form", { class: "submit", on: { submit: (event) => this.send(event, () => patch(`reservations/${record.id}`, this.body(record))) } },
         h("div", { class: "filters" },
           dateField("from", t("job.from"), wished.from, alter), dateField("to", t("job.until"), wished.to, alter),
           textField("name", t("filter.name"), wished.name, alter), textField("account", t("ar.account"), wished.account, alter),
@@ -37,23 +33,7 @@ export class Alteration {
           tick("hard", t("ar.hard"), wished.hard === "yes", alter), tick("replace", t("ar.replace"), wished.replace === "yes", alter)),
         Object.keys(body).length > 0 && commandLine(commandOf(body, record.id)),
         h("p", { key: "send" }, h("button", { disabled: this.isSending || !Object.keys(body).length }, this.isSending ? t("submit.asking") : t("ar.change")))),
-      this.said && h("p", { key: "said", class: this.said.isBad ? "notice bad" : "notice", role: this.said.isBad ? "alert" : "status" }, h("bdi", {}, this.said.text)));
-  }
-
-  async send(event, record) {
-    event.preventDefault();
-    if (this.isSending) return;
-    this.isSending = true;
-    this.redraw();
-    try {
-      const answer = await patch(`reservations/${record.id}`, this.body(record));
-      this.said = { text: [t("act.done"), answer.message, ...answer.warnings].filter(Boolean).join(" ") };
-      this.changes = {};
-    } catch (error) {
-      this.said = { text: error.record ? error.message : t("problem.unreachable"), isBad: true };
-    }
-    this.isSending = false;
-    this.done();
+      this.answer());
   }
 }
 

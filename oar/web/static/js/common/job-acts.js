@@ -30,7 +30,7 @@ let said = null;
 let hadFocus = false;
 
 /** Whether who looks may do something with a job: it is his, or he is an administrator. */
-function may(job) {
+export function may(job) {
   return site.user === job.user || site.administers;
 }
 

@@ -8,6 +8,7 @@ import { CONDITIONS, CONDITION_WORDS, conditionBar, jobLink, legend, nodeLink, t
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { Grid } from "../grid.js";
+import { NodeSelection } from "../node-selection.js";
 
 const COLOURS = { state: t("colour.state"), job: t("colour.job"), user: t("colour.user"), queue: t("colour.queue") };
 /** Nodes that the table shows at most. */
@@ -57,28 +58,32 @@ function view(record) {
     filters(fields(record.properties), parameters(), select),
     h("div", { key: "bar" }, conditionBar(record.total, total)),
     legend(record.total, state, (each) => select({ state: each })),
+    selection.view(groups.flatMap((group) => group.nodes.map((node) => node.name))),
     !count ? h("p", { class: "empty", key: "none" }, t("nodes.none")) : kind === "table" ? groups.map((group) => tableOf(group, record)) : gridOf(groups, record),
   ];
 }
 
 function tableOf(group, record) {
   const columns = [
+    selection.column(group.nodes.slice(0, MOST).map((node) => node.name)),
     { key: "node", label: t("node.node"), cell: (node) => nodeLink(node.name) },
     ...CONDITIONS.map((each) => ({ key: each, label: CONDITION_WORDS[each], kind: "number", cell: (node) => numbers(node, record.letters)[each] ?? h("span", { class: "none" }, "0") })),
     { key: "jobs", label: t("jobs.title"), kind: "text", cell: (node) => [...new Set(node.held.map(([, , job]) => job))].map((id) => [jobLink({ id }), " "]) },
-  ];
+  ].filter(Boolean);
   const title = group.name || t("nodes.title"), rest = group.nodes.length - MOST;
   return h("section", { key: `group ${group.name}` }, group.name && h("h2", {}, h("bdi", {}, group.name)),
     table(title, columns, group.nodes.slice(0, MOST), (node) => node.name, t("nodes.none")),
     rest > 0 && h("p", { class: "faint" }, t("nodes.more", { n: rest })));
 }
 
+const selection = new NodeSelection(() => actions.show(), () => actions.refresh());
 const grid = new Grid(document.createElement("div"));
+grid.element.addEventListener("oar:select", ({ detail }) => (selection.choose(detail.names, detail.isToggled), grid.tell()));
 
 function gridOf(groups, record) {
   const jobs = new Map(record.jobs.map((job) => [job.id, job]));
   const { color, view: kind } = parameters(), isLarge = kind === "monika";
-  grid.data = { groups, letters: record.letters, jobs, colour: color ?? (isLarge ? "job" : "state"), isLarge };
+  grid.data = { groups, letters: record.letters, jobs, colour: color ?? (isLarge ? "job" : "state"), isLarge, selection: selection.names };
   return h("div", { class: "grid", key: "grid", id: "grid" });
 }
 

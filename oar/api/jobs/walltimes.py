@@ -1,0 +1,39 @@
+"""How it stands with the walltime of a job: what it may become, what was asked and granted."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.jobs.parts import Id
+from oar.api.routing.lean_routes import LeanRoute
+from oar.api.serving.service import Asking, asking
+from oar.lib.jobs import walltime
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+
+
+@router.get("/{job_id}/walltime", operation_id="job_walltime_changes", summary="What its walltime may become")
+def job_walltime_changes(request: Request, job_id: Id) -> Answer:
+    """Return what `oarwalltime` shows, in seconds: `possible_increase` is null without a limit.
+
+    `may` tells who asks which ways the site leaves him; administrators are bound by no limit.
+    """
+    return answer_unless_known(request, _record(asking(request), job_id))
+
+
+def _record(who: Asking, job_id: int) -> dict[str, Any]:
+    """Return the record.  Raises NoSuchJob."""
+    with who.database.snapshot() as tx:
+        standing = walltime.walltime_status(tx, who.config, job_id)
+    change = standing.change
+    return {
+        "id": job_id,
+        "is_enabled": who.config.walltime_change_enabled,
+        "walltime": standing.walltime,
+        "possible_increase": standing.possible,
+        "granted": change.granted,
+        "pending": change.pending,
+        "timeout": change.timeout or None,
+        "may": walltime.ways(who.config, standing.job.queue, who.caller.user)._asdict(),
+    }

@@ -1,0 +1,121 @@
+"""What is in the way of a maintenance: jobs and advance reservations on some nodes, and when these are empty."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, model_validator
+
+from oar.api.answers.bodies import Answer, answer
+from oar.api.nodes.changes import MOST, Host
+from oar.api.routing.administrators import STRICT
+from oar.api.serving.service import LARGEST_ID, asking
+from oar.lib.facts.errors import NoSuchResource
+from oar.lib.facts.states import NOT_STARTED
+
+if TYPE_CHECKING:
+    from oar.lib.db.history.gantt_days import DrawnJob
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/resources", tags=["administration"])
+
+#: Jobs of an answer, at most: of those that run, and of those that are planned.
+MOST_JOBS = 1000
+#: The period of a maintenance of which nobody knows when it ends.
+_FOR_EVER = 2**40
+Date = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+
+
+class Fate(StrEnum):
+    """What becomes of a job when its nodes are taken away at a date."""
+
+    ENDS = "ends"  #: it is over by then, at the latest
+    CUT = "cut"  #: it would run then: it is ended, unless somebody waits for it
+    DELAYED = "delayed"  #: it is planned for then, and has to be planned anew
+
+
+class Absence(BaseModel):
+    """Nodes that somebody wants to take away, from a date to another one."""
+
+    model_config = STRICT
+
+    nodes: list[Host] = Field(min_length=1, max_length=MOST)
+    begin: Date | None = Field(None, alias="from", description="Now if none is given.")
+    to: Date | None = Field(None, description="Nobody knows until when if none is given.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Absence":
+        if self.begin is not None and self.to is not None and self.begin >= self.to:
+            raise ValueError("a period goes from a date to a later one")
+        return self
+
+
+@router.post("/outlook", operation_id="resources_outlook", summary="What is in the way of a maintenance")
+def resources_outlook(request: Request, wish: Absence) -> Answer:
+    """Return which jobs end before, would be cut or delayed, and when each node is empty; nothing is changed.
+
+    `empty` is the date at which the last job that runs on a node is over at the latest, null for one that has no
+    walltime. Only for administrators.
+    """
+    who = asking(request)
+    who.caller.administering()
+    with who.database.snapshot() as tx:
+        return answer(_outlook(tx, wish))
+
+
+def _outlook(tx: "Transaction", wish: Absence) -> dict[str, Any]:
+    """Return what is in the way.  Raises NoSuchResource."""
+    by_node = tx.resources.ids_of_nodes(wish.nodes)
+    if missing := [name for name in wish.nodes if name not in by_node]:
+        raise NoSuchResource(f"there is no node {missing[0]!r}")
+    begin, end = wish.begin or tx.now, wish.to or _FOR_EVER
+    here = sorted({number for ids in by_node.values() for number in ids})
+    jobs = [job for job in tx.gantt_days.on(here, tx.now, end, MOST_JOBS) if not job.stop]
+    return {
+        "from": begin,
+        "to": wish.to,
+        "nodes": [{"name": name, "empty": _empty(jobs, set(ids), tx.now)} for name, ids in sorted(by_node.items())],
+        "jobs": [_item(job, begin) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
+        "reservations": _reservations(tx, set(here), begin, end),
+    }
+
+
+def _item(job: "DrawnJob", begin: int) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "state": job.state,
+        "start": job.start,
+        "end": _end(job),
+        "fate": fate(job, begin),
+    }
+
+
+def fate(job: "DrawnJob", begin: int) -> Fate:
+    """Return what becomes of a job whose resources are taken away at a date."""
+    if job.state in NOT_STARTED and job.start >= begin:
+        return Fate.DELAYED
+    end = _end(job)
+    return Fate.ENDS if end is not None and end <= begin else Fate.CUT
+
+
+def _end(job: "DrawnJob") -> int | None:
+    return job.start + job.walltime if job.walltime else None
+
+
+def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:
+    """Return when the jobs that run on a node are over; now if there is none."""
+    ends = [_end(job) for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
+    known = [end for end in ends if end is not None]
+    return None if len(known) < len(ends) else max([now, *known])
+
+
+def _reservations(tx: "Transaction", resources: set[int], begin: int, end: int) -> list[dict[str, Any]]:
+    """Return the advance reservations that have some of the resources in the period."""
+    return [
+        {"id": each.number, "ar_name": each.name or None, "owner": each.owner, "start": each.start, "end": each.end}
+        for each in tx.advance_reservations.planned()
+        if each.start < end and each.end > begin and resources.intersection(each.resources)
+    ]
