@@ -19,7 +19,7 @@ from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.allowed_networks import Networks
 from oar.lib.io.control import ask
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
-from oar.lib.views.metrics import families, rounds_of, server_families
+from oar.lib.views.metrics import Labels, families, rounds_of, server_families
 
 router = APIRouter(tags=["health"])
 
@@ -49,7 +49,7 @@ class Measured(Collector):
     def collect(self) -> Iterator[Metric]:
         """Give the metrics."""
         with self._service.runtime.database.snapshot() as tx:
-            present = list(families(tx))
+            present = list(families(tx, Labels.of(self._service.runtime.config)))
         hub, happenings = self._service.hub, self._service.happenings
         present += [
             *happenings.families(),

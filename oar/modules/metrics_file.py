@@ -13,7 +13,7 @@ from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.control import ask
 from oar.lib.rules.metric_texts import document, family_lines
 from oar.lib.views.happenings import Happenings
-from oar.lib.views.metrics import families, rounds_of, server_families
+from oar.lib.views.metrics import Labels, families, rounds_of, server_families
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -45,7 +45,7 @@ class MetricsFile:
         if time.monotonic() < self._written + PERIOD:
             return False
         with database.snapshot() as tx:
-            present = list(families(tx))
+            present = list(families(tx, Labels.of(self._config)))
         answer = ask(self._config, StatusQuestion(), Status, PATIENCE)
         state = answer.state if isinstance(answer, Status) else {}
         present += [*server_families(state), *self._happenings.families()]

@@ -19,6 +19,7 @@ from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources
 
 DAY = 86400
+OPEN_FORM = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
 def test_a_site_tells_what_programs_need(anonymous: httpx.Client, database: Database) -> None:
@@ -146,6 +147,31 @@ def test_an_answer_tells_where_its_time_went(anonymous: httpx.Client, database: 
     timings = [anonymous.get(path).headers["server-timing"] for path in ("/v1/queues", "/health/live", "/oarapi/jobs")]
     assert all(re.fullmatch(r"db;dur=[0-9.]+, wait;dur=[0-9.]+", each) for each in timings)
     assert ["db;dur=0.0," in each for each in timings] == [False, True, False]
+
+
+def test_a_site_chooses_by_whom_jobs_are_told_and_how_many_are_named(
+    api: Api, anonymous: httpx.Client, database: Database
+) -> None:
+    resources = add_resources(database)
+    add_job(database, JobState.RUNNING, on=resources[:1], user="alice", project="p")
+    add_job(database, JobState.RUNNING, on=resources[1:], user="bob", project="p")
+    for user in ("alice", "alice", "carol", "dave"):
+        add_job(database, user=user, project="q")
+    assert not re.search(r"alice|bob", anonymous.get("/metrics").text)
+    api.runtime.config = Config(api_metrics_labels=("user", "project"), api_metrics_values=2)
+    kept = OPEN_FORM  # the other form is made already
+    families = {each.name: each for each in openmetrics(anonymous.get("/metrics", headers=kept).text)}  # type: ignore[no-untyped-call]
+    jobs = {(each.labels["user"], each.labels["state"]): each.value for each in families["oar_user_jobs"].samples}
+    assert jobs == {
+        ("bob", "Running"): 1,
+        ("alice", "Running"): 1,
+        ("alice", "Waiting"): 2,
+        ("other", "Waiting"): 2,
+    }
+    held = {each.labels["user"]: each.value for each in families["oar_user_resources"].samples}
+    assert held == {"bob": 3, "alice": 1, "other": 0}
+    projects = {each.labels["project"]: each.value for each in families["oar_project_resources"].samples}
+    assert projects == {"p": 4, "q": 0}
 
 
 def test_metrics_are_for_the_networks_of_the_site(api: Api, anonymous: httpx.Client) -> None:

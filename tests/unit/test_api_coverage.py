@@ -333,6 +333,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_overview::test_prometheus_reads_the_metrics",
         "api/test_overview::test_what_happens_is_counted",
         "api/test_overview::test_metrics_are_for_the_networks_of_the_site",
+        "api/test_overview::test_a_site_chooses_by_whom_jobs_are_told_and_how_many_are_named",
         "api/test_watching::test_requests_are_counted_by_the_routes_of_the_document",
         "db/test_metrics_file",
         "db/test_meta_sched::test_a_round_tells_how_long_its_parts_took",
@@ -371,7 +372,6 @@ OTHERWISE: Mapping[str, str] = {
     " asks for them, and what is there twice is kept twice for ever",
     "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core; rates, streams and what is"
     " kept of answers are counted in one place so",
-    "13 API_METRICS_LABELS": "a label that users make grows without end; what they use is in /v1/usage",
 }
 #: What only tells why, or what other sections repeat.
 UNPROVED = {8, 17}

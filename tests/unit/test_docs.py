@@ -53,6 +53,7 @@ METRICS = {
     *("oar_job_wait_seconds", "oar_module_passes_total", "oar_module_failures_total", "oar_runner_actions"),
     *("oar_module_last_duration_seconds", "oar_server_start_seconds", "oar_modules_up", "oar_database_seconds"),
     *("oar_jobs_submitted_total", "oar_job_start_error_seconds", "oar_actions_pending"),
+    *("oar_user_jobs", "oar_user_resources", "oar_project_jobs", "oar_project_resources"),
 }
 PACKAGES = {package.name for package in contents.PACKAGES}
 NO_COMMANDS = {

@@ -41,6 +41,7 @@ from oar.lib.config.kinds import (
     one_of,
     or_empty,
     per_queue,
+    some_of,
     unset,
 )
 from oar.lib.facts.states import DependencyCondition, JobPriority
@@ -507,6 +508,10 @@ class Config(Values):
     api_media = Key(BOOLEAN, False, "Serve users' files to themselves (/media of older clients).")
     api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
     api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
+    api_metrics_labels = Key(
+        some_of("user", "project"), (), "By which metrics tell of jobs and their resources, too; METRICS_FILE as well."
+    )
+    api_metrics_values = Key(POSITIVE, 50, "Users, or projects, that metrics name; what others have is of other.")
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
     web_gantt_cache = Key(POSITIVE, 1073741824, "Bytes of files in which days of the Gantt diagram are kept.")
     web_conf_file = Key(PATH, "/etc/oar/web.yaml", "Templates of submissions for the web pages.")

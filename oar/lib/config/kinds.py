@@ -184,6 +184,18 @@ def one_of(*choices: Word, renamed: Mapping[str, Word] | None = None) -> ValueKi
     return ValueKind(" | ".join(choices), read)
 
 
+def some_of(*choices: str) -> ValueKind[Words]:
+    """Return the kind of a list in which only these choices stand."""
+
+    def read(text: str) -> Words:
+        words = _read_words(text)
+        if unknown := [word for word in words if word not in choices]:
+            raise ValueError(f"{unknown[0]!r} is none of: {', '.join(choices)}")
+        return words
+
+    return ValueKind(f"list of: {', '.join(choices)}", read, " ".join)
+
+
 def _read_port(text: str) -> int:
     port = at_least(0).read(text)
     if port > 65535:

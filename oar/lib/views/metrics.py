@@ -1,16 +1,45 @@
 """What monitoring systems are told of jobs, resources and the scheduler."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.rules.metric_texts import Histogram, HistogramFamily, MetricFamily, counter
 
 if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.history.usage import OwnedJobs
     from oar.lib.db.transaction import Transaction
 
 
-def families(tx: "Transaction") -> Iterator[MetricFamily]:
+#: For whom the users or projects are counted that are not named.
+OTHER = "other"
+#: Names of the numbers that tell of them.
+_SHARES = {
+    "user": ("oar_user_jobs", "oar_user_resources"),
+    "project": ("oar_project_jobs", "oar_project_resources"),
+}
+
+
+class Labels(NamedTuple):
+    """By which words that users make jobs are told, and how many of each there are at most."""
+
+    names: Sequence[str] = ()  #: ``user``, ``project``
+    most: int = 0
+
+    @classmethod
+    def of(cls, config: "Config") -> "Labels":
+        """Return those of a site."""
+        return cls(config.api_metrics_labels, config.api_metrics_values)
+
+
+NO_LABELS = Labels()
+
+
+def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFamily]:
     """Give the numbers of the present."""
+    for name in labels.names:
+        yield from share_families(name, tx.usage.shares(name), labels.most)
     by_state = tx.job_pages.live_by_queue()
     rows = [((str(state), queue), float(number)) for (queue, state), number in by_state.items()]
     yield MetricFamily("oar_jobs", "Live jobs.", ("state", "queue"), rows)
@@ -43,6 +72,31 @@ def families(tx: "Transaction") -> Iterator[MetricFamily]:
     date = tx.usage.last_round()
     age = float(tx.now - date) if date else float("inf")
     yield MetricFamily("oar_round_age_seconds", "Seconds since the last round of the scheduler.", (), [((), age)])
+
+
+def share_families(name: str, shares: "Sequence[OwnedJobs]", most: int) -> Iterator[MetricFamily]:
+    """Give what users, or projects, have; those with the most resources, then jobs, by name, the rest as one.
+
+    So the number of lines is bounded, whoever submits jobs under whatever names.
+    """
+    sizes: dict[str, tuple[int, int]] = {}
+    for share in shares:
+        resources, jobs = sizes.get(share.owner, (0, 0))
+        sizes[share.owner] = resources + share.resources, jobs + share.jobs
+    named = set(sorted(sizes, key=lambda owner: (*(-number for number in sizes[owner]), owner))[:most])
+    by_state: Counter[tuple[str, ...]] = Counter()
+    held: Counter[tuple[str, ...]] = Counter()
+    for share in shares:
+        owner = share.owner if share.owner in named else OTHER
+        by_state[owner, share.state] += share.jobs
+        held[(owner,)] += share.resources
+    jobs_name, resources_name = _SHARES[name]
+    yield MetricFamily(jobs_name, f"Live jobs by {name}.", (name, "state"), _numbers(by_state))
+    yield MetricFamily(resources_name, f"Resources that live jobs have, by {name}.", (name,), _numbers(held))
+
+
+def _numbers(counts: Mapping[tuple[str, ...], int]) -> list[tuple[tuple[str, ...], float]]:
+    return [(values, float(number)) for values, number in sorted(counts.items())]
 
 
 def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:

@@ -2,12 +2,15 @@
 
 from typing import NamedTuple
 
-from oar.lib.db.sql.predicates import LIVE
+from oar.lib.db.sql.predicates import LIVE, NO_FRAME
 from oar.lib.db.sql.statements import Table
 from oar.lib.db.sql.time_pieces import BUCKETS, CUT
 
 #: Names of what consumption can be told by, and the columns of it.
 GROUPS = {"user": "accounting_user", "project": "accounting_project", "queue": "queue_name"}
+
+#: The columns of jobs by which it is told who has what.
+_OWNERS = {"user": "j.job_user", "project": "COALESCE(j.project, '')"}
 
 _NODES = """
     SELECT state, count(DISTINCT network_address) FROM resources WHERE network_address <> '' GROUP BY 1 ORDER BY 1"""
@@ -32,6 +35,15 @@ class WaitOfQueue(NamedTuple):
     queue: str
     waiting: int
     oldest: int  #: date of the submission of the oldest
+
+
+class OwnedJobs(NamedTuple):
+    """What a user or a project has now."""
+
+    owner: str
+    state: str  #: of the jobs
+    jobs: int
+    resources: int  #: that these jobs have, of type default
 
 
 class Usage(Table):
@@ -72,6 +84,17 @@ class Usage(Table):
             SELECT j.queue_name, r.code, count(*) FROM job_reasons r JOIN jobs j USING (job_id)
             WHERE {LIVE} GROUP BY 1, 2 ORDER BY 1, 2"""
         return {(queue, code): number for queue, code, number in self._tx.rows(sql)}
+
+    def shares(self, kind: str) -> list[OwnedJobs]:
+        """Return what each user, or each project, has now, by the state of the jobs."""
+        sql = f"""
+            SELECT {_OWNERS[kind]}, j.state, count(*), COALESCE(sum(held.number), 0)::bigint
+            FROM jobs j LEFT JOIN LATERAL (
+                SELECT count(*) AS number FROM assigned_resources a JOIN resources r USING (resource_id)
+                WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+                  AND r.type = 'default') held ON j.assigned_moldable_job <> 0
+            WHERE {LIVE} AND {NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"""
+        return [OwnedJobs(*row) for row in self._tx.rows(sql)]
 
     def conditions(self) -> list[tuple[str, str, bool, bool, bool, int, int]]:
         """Return the numbers of resources and nodes by ``(type, state, is used, drains, sleeps)``."""
