@@ -33,6 +33,22 @@ def test_a_stop_signals_the_server_alone_and_gives_it_time() -> None:
     assert service["TimeoutStopSec"] == "60"
 
 
+def test_a_stop_of_the_api_lets_its_workers_do_what_has_begun() -> None:
+    service = unit("oar-api.service")["Service"]
+    assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "30")
+
+
+@pytest.mark.parametrize("name", ["oar-server.service", "oar-api.service"])
+def test_the_directory_of_server_and_api_stays_when_one_of_them_ends(name: str) -> None:
+    service = unit(name)["Service"]
+    assert (service["RuntimeDirectory"], service["RuntimeDirectoryPreserve"]) == ("oar", "yes")
+
+
+@pytest.mark.parametrize("name", ["oar-server", "oar-api", "oar-commands", "oar-node"])
+def test_a_process_that_took_too_much_memory_does_not_end_the_others(name: str) -> None:
+    assert unit(f"{name}.service")["Service"]["OOMPolicy"] == "continue"
+
+
 def test_the_server_starts_after_network_database_and_a_clock_that_is_right() -> None:
     assert unit("oar-server.service")["Unit"]["After"] == "network-online.target postgresql.service time-sync.target"
 
