@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,35 @@ def test_a_server_that_was_killed_is_started_again_at_once(installation: Install
     assert started.returncode == 0, started.stderr
     assert installation.pid() != old
     wait_until(lambda: not [one for one in left if is_alive(one)])
+
+
+def test_a_runner_that_waits_for_a_locked_row_does_not_keep_the_next_server_from_starting(
+    installation: Installation, settings: DatabaseSettings
+) -> None:
+    assert installation.control("start").returncode == 0
+    database, locking = Database(settings), Database(settings)
+    job_id = add_job(database, JobState.RUNNING)
+
+    def waits() -> bool:
+        with database.begin() as tx:
+            return bool(tx.column("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+
+    def holder() -> str:
+        return database.lock_holder(SERVER_LOCK)
+
+    with ThreadPoolExecutor() as pool:
+        with locking.begin() as tx:
+            tx.jobs.lock(job_id)
+            with socket.create_connection(("127.0.0.1", int(str(installation.values["SERVER_PORT"])))) as node:
+                node.sendall(f"OAREXEC_{job_id}_0_0_4299\n".encode())
+                wait_until(waits)
+                former = holder()
+                os.kill(installation.pid(), signal.SIGKILL)
+                starting = pool.submit(installation.control, "start")
+                wait_until(lambda: starting.done() or holder() not in ("", former))
+        assert starting.result().returncode == 0, starting.result().stderr
+    database.close()
+    locking.close()
 
 
 def test_each_process_of_the_server_may_be_killed(installation: Installation) -> None:

@@ -55,6 +55,9 @@ MAX_FAILURES = 5
 #: waits for this process to end.
 DRAIN_SECONDS = 30.0
 ORPHAN_SECONDS = 4.0
+#: It ends so long after the server at the latest, though PostgreSQL lets it wait for rows that somebody has locked: the
+#: next server has less patience with its lock (``almighty.ORPHAN_PATIENCE``).
+LONGEST_ORPHAN = 12.0
 LOAD_SECONDS = 10.0
 #: Old files of desktop computing are looked for so often.
 EXPIRY_SECONDS = 3600.0
@@ -388,13 +391,16 @@ def serve(opened: Runtime, endpoint: str) -> int:
             log.error("ADMISSION_RULES_ACK_EMPTY=yes in oar.conf if that is meant")
             return NOT_CONFIGURED
         with processes.signals() as signals:  # before anybody knows of us
+            parent = processes.watch_parent(os.environ)
+            if parent is not None:
+                parent.limit_life(LONGEST_ORPHAN)
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             _notice_restore(opened)
             with opened.database.begin() as tx:
                 recovery.repair(tx)
                 _tell(reservation_repairs.repair(tx, patience=opened.config.reservation_answer_timeout))
-            return runner.run(signals, processes.watch_parent(os.environ))
+            return runner.run(signals, parent)
 
 
 def _notice_restore(opened: Runtime) -> None:
