@@ -22,7 +22,7 @@ from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.io.processes import PID_FILE, PidFile, run
+from oar.lib.io.processes import PID_FILE, PidFile, is_ending, run
 from oar.lib.runtime import conf_file, database_settings, read_config
 
 UNIT = "oar-server.service"
@@ -169,10 +169,10 @@ class Server:
         self._environment = environment
         self._pid_file = PidFile(Path(config.oar_run_dir) / PID_FILE)
 
-    def pid(self, patience: float = 0.0) -> int | None:
-        """Return the pid of the running server; one that was just killed has so many seconds to be gone."""
+    def pid(self) -> int | None:
+        """Return the pid of the running server."""
         try:
-            return self._pid_file.lasting_holder(patience)
+            return self._pid_file.holder()
         except OSError as error:
             raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
 
@@ -204,8 +204,8 @@ class Server:
 
     def start(self) -> int:
         """Start it and wait until it is up."""
-        pid = self.pid(patience=STOP_SECONDS)
-        if pid is not None:
+        pid = self.pid()
+        if pid is not None and not is_ending(pid):  # one that was killed a moment ago is awaited by the new one
             click.echo(f"oar-server is already running (pid {pid}).")
             return 0
         account = self.prepare()

@@ -1,13 +1,19 @@
 """Children, deadlines, signals and systemd's datagrams, with real processes."""
 
+import fcntl
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+import pytest
 
 from oar.lib.io import processes
 from oar.lib.io.processes import ChildProcess, Lifeline, PidFile, ServiceManager, is_ending
@@ -241,19 +247,72 @@ class Watched(PidFile):
         return super().holder()
 
 
-def test_a_killed_daemon_whose_lock_is_still_there_is_awaited(tmp_path: Path) -> None:
-    lock, child = PidFile(tmp_path / "pid"), subprocess.Popen(["sleep", "60"])
-    assert lock.lock()
-    (tmp_path / "pid").write_text(f"{child.pid}\n")
-    asking = Watched(tmp_path / "pid")
-    assert asking.lasting_holder(60) == child.pid
-    child.kill()
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[Watched]:
+    """The pid file of a daemon that starts."""
+    file = Watched(tmp_path / "pid")
+    yield file
+    file.release()
+
+
+@contextmanager
+def locked_by(pid: int, path: Path) -> Iterator[PidFile]:
+    """Have the locked pid file of a daemon with this pid."""
+    file = PidFile(path)
+    assert file.lock()
+    path.write_text(f"{pid}\n")
+    yield file
+    file.release()
+
+
+def test_a_killed_daemon_whose_lock_is_still_there_is_awaited(tmp_path: Path, starting: Watched) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    with locked_by(child.pid, tmp_path / "pid") as former, ThreadPoolExecutor() as pool:
+        assert not starting.lock()
+        child.kill()
+        child.wait()
+        starting.asked = 0
+        is_locked = pool.submit(starting.lock)
+        wait_until(lambda: starting.asked > 1)
+        assert not is_locked.done()
+        former.release()
+        assert is_locked.result()
+
+
+def test_who_looks_whether_a_daemon_runs_does_not_keep_one_from_starting(tmp_path: Path, starting: Watched) -> None:
+    with (tmp_path / "pid").open("w") as looking, ThreadPoolExecutor() as pool:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as holder does for a moment
+        is_locked = pool.submit(starting.lock)
+        wait_until(lambda: is_locked.done() or starting.asked > 1)
+        assert not is_locked.done()
+        fcntl.flock(looking, fcntl.LOCK_UN)
+        assert is_locked.result()
+
+
+def test_the_lock_of_a_file_that_was_removed_meanwhile_is_none(
+    tmp_path: Path, starting: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+    with locked_by(os.getpid(), tmp_path / "pid") as former:
+
+        def flock_late(file: IO[str], operation: int) -> None:
+            monkeypatch.setattr(fcntl, "flock", flock)
+            former.release()
+            flock(file, operation)
+
+        monkeypatch.setattr(fcntl, "flock", flock_late)
+        assert starting.lock()
+        assert PidFile(tmp_path / "pid").holder() == os.getpid()
+
+
+def test_a_stranger_who_locks_the_file_of_a_killed_daemon_keeps_none_from_starting(
+    tmp_path: Path, starting: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LEAVING_SECONDS", 0.0)
+    path, child = tmp_path / "pid", subprocess.Popen(["true"])
     child.wait()
-    assert asking.lasting_holder(0) == child.pid
-    with ThreadPoolExecutor() as pool:
-        asking.asked = 0
-        found = pool.submit(asking.lasting_holder, 60)
-        wait_until(lambda: asking.asked > 1)
-        assert not found.done()
-        lock.release()
-        assert found.result() is None
+    path.write_text(f"{child.pid}\n")
+    with path.open() as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_EX)  # who may read a file may lock it
+        assert starting.lock()
+        assert PidFile(path).holder() == os.getpid()

@@ -25,8 +25,8 @@ LIFELINE = "OAR_LIFELINE"
 #: Name of the server's pid file, in OAR_RUN_DIR.
 PID_FILE = "oar-server.pid"
 _PR_SET_PDEATHSIG = 1
-#: Seconds between two looks whether a killed daemon has gone.
-_HOLDER_LOOK = 0.01
+#: Seconds that a killed daemon has to be gone, and between two looks whether it is.
+LEAVING_SECONDS, _HOLDER_LOOK = 10.0, 0.01
 #: Flags of a process in the kernel's table (proc(5), field 9 of stat): it ends; a signal killed it.
 _ENDING_FLAGS = 0x4 | 0x400
 _TAIL_LINES = 20
@@ -343,37 +343,47 @@ class PidFile:
         self._file: IO[str] | None = None
 
     def lock(self) -> bool:
-        """Lock it and write our pid; False if somebody else has the lock.  Raises OSError."""
-        file = self._path.open("a+", encoding="ascii")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return False
+        """Lock it and write our pid; False if a daemon has the lock.  Raises OSError.
+
+        A daemon that was killed and has not quite gone is awaited, and so is who only looks.  After ``LEAVING_SECONDS``
+        whoever still has the lock is no daemon, since everybody who may read a file may lock it: it is made anew.
+        """
+        give_up = time.monotonic() + LEAVING_SECONDS
+        while (file := self._locked()) is None:
+            pid = self.holder()
+            if pid is not None and not is_ending(pid):
+                return False
+            if time.monotonic() > give_up:
+                self._path.unlink(missing_ok=True)
+            time.sleep(_HOLDER_LOOK)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         self._file = file
         return True
 
+    def _locked(self) -> IO[str] | None:
+        """Return the file with a lock of ours; None if somebody has locked it, or has just removed it."""
+        file = self._path.open("a+", encoding="ascii")
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), self._path.stat()):
+                return file
+        file.close()
+        return None
+
     def holder(self) -> int | None:
         """Return the pid of the daemon, None if none runs.  Raises OSError, but not for a file that is not there."""
         try:
             with self._path.open(encoding="ascii") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return None
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    text = file.read().strip()
+                    return int(text) if text.isdecimal() else None
         except FileNotFoundError:
             return None
-        except BlockingIOError:
-            text = self._path.read_text(encoding="ascii").strip()
-            return int(text) if text.isdecimal() else None
-
-    def lasting_holder(self, seconds: float) -> int | None:
-        """Like ``holder``; a daemon that was killed and has not quite gone is awaited, for so many seconds at most."""
-        give_up = time.monotonic() + seconds
-        while (pid := self.holder()) is not None and is_ending(pid) and time.monotonic() < give_up:
-            time.sleep(_HOLDER_LOOK)
-        return pid
+        return None
 
     def release(self) -> None:
         """Remove the file and give the lock back."""
