@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.facts.steps import PORTION, result_of
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.plan_check import _Check, looking_for_faults
 from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import _Search
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
-from oar.kao.planner.steps import PORTION, result_of
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import LONGEST_PAUSE, SLICE, MakeRound, PlanTail
 from tests.scheduler.builders import NOW, Cluster

@@ -1,11 +1,13 @@
 """Slots: many occupants entered at once give what they give one by one."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
-from oar.kao.planner.resources.slots import FEW, SlotSet
+from oar.kao.facts.steps import PORTION
+from oar.kao.planner.resources.slots import FEW, Occupant, SlotSet
 from oar.lib.facts.states import JobTypeName
 
 TAG: SharingKey = (JobTypeName.TIMESHARING, "*,*")
@@ -113,3 +115,13 @@ def test_the_longest_time_is_found_over_many_pages() -> None:
     assert slots.longest_free(5, 0, 1) == FOREVER
     slots.occupy(1500, 1501, 4)
     assert slots.longest_free(5, 0, 1) == 1500
+
+
+@pytest.mark.parametrize("key", [None, TAG])
+def test_a_step_in_which_many_are_entered_goes_through_a_portion_of_them(key: SharingKey | None) -> None:
+    slots = SlotSet(0, 3)
+    occupants: list[Occupant] = [(2 * date, 2 * date + 1, 1, None) for date in range(3 * PORTION)]
+    occupants[-1] = (*occupants[-1][:3], key)
+    steps = sum(1 for _ in slots.occupying(occupants))
+    assert steps >= 3
+    assert [free for _, free in row(slots)] == [2, 3] * (3 * PORTION)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.facts.steps import Steps, portions
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.kao.planner.steps import Steps, portions
 from oar.lib.facts.request import format_job_message
 from oar.lib.facts.states import Reservation, job_letter
 

@@ -14,12 +14,12 @@ from oar.kao.facts import reasons
 from oar.kao.facts.job_types import ParsedTypes, has_plugin, parse_types_or_none
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.facts.steps import Steps, portions, result_of
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
-from oar.kao.planner.steps import Steps, portions, result_of
 from oar.lib.facts.hierarchy import RequestFit
 from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import Reservation

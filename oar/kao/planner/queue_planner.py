@@ -8,6 +8,7 @@ from oar.kao.facts import reasons
 from oar.kao.facts.plan import Answer, Reason
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.facts.steps import Steps
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place
@@ -18,7 +19,6 @@ from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.waves import LARGEST_WAVE, Upcoming
 from oar.kao.planner.starts import Starts
-from oar.kao.planner.steps import Steps
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import RoundLimit
 

@@ -15,6 +15,7 @@ from oar.kao.facts.plan import JobForecast, Placement, Plan, Reason
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.kao.facts.steps import Steps, result_of
 from oar.kao.planner.energy import nodes_to_halt, nodes_to_wake
 from oar.kao.planner.job_messages import JobMessages
 from oar.kao.planner.job_order import JobOrder
@@ -40,7 +41,6 @@ from oar.kao.planner.site.choice_check import ChoiceCheck
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.kao.planner.starts import Starts
-from oar.kao.planner.steps import Steps, result_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState
@@ -144,7 +144,7 @@ class Round:
         self._search.gives_way = gives_way or self._search.gives_way
         self._reservation_decisions.decide()
         if gives_way:  # of thousands of running jobs it takes as long as a slice
-            self._bookings.spaces.common.enter_pending()
+            yield from self._bookings.spaces.common.entering()
             yield
         for queues in self._groups():
             announce([queue.name for queue in queues])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot
+from oar.kao.facts.steps import Steps, result_of
 from oar.kao.planner.plan_check import looking_for_faults, without
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
-from oar.kao.planner.steps import Steps, result_of
 from oar.kao.rounds.snapshot_files import save_latest
 
 log = logging.getLogger(__name__)

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
+from oar.kao.facts.steps import PORTION, Steps, portions, result_of
 from oar.kao.planner.resources.shared_slots import SharedSlots
 from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.facts.resource_set import ResourceSet, without
 
 #: Start, end, resources and sharing key of a job.
 Occupant = tuple[int, int, ResourceSet, SharingKey | None]
@@ -318,12 +319,22 @@ class SlotSet:
 
     def occupy_all(self, occupants: Sequence[Occupant]) -> None:
         """Enter many occupants; faster than one by one."""
-        if len(occupants) >= FEW and self._sweep(occupants):
+        if len(occupants) >= FEW:
+            result_of(self.occupying(occupants))
             return
         for start, end, resources, key in occupants:
             self.occupy(start, end, resources, key)
 
-    def _sweep(self, occupants: Sequence[Occupant]) -> bool:
+    def occupying(self, occupants: Sequence[Occupant]) -> Steps[None]:
+        """Enter many occupants in steps; nobody may look at the slots before the last one."""
+        if (yield from self._sweep(occupants)):
+            return
+        for portion in portions(occupants):
+            yield
+            for start, end, resources, key in portion:
+                self.occupy(start, end, resources, key)
+
+    def _sweep(self, occupants: Sequence[Occupant]) -> Steps[bool]:
         """Enter occupants in one walk through time; False, with nothing entered, if any share resources."""
         begins: dict[int, ResourceSet] = {}
         ends: dict[int, ResourceSet] = {}
@@ -342,14 +353,17 @@ class SlotSet:
         starts = sorted((old_slots.keys() | begins.keys() | ends.keys()) - {FOREVER})
         slots: list[ResourceSet] = []
         held = free = 0
-        for date in starts:
+        for number, date in enumerate(starts):
+            if not number % PORTION:
+                yield
             begun = begins.get(date, 0)
-            held &= ~ends.get(date, 0)
+            held ^= ends.get(date, 0)  # all of it is held: nobody shares it
             if held & begun:
                 return False
-            held |= begun
+            held ^= begun
             free = old_slots.get(date, free)
-            slots.append(free & ~held)
+            slots.append(without(free, held))
+        yield
         self._replace(starts, slots)
         return True
 

@@ -13,6 +13,7 @@ from operator import le
 
 from oar.kao.facts.job_types import ParsedTypes, SharingKey
 from oar.kao.facts.snapshot import FOREVER, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.facts.steps import Steps
 from oar.kao.planner.resources.block_slots import BlockSlots
 from oar.kao.planner.resources.endings import Endings, Occupation
 from oar.kao.planner.resources.frames import FrameWindow
@@ -90,15 +91,20 @@ class Space:
     @property
     def slots(self) -> SlotSet:
         """The slots with all occupants; those since the last use are entered together now."""
-        self.enter_pending()
+        if self._in_slots < len(self._occupants):
+            self._slots.occupy_all(self._pending())
         return self._slots
 
-    def enter_pending(self) -> None:
-        """Enter the occupants since the last use into the slots."""
+    def entering(self) -> Steps[None]:
+        """Enter the occupants since the last use into the slots, in steps; nobody may use the space between these."""
         if self._in_slots < len(self._occupants):
-            pending = self._occupants[self._in_slots :]
-            self._in_slots = len(self._occupants)
-            self._slots.occupy_all(pending)
+            yield from self._slots.occupying(self._pending())
+
+    def _pending(self) -> Sequence[Occupant]:
+        """Return the occupants that are not in the slots; from now on they count as if they were."""
+        pending = self._occupants[self._in_slots :]
+        self._in_slots = len(self._occupants)
+        return pending
 
     def earliest(
         self, query: SlotQuery, begin: int, latest: int = FOREVER, check: Check | None = None
