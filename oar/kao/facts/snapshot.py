@@ -138,8 +138,9 @@ class ResourceColumns:
         """Return the dates at which resources leave, with the resources that leave then."""
         if not self._leaving:
             bits_by_date: dict[int, list[int]] = {0: []}
-            for bit, date in enumerate(self.available_upto):
-                if HALTED_NEVER_WOKEN < date < STANDBY_FOR_EVER:
+            dates = {date for date in set(self.available_upto) if HALTED_NEVER_WOKEN < date < STANDBY_FOR_EVER}
+            for bit, date in enumerate(self.available_upto) if dates else ():  # none leaves, usually
+                if date in dates:
                     bits_by_date.setdefault(date, []).append(bit)
             self._leaving.update((date, from_positions(bits)) for date, bits in bits_by_date.items())
         return {date: resources for date, resources in self._leaving.items() if resources}

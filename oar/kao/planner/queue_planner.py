@@ -255,7 +255,9 @@ class QueuePlanner:
         elapsed = self._elapsed()
         jobs, begin = self._present_jobs
         if jobs:
-            self.seconds.update(dict.fromkeys([job.id for job in jobs], (elapsed - begin) / len(jobs)))
+            share = (elapsed - begin) / len(jobs)
+            for job in jobs:
+                self.seconds[job.id] = share
             self._present_jobs = (), 0.0
         return elapsed
 

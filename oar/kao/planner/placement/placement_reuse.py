@@ -72,18 +72,24 @@ class PlacementReuse:
             self._counters = [CounterDifferences(self._now, last_log, log) for last_log, log in pairs]
         self._history(context.spaces.common)
 
-    def find(
-        self, task: PlacementTask, counters: Sequence[Collection[Hashable]], is_allowed: Callable[[Placement], bool]
-    ) -> SearchRecord | None:
-        """Return the search of the last round for a job, if a search now would have the same result; else None.
-
-        ``counters``: those that limit the job, for each log.  ``is_allowed``: whether they allow a placement.
-        """
+    def had_search(self, task: PlacementTask) -> bool:
+        """Take note that it is the turn of a job; return whether the last round had a search for it."""
         history = self._history(task.space)
         history.note_entries(self._counted, self._turn)
         self._counted = tuple(map(len, self._logs))
         event = history.last_event(task.job.id)
-        if event is None or event.turn < self._last_turn:
+        return event is not None and event.turn >= self._last_turn
+
+    def find(
+        self, task: PlacementTask, counters: Sequence[Collection[Hashable]], is_allowed: Callable[[Placement], bool]
+    ) -> SearchRecord | None:
+        """Return the search of the last round for a job that had one, if one now would have the same result; else None.
+
+        ``counters``: those that limit the job, for each log.  ``is_allowed``: whether they allow a placement.
+        """
+        history = self._history(task.space)
+        event = history.last_event(task.job.id)
+        if event is None:
             return None
         self._last_turn = event.turn
         history.pass_events(task.job.id)

@@ -129,14 +129,17 @@ class Placer:
         """Give a job, or a wave, its placement of the last round again, or search for the best one."""
         if task.rules.depth:
             return self._place_now(task)
-        job, types, has_quotas = task.job, task.types, task.rules.has_quotas
-        counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
-        is_allowed = partial(self._bookings.allow, job, types, has_quotas=has_quotas)
         is_new = task.progress is NO_PROGRESS  # one that has given way has asked for its last search before
-        last = self._reuse.find(task, counters, is_allowed) if is_new else None
+        last = self._last_search(task) if is_new and self._reuse.had_search(task) else None
         record = self._again(task, last) if last else self._searched(task)
         self._reuse.record(task, record)
         return PlacementOutcome(record.placements, record.reasons, jobs=record.jobs)
+
+    def _last_search(self, task: PlacementTask) -> SearchRecord | None:
+        """Return the search of the last round for a job if a search now would have the same result."""
+        job, types, has_quotas = task.job, task.types, task.rules.has_quotas
+        counters = self._bookings.counters_of(job, types, has_quotas=has_quotas)
+        return self._reuse.find(task, counters, partial(self._bookings.allow, job, types, has_quotas=has_quotas))
 
     def _searched(self, task: PlacementTask) -> SearchRecord:
         """Search for the best placement and book it, with those of equal jobs; return what the next round is told."""

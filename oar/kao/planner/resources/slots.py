@@ -80,6 +80,7 @@ class Page:
         "free",
         "is_loose",
         "keyed",
+        "loose",
         "most",
         "open",
         "starts",
@@ -104,13 +105,15 @@ class Page:
         self.covered = 0
         self.most = _ANY_NUMBER
         self.is_loose = True  #: slots are not counted; most pages are never asked for what they have
+        self.loose = 0, len(self.free)  #: they are from the first of these two to before the second
 
     def tighten(self) -> None:
         """Count what is free in the slots that have changed since the last time; ``most``: in one of them at most."""
         opened, covered = self.open, self.covered
-        self.counts = [
+        first, last = self.loose
+        self.counts[first:last] = [
             (free & opened).bit_count() + covered if count == _UNKNOWN else count
-            for count, free in zip(self.counts, self.free, strict=True)
+            for count, free in zip(self.counts[first:last], self.free[first:last], strict=True)
         ]
         self.most = max(self.counts) - covered
         self.is_loose = False
@@ -186,6 +189,7 @@ class Page:
         self.free[first:last] = [free & remaining for free in self.free[first:last]]
         self.counts[first:last] = [_UNKNOWN] * (last - first)
         self.common &= remaining
+        self.loose = (min(first, self.loose[0]), max(last, self.loose[1])) if self.is_loose else (first, last)
         self.is_loose = True
 
     def split(self, index: int, date: int) -> None:
@@ -193,6 +197,8 @@ class Page:
         self.starts.insert(index + 1, date)
         self.free.insert(index + 1, self.free[index])
         self.counts.insert(index + 1, self.counts[index])
+        first, last = self.loose
+        self.loose = first + (index < first), last + (index < last)
         if self.keyed:
             self.keyed.split(index)
 

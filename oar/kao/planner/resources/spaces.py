@@ -52,10 +52,10 @@ class StartBounds:
         """Return a date before which the query has no match; 0 without a bound."""
         bound, wanted, longest = 0, query.request.quantities, query.duration
         bounds = self._bounds.get((query.request.family, query.kind, query.keys))
-        for quantities, (durations, starts) in bounds.items() if bounds else ():
-            if starts[-1] > bound and quantities <= wanted and all(map(le, quantities, wanted)):
-                shorter = bisect_right(durations, longest)  # as tuples they are compared first: that costs less, and
-                if shorter and starts[shorter - 1] > bound:  # says the same of one quantity
+        for quantities, (durations, starts) in reversed(bounds.items()) if bounds else ():  # late ones say more, mostly
+            if starts[-1] > bound and quantities <= wanted:  # as tuples: for one quantity that is all
+                shorter = bisect_right(durations, longest)
+                if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
                     bound = starts[shorter - 1]
         return bound
 
