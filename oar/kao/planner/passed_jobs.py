@@ -38,6 +38,29 @@ class Turn:
     reach: ResourceSet = 0
 
 
+#: How the jobs of a queue are placed, and what does it.
+PlainMode = tuple[PlacementRules, Place]
+
+
+class PlacedTurns:
+    """The jobs that have got a place at their turn, or later."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  #: by job id
+        self._last = 0
+
+    def add(self, turn: Turn) -> None:
+        """Note that a job has got a place."""
+        self._numbers[turn.job.id] = turn.number
+        self._last = max(self._last, turn.number)
+
+    def behind(self, turn: Turn) -> Collection[int]:
+        """Return the jobs whose turn comes behind that of another job."""
+        if turn.number >= self._last:
+            return ()
+        return {job_id for job_id, number in self._numbers.items() if number > turn.number}
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What a place that is not booked yet depends on."""

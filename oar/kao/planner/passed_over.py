@@ -19,7 +19,7 @@ from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.over_quota import OverQuota
 from oar.kao.planner.passed_counts import PassedCounts
-from oar.kao.planner.passed_jobs import EVERYTHING, Footprint, Kind, Place, Turn, connected
+from oar.kao.planner.passed_jobs import EVERYTHING, Footprint, Kind, Place, PlacedTurns, PlainMode, Turn, connected
 from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTask
@@ -35,10 +35,6 @@ MAX_EXTENSIONS = 4
 
 #: So many places are cleared for the sake of one job, before passed jobs are placed in their order.
 MAX_CLEARED = 64
-
-
-#: How the jobs of a queue are placed, and what does it.
-PlainMode = tuple[PlacementRules, Place]
 
 
 class PassedOver:
@@ -74,7 +70,7 @@ class PassedOver:
         self._besteffort_until = FOREVER  #: no besteffort job that is passed over begins before this date
         self._passed_counts: PassedCounts | None = None  #: while besteffort jobs are placed
         self._count = 0
-        self._last_placed = 0  #: the number of the last turn at which a job got a place
+        self._placed = PlacedTurns()
         self._has_quotas = context.bookings.quotas.has_rules
         self._over_quota = OverQuota(context.bookings.quotas, context.now, soon)
         self._cleared = 0  #: so many places have been cleared for the sake of the present job
@@ -104,6 +100,7 @@ class PassedOver:
         self._count += 1
         turn = Turn(self._count, job, types, rules, place, is_doubtful=is_doubtful)
         if self._waits_for_passed(turn):
+            self._placer.note_turn(job)
             may_begin_first = rules.depth and any(map(_may_precede, job.dependencies))
             if may_begin_first or (types.inner and self._context.spaces.find(types.inner)):
                 self._place_exactly(turn)  # the container that was passed over may add to its space
@@ -365,10 +362,12 @@ class PassedOver:
         One that gets no place, behind whose turn others have been placed, may be refused for another reason in its
         order if it is counted: its reason is left to a full plan.
         """
-        turn.place(turn.job, turn.task)
+        behind = self._placed.behind(turn)
+        with self._search.reasons.without(behind):
+            turn.place(turn.job, turn.task)
         if turn.job.id in self._context.bookings.placements:
-            self._last_placed = max(self._last_placed, turn.number)
-        elif turn.number < self._last_placed and self._is_counted(turn):
+            self._placed.add(turn)
+        elif behind and self._is_counted(turn):
             self._leave_reason(turn.job)
 
     def _leave_reason(self, job: WaitingJob) -> None:

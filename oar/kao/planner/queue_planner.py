@@ -11,8 +11,8 @@ from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.facts.steps import Steps
 from oar.kao.planner.job_order import JobOrder, behind_required_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
-from oar.kao.planner.passed_jobs import Place
-from oar.kao.planner.passed_over import PassedOver, PlainMode
+from oar.kao.planner.passed_jobs import Place, PlainMode
+from oar.kao.planner.passed_over import PassedOver
 from oar.kao.planner.placement.decisions import TimeIsUp
 from oar.kao.planner.placement.placement_task import GiveWay, PlacementRules, PlacementTask
 from oar.kao.planner.placement.placer import Placer

@@ -5,7 +5,8 @@ The texts are in ``oar.kao.facts.reasons``.
 See docs/design/planner.rst, "Reasons".
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from oar.kao.facts import reasons
@@ -33,6 +34,7 @@ class PlacementReasons:
         self._requests = context.requests
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
         self._overdue = context.snapshot.overdue()
+        self._behind: Collection[int] = ()  #: as in ``without``
         #: class of jobs, container, request, filters (two may have one pool) -> the obstacle
         self._obstacles: dict[tuple[object, ...], Reason | None] = {}
 
@@ -123,6 +125,15 @@ class PlacementReasons:
 
     # ------------------------------------------------------------------------------------------------ a later start
 
+    @contextmanager
+    def without(self, behind: Collection[int]) -> Iterator[None]:
+        """Let no job wait for some that come behind it in the order, though they have their places before it."""
+        self._behind = behind
+        try:
+            yield
+        finally:
+            self._behind = ()
+
     def later_start(
         self, task: PlacementTask, placement: Placement, last: Reason | None, *, are_quotas_same: bool
     ) -> Reason:
@@ -137,6 +148,8 @@ class PlacementReasons:
         if rule:
             return rule
         jobs = task.space.ending_at(start, placement.resources)
+        if self._behind:
+            jobs = [job for job in jobs if job not in self._behind]
         if not self._overdue.isdisjoint(jobs):
             frames = [self._frames[job].number for job in jobs if job in self._frames]
             return reasons.overdue(frames, [job for job in jobs if job not in self._frames])

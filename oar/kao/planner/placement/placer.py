@@ -104,6 +104,10 @@ class Placer:
             return PlacementOutcome.refused(job, shortage)
         return PlacementTask(job, types, rules, space, window, upcoming)
 
+    def note_turn(self, job: WaitingJob) -> None:
+        """Note that it is the turn of a job that is not checked now."""
+        self._containers.note_turn(job)
+
     def earliest(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> int | Reason:
         """Return the first date at which a job could start beside what is booked so far; nothing is booked.
 
