@@ -30,3 +30,16 @@ def test_nothing_is_mended_by_hand_after_a_dump_of_yesterday(site: Site) -> None
     wait_for(site, following, "Terminated")
     assert site["frontend"].attempt(f"oarstat -j {since}", user="alice").out == ""
     site["server"].run("oar-database --check --deep")
+
+
+def test_an_older_database_is_noticed_by_the_server_that_is_started_with_it(site: Site) -> None:
+    back_up(site)
+    since = submit(site, "-l core=1,walltime=0:05 true")
+    wait_for(site, since, "Terminated")
+    server = site["server"]
+    wait_until(lambda: server.run("cat /run/oar/newest_job").strip() == since)
+    restore(site, without="--after-restore")
+    wait_until(lambda: all_alive(site["frontend"]))
+    following = submit(site, "-l core=1,walltime=0:05 true")
+    assert int(following) > int(since) + 1  # the numbers have jumped ahead
+    wait_for(site, following, "Terminated")

@@ -1,13 +1,10 @@
-"""Debian packages on a site: upgraded while a job runs, removed, and purged."""
+"""Debian packages on a site: what they enable, that nothing changes them, their removal and purge."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from machines.site import Machine, Site, wait_until
-
-from tests.site.conftest import NEXT, NEXT_VERSION
-from tests.site.steps import all_alive, back_up, mpi_begun, mpi_ends_well, restore, state, wait_for
+from machines.site import Machine, Site
 
 _APT = "DEBIAN_FRONTEND=noninteractive apt-get -y"
 
@@ -29,33 +26,6 @@ def test_nothing_of_the_packages_was_changed_by_what_runs(site: Site) -> None:
     for machine in site.machines.values():
         changed = machine.attempt("dpkg --verify 'oar-*'").out
         assert not [line for line in changed.splitlines() if "/etc/" not in line]
-
-
-def test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before(site: Site) -> None:
-    job = mpi_begun(site)
-    back_up(site)
-    site["server"].run(f"{_APT} install {NEXT}/oar-{{common,python,server,user}}_*.deb")
-    if version(site["server"], "oar-server").startswith(f"ii {NEXT_VERSION}"):
-        stopped = site["server"].attempt("systemctl is-active oar-server.service")
-        assert stopped.out == "inactive\n"
-    told = site["server"].run("oar-database --setup")
-    assert f"Upgrading to {NEXT_VERSION}." in told
-    site["server"].run("systemctl start oar-server.service")
-    refused = site["frontend"].attempt("oarstat", user="alice")
-    assert refused.code != 0
-    assert "version" in refused.err
-    site["frontend"].run(f"{_APT} install {NEXT}/oar-{{common,python,user}}_*.deb")
-    assert state(site, job) == "Running"
-    restore(site)
-    site["server"].run("oar-database --check --deep")
-    mpi_ends_well(site, job)
-    lost = mpi_begun(site)
-    site["node-2"].reboot()
-    wait_for(site, lost, "Error", "Terminated")
-    wait_until(lambda: all_alive(site["frontend"]))
-    mpi_ends_well(site, mpi_begun(site))
-    environments = site["server"].run("ls /usr/lib/oar/environments").split()
-    assert len(environments) == 2  # that of the release before is kept for what is running in it
 
 
 def test_a_purge_leaves_nothing_but_the_database_which_a_new_installation_finds(packages: Path) -> None:

@@ -31,6 +31,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "A clocks that are set, a database that takes no changes, keys and names that change": (
         "db/test_sarko::test_a_clock_that_was_set_ahead_ends_no_job_before_somebody_could_set_it_back",
         "db/test_sarko::test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later",
+        "db/test_sarko::test_a_clock_that_was_set_ahead_is_noticed_across_a_restart_of_the_server",
         "db/test_meta_sched::test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet",
         "db/test_database::test_a_database_that_takes_no_changes_is_one_to_wait_for",
         "db/test_database::test_who_asks_whether_the_server_is_well_is_told_of_such_a_database",
@@ -38,6 +39,12 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "site/test_names_and_keys::test_a_node_gets_another_name_while_a_job_runs_there",
         "site/test_names_and_keys::test_the_server_gets_a_new_key_while_a_job_runs",
         "site/test_names_and_keys::test_a_key_that_was_lost_is_named_until_the_nodes_have_the_new_one",
+    ),
+    "A disks that are full or can only be read": (
+        "process/test_server::test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_nothing",
+        "process/test_server::test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_is_named",
+        "process/test_writing_trouble",
+        "process/test_hostile_surroundings::test_a_node_whose_disk_is_full_says_so_before_anything_of_the_job_runs",
     ),
     "B.1 packages": (
         "process/test_packages::test_lintian_finds_no_error",
@@ -54,7 +61,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "process/test_upgrade::test_the_same_is_not_installed_twice_but_what_was_left_unfinished_is",
         "process/test_upgrade::test_a_failure_leaves_the_release_that_is_there",
         "process/test_upgrade::test_the_one_environment_of_older_releases_stays_for_what_is_running_in_it",
-        "site/test_packages::test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before",
+        "site/test_a_week::test_a_week",
         "site/test_a_site::test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs",
         "db/test_migrate",
     ),
@@ -91,6 +98,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     "C.3 typos are the user's; checks of the configuration; drain": (
         "db/test_admission_rules::TestRulesOfSites::test_an_estimate_of_a_typo_is_the_user_s_fault_not_the_rule_s",
         "db/test_policies::test_a_check_tells_of_quotas_that_no_queue_obeys",
+        "db/test_configuration_check::test_what_is_not_there_is_named_with_the_way_out",
         "unit/test_config::test_keys_of_greta_without_effect_are_named",
         "db/test_admin_commands::test_a_drain_leaves_an_event_and_shows_among_the_states",
     ),
@@ -102,6 +110,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_restoration::test_numbers_jump_ahead_and_are_never_given_twice",
         "db/test_restoration::test_there_is_one_report",
         "db/test_restoration::test_an_older_database_is_noticed_once",
+        "site/test_backup::test_an_older_database_is_noticed_by_the_server_that_is_started_with_it",
         "db/test_restoration::test_the_command_tells_what_it_has_done",
     ),
     "D.2 jobs that run and are not known are recognised, or ended": (
@@ -146,6 +155,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_chronicle::test_a_refused_submission_is_told",
         "db/test_chronicle::test_an_ended_job_is_a_line_of_the_completion_log",
         "db/test_chronicle::test_the_completion_log_may_be_moved_away",
+        "site/test_a_week::test_a_week",
         "db/test_oar2trace::test_each_ended_job_is_18_numbers",
     ),
     "E commands of the manual": (
@@ -196,7 +206,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
     ),
     "F MPI, GPUs, containers, editors, notebooks, engines": (
         "acceptance/test_programs::test_mpirun_reaches_both_nodes_of_its_job_without_an_option",
-        "site/test_packages::test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before",
+        "site/test_a_week::test_a_week",
         "unit/test_gpu_variables",
         "process/test_devices::test_a_job_and_its_sessions_are_told_their_gpus_of_this_node",
         "site/test_a_site::test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs",
@@ -216,7 +226,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "site/test_a_site::test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node",
     ),
     "done: upgraded, restored and rebooted under jobs of MPI, nothing mended by hand": (
-        "site/test_packages::test_a_job_runs_on_through_an_upgrade_and_the_restore_of_a_dump_of_before",
+        "site/test_a_week::test_a_week",
         "site/test_backup::test_nothing_is_mended_by_hand_after_a_dump_of_yesterday",
     ),
 }
