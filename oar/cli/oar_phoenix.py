@@ -17,7 +17,7 @@ from oar.lib.facts.messages import Mail
 from oar.lib.facts.reboot_steps import Step, Tried
 from oar.lib.io import reboots
 from oar.lib.io.reboots import RebootCommand
-from oar.lib.rules.reboots import RebootPlan, RebootPolicy, plan
+from oar.lib.rules.reboots import RebootPlan, RebootPolicy, known_by, plan
 
 if TYPE_CHECKING:
     from oar.lib.io.processes import CommandOutcome
@@ -50,9 +50,8 @@ def main(context: Context, *, only_tell: bool) -> None:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is at work.")
             return
-        broken = _broken(context)
-        tried = {node: last for node, last in reboots.read_tried(status).items() if node in broken}
-        now = int(time.time())
+        broken, now = _broken(context), int(time.time())
+        tried = {node: last for node, last in known_by(reboots.read_tried(status), now).items() if node in broken}
         decided = plan(broken, tried, _policy(config, commands), now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:

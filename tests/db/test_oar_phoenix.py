@@ -1,5 +1,6 @@
 """oar_phoenix: broken nodes are rebooted."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,20 @@ def test_a_hard_reboot_follows_and_then_a_mail(phoenix: Console, tmp_path: Path)
     assert f"[ERROR] The command failed for node-1: see {tmp_path}/log/oar_phoenix.log." in result.err
     assert "mails to the administrator that are lost" in result.err  # there is no server here
     assert phoenix.type(oar_phoenix.main).out == ""
+
+
+def test_a_date_of_a_clock_that_was_ahead_keeps_no_node_from_its_next_step(phoenix: Console, tmp_path: Path) -> None:
+    suspect(phoenix.database, add_resources(phoenix.database, nodes=1))
+    status = Path(phoenix.config.phoenix_status_file)
+    status.parent.mkdir()
+    begin = int(time.time())
+    write_tried(status, {"node-1": Tried(Step.SOFT, begin + 365 * 86400)})
+    assert phoenix.type(oar_phoenix.main).out == ""
+    tried = read_tried(status)["node-1"]
+    assert begin <= tried.date <= time.time()  # its time goes on from here
+    write_tried(status, {"node-1": tried._replace(date=tried.date - 301)})
+    phoenix.type(oar_phoenix.main)
+    assert done(tmp_path) == ["hard node-1"]
 
 
 def test_a_name_that_could_be_an_option_is_left_alone(phoenix: Console, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_sarko::test_a_clock_that_was_set_ahead_ends_no_job_before_somebody_could_set_it_back",
         "db/test_sarko::test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later",
         "db/test_sarko::test_a_clock_that_was_set_ahead_is_noticed_across_a_restart_of_the_server",
+        "db/test_oar_phoenix::test_a_date_of_a_clock_that_was_ahead_keeps_no_node_from_its_next_step",
         "db/test_meta_sched::test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet",
         "db/test_database::test_a_database_that_takes_no_changes_is_one_to_wait_for",
         "db/test_database::test_who_asks_whether_the_server_is_well_is_told_of_such_a_database",

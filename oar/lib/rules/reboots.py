@@ -48,6 +48,11 @@ def plan(broken: Collection[str], tried: Mapping[str, Tried], policy: RebootPoli
     return RebootPlan(soft[:left], hard[: policy.most], given_up, len(hard) + len(soft) - done)
 
 
+def known_by(tried: Mapping[str, Tried], now: int) -> dict[str, Tried]:
+    """Return what was tried, with dates that a clock which was ahead has given moved to now: time goes on from here."""
+    return {node: last._replace(date=min(last.date, now)) for node, last in tried.items()}
+
+
 def next_step(last: Tried | None, policy: RebootPolicy, now: int) -> Step | None:
     """Return what is to be done for a node that is still broken; None: nothing yet, or nothing any more."""
     if last is None:
