@@ -27,7 +27,7 @@ _FOR_EVER = 2**40
 Date = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 
 
-class Fate(StrEnum):
+class JobFate(StrEnum):
     """What becomes of a job when its nodes are taken away at a date."""
 
     ENDS = "ends"  #: it is over by then, at the latest
@@ -93,12 +93,12 @@ def _item(job: "DrawnJob", begin: int) -> dict[str, Any]:
     }
 
 
-def fate(job: "DrawnJob", begin: int) -> Fate:
+def fate(job: "DrawnJob", begin: int) -> JobFate:
     """Return what becomes of a job whose resources are taken away at a date."""
     if job.state in NOT_STARTED and job.start >= begin:
-        return Fate.DELAYED
+        return JobFate.DELAYED
     end = _end(job)
-    return Fate.ENDS if end is not None and end <= begin else Fate.CUT
+    return JobFate.ENDS if end is not None and end <= begin else JobFate.CUT
 
 
 def _end(job: "DrawnJob") -> int | None:

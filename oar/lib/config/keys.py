@@ -95,9 +95,7 @@ class Config(Values):
     user_sql_full_users = Key(WORDS, (), "Users who may write conditions in all of PostgreSQL's SQL.")
     db_notify = Key(BOOLEAN, True, "Tell listeners of changes by NOTIFY: commands that wait, programs of the site.")
     max_db_connection_timeout = Key(
-        SOME_SECONDS,
-        30,
-        "Commands give up reaching the database, or waiting for a free connection, after this time.",
+        SOME_SECONDS, 30, "Commands give up reaching the database, or waiting for a free connection, after this time."
     )
 
     # server and bus
@@ -296,9 +294,7 @@ class Config(Values):
     # oarsh
     oarsh_oarstat_cmd = unset(PATH, "oarstat on a frontend: allows OAR_JOB_ID=... oarsh there.")
     openssh_optstr = Key(
-        TEXT,
-        "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy",
-        "Options of the installed ssh.",
+        TEXT, "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy", "Options of the installed ssh."
     )
     openssh_optstr_filtered = Key(TEXT, "1246b:c:fm:nqstvxBCNPQ:TVXYy", "Those that oarsh lets through.")
     oarsh_openssh_default_options = Key(
@@ -376,9 +372,7 @@ class Config(Values):
     )
     estimate_timeout = Key(POSITIVE, 30, "Seconds that oarsub --estimate and oarstat --explain --change may plan.")
     job_priority = Key(
-        one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}),
-        JobPriority.FIFO,
-        "Order of waiting jobs.",
+        one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}), JobPriority.FIFO, "Order of waiting jobs."
     )
     priority_conf_file = Key(PATH, "/etc/oar/priority.yaml", "Weights of MULTIFACTOR.")
     custom_job_sorting = Key(TEXT, "", "Plug-in of CUSTOM.")
@@ -548,9 +542,7 @@ class Config(Values):
     reservation_replace_lost = Key(BOOLEAN, True, "Lost resources of an advance reservation are replaced.")
     reservation_replace_after = Key(SECONDS, 300, "After so many seconds; 60 at most once the reservation has begun.")
     reservation_accounting = Key(
-        one_of("owner", "users"),
-        "owner",
-        "Who is counted for an advance reservation: its owner, or its users.",
+        one_of("owner", "users"), "owner", "Who is counted for an advance reservation: its owner, or its users."
     )
     reservation_series_depth = Key(
         POSITIVE, 4, "So many reservations of a series are asked for in advance, if qrsub -depth does not say."
