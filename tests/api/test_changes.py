@@ -176,3 +176,35 @@ def test_alternatives_stand_in_one_situation_but_not_beside_one_another(
     assert [len(each.get("jobs", ())) for each in together] == [0, 2, 0, 0]
     for one, other in zip(together, alone, strict=True):
         assert (one.get("resources"), one.get("feasible")) == (other.get("resources"), other.get("feasible"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/v1/jobs"), ("DELETE", "/v1/jobs/{job}"), ("POST", "/v1/jobs/{job}/hold")]
+)
+def test_a_change_with_a_parameter_that_it_does_not_have_changes_nothing(
+    nobody: httpx.Client, database: Database, method: str, path: str
+) -> None:
+    job = add_job(database, user="nobody")
+    body = {"command": "x"} if path == "/v1/jobs" else None
+    answer = nobody.request(method, path.format(job=job), params={"dry_run": "true"}, json=body)
+    assert (answer.status_code, answer.json()["field"]) == (400, "dry_run")
+    with database.snapshot() as tx:
+        assert [each.id for each in tx.jobs.live("nobody")] == [job]
+        assert not tx.kill_requests.jobs([job])
+    assert nobody.get(f"/v1/jobs/{job}").json()["state"] == "Waiting"
+
+
+def test_a_misspelt_parameter_of_a_change_is_told_its_name(nobody: httpx.Client, database: Database) -> None:
+    job = add_job(database, user="nobody")
+    answer = nobody.delete(f"/v1/jobs/{job}", params={"forse": "true"})
+    assert answer.json()["hint"] == "did you mean 'force'?"
+
+
+def test_a_body_that_is_none_or_no_record_is_told_so(nobody: httpx.Client) -> None:
+    kind = {"Content-Type": "application/json"}
+    for body, text in (
+        ("", "there is no body: this request needs one"),
+        ("[]", "the body must be a JSON object: {...}"),
+    ):
+        answer = nobody.post("/v1/jobs", content=body, headers=kind)
+        assert (answer.status_code, answer.json()["detail"]) == (400, text)

@@ -17,12 +17,19 @@ from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import OtherVersion, tag_of
 from oar.api.answers.statuses import WORDS, TooOften, problem_record, record_of, status_of
 from oar.api.routing.json_shape import UnfitBody
+from oar.api.routing.query_names import query_names
 from oar.api.workers.tasks import Outcome
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import OarError
 
 _log = logging.getLogger(__name__)
 
+#: What is said of a whole body that is none, or is no record.
+_SHAPELESS = {
+    "missing": "there is no body: this request needs one",
+    **dict.fromkeys(("model_attributes_type", "model_type"), "the body must be a JSON object: {...}"),
+}
+_SHAPE_HINT = "docs/api.rst and /openapi.json show what a request looks like"
 #: Seconds after which a client may ask again.
 RETRY_AFTER = 2
 
@@ -91,14 +98,18 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
     if not field and "json" not in request.headers.get("content-type", ""):
         text = "the body must be JSON"
         return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text, hint="send Content-Type: application/json")
+    if first["loc"] == ("body",) and (text := _SHAPELESS.get(first["type"], "")):
+        return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text, hint=_SHAPE_HINT)
     return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", f"{field or 'body'}: {first['msg']}", field=field)
 
 
 def _fields_of(request: Request) -> Collection[str]:
     """Return the fields that the route of a request knows, in its body and in its query."""
-    kinds = get_type_hints(request.scope["route"].endpoint).values()
+    endpoint = request.scope["route"].endpoint
+    kinds = get_type_hints(endpoint).values()
     models = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)]
-    return [field.alias or name for model in models for name, field in model.model_fields.items()]
+    fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    return sorted(fields | query_names(endpoint))
 
 
 def _of_http(request: Request, error: Exception) -> Answer:

@@ -7,6 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
+from oar.api.routing.query_names import check_query
+
 #: What a fixed word of an address never begins with.
 _PARAMETER = "{"
 #: First words by which routes are told apart: ``/v1/jobs``.
@@ -64,10 +66,14 @@ class Routes(BaseRoute):
         return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request by the route that was found.  Raises HTTPException if there are only other methods."""
+        """Answer a request by the route that was found.
+
+        Raises HTTPException if there are only other methods, RequestValidationError for a query of other names.
+        """
         if "allowed" in scope:
             allowed = ", ".join(sorted(_with_head(scope["allowed"])))
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
+        check_query(scope)
         if scope["method"] == "HEAD":  # the server looks at its own record of the request, and sends no body
             scope = {**scope, "method": "GET", "is_head": True}
         await scope["route"].handle(scope, receive, send)
