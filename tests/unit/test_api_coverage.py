@@ -364,10 +364,10 @@ API: Mapping[str, Sequence[str]] = {
 }
 #: What the specification says and is otherwise, and why.
 OTHERWISE: Mapping[str, str] = {
-    "1 WWW-Authenticate: Basic": "only Bearer is named: Basic lets browsers ask for a password in a window of their own;"
+    "1 WWW-Authenticate: Basic": "only Bearer is named: Basic lets browsers ask for a password in a window of theirs;"
     " clients that have one send it without being asked",
-    "7 API_ADMIN_READS_OUTPUT": "administrators that may be root read files on the machine; the service shows those of a"
-    " user to nobody else, whatever token is stolen",
+    "7 API_ADMIN_READS_OUTPUT": "administrators that may be root read files on the machine; the service shows those of"
+    " a user to nobody else, whatever token is stolen",
     "2 tokens are kept in memory for 30 s": "each request looks its token up, by one statement of an index: what was"
     " revoked is refused from the next request on, also if the notice of it is lost; with it a job costs 0.1 ms more",
     "1 the id of a request in the texts of events": "an act leaves the same rows by command and by request; the line"
