@@ -271,7 +271,8 @@ class QueuePlanner:
         if task and task.rules != rules:  # since it was passed over, it has become known where it stands
             task = replace(task, rules=rules)
         outcome = placer.place_checked(task) if task else placer.place(job, types, rules, upcoming)
-        self._depth.note(job, types, outcome.placements.get(job.id), outcome.reasons.get(job.id))
+        if self._depth.is_used:
+            self._depth.note(job, types, outcome.placements.get(job.id), outcome.reasons.get(job.id))
         if outcome.error:
             decisions.refused.append(Answer(job.id, outcome.error))
         decisions.reasons.update(outcome.reasons)
@@ -285,6 +286,8 @@ class QueuePlanner:
         self._decisions.guard(job, partial(self._place, policy, task=task))
 
     def _rules(self, policy: QueuePolicy, job: WaitingJob) -> PlacementRules:
+        if not self._depth.is_used:
+            return self._rules_of(policy, job.queue, 0)
         is_behind = self._depth.standing(job, self._types[job.id]) is Standing.BEHIND
         depth = self._depth.of(job.queue) if is_behind and policy.is_backfilling else 0
         return self._rules_of(policy, job.queue, depth)

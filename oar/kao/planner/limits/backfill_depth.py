@@ -33,6 +33,7 @@ class BackfillDepth:
     """Counts the waiting jobs that have a planned start."""
 
     def __init__(self, settings: Settings, now: int) -> None:
+        self.is_used = bool(settings.backfill_depths)  #: whether any queue has one
         self._depth_of = settings.backfill_depth if settings.backfill_depths else _none
         self._now = now
         self._counted: dict[_Key, set[int]] = {}

@@ -311,7 +311,7 @@ class SlotSet:
             return
         self._cut(start)
         self._cut(end)
-        remaining, count = self._everything & ~resources, resources.bit_count()
+        remaining, count = without(self._everything, resources), resources.bit_count()
         for page, first, last in self._between(start, end):
             is_whole = last - first == len(page.free)
             if key is not None and is_whole:
