@@ -7,7 +7,7 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import LONG_LIST, Prepared, Statements, psycopg2
+from oar.lib.db.sql.statements import CLOCK, LONG_LIST, Prepared, Statements, psycopg2
 from oar.lib.facts.errors import DatabaseUnavailable
 
 _ADD = Prepared("SELECT %(one)s::int + %(two)s::int + %(one)s::int, '100 %%'")
@@ -17,8 +17,9 @@ _WRONG = Prepared("SELECT 1 / %s::int")
 
 
 def prepared(tx: Statements) -> list[str]:
-    """Return what the session of a transaction has prepared."""
-    return sorted(tx.column("SELECT statement FROM pg_prepared_statements"))
+    """Return what the session of a transaction has prepared, without the question for the time of its begin."""
+    found = tx.column("SELECT statement FROM pg_prepared_statements")
+    return sorted(statement for statement in found if CLOCK not in statement)
 
 
 def test_a_statement_is_prepared_when_it_runs_for_the_second_time(database: Database) -> None:
@@ -30,6 +31,18 @@ def test_a_statement_is_prepared_when_it_runs_for_the_second_time(database: Data
     with database.begin() as tx:
         assert tx.rows(_ADD, {"one": 3, "two": 20}) == [(26, "100 %")]
         assert len(prepared(tx)) == 1
+
+
+def test_the_time_is_asked_with_the_begin_of_a_transaction_and_planned_once(database: Database) -> None:
+    question = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE position(%s IN statement) > 0"
+    dates = []
+    for _ in range(5):
+        with database.begin() as tx:
+            dates.append(tx.now)
+            plans = tx.rows(question, (CLOCK,))
+    assert plans == [(4, 0)]
+    assert dates == sorted(dates)
+    assert 0 <= dates[-1] - dates[0] < 60
 
 
 def test_what_is_prepared_is_planned_once(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.transaction import Transaction
 
 
 class ResourceWeights:
@@ -15,12 +16,15 @@ class ResourceWeights:
 
     def update(self) -> None:
         """Compute the weights anew, as long as there are such jobs, and once after the last of them."""
-        if not self._levels:
+        if not self._levels or not (self._may_be_set or self._database.look(_has_shared_jobs)):
             return
         with self._database.begin() as tx:
-            has_shared_jobs = tx.resources.has_shared_jobs()
-            if has_shared_jobs or self._may_be_set:
-                columns = tx.resources.columns()
-                levels = [name for name in self._levels if name in columns]
-                tx.resources.weigh(levels, logged=self._are_changes_logged)
-            self._may_be_set = has_shared_jobs
+            has_shared_jobs = _has_shared_jobs(tx)
+            columns = tx.resources.columns()
+            levels = [name for name in self._levels if name in columns]
+            tx.resources.weigh(levels, logged=self._are_changes_logged)
+        self._may_be_set = has_shared_jobs
+
+
+def _has_shared_jobs(tx: Transaction) -> bool:
+    return tx.resources.has_shared_jobs()

@@ -26,15 +26,17 @@ class RoundLock:
         True is what it gives for the first round on a connection: PostgreSQL may have crashed since the last one, and
         what that wrote may be lost (``PlanWriter``).
         """
-        is_first = self._locks is None or not self._locks.alive()
-        if self._locks is None or is_first:
-            self._locks = self._database.locks()
-        if not self._locks.acquire(ROUND_LOCK):
+        locks, is_first = self._locks, False
+        is_taken = locks.acquire_if_alive(ROUND_LOCK) if locks else None
+        if locks is None or is_taken is None:
+            locks = self._locks = self._database.locks()
+            is_taken, is_first = locks.acquire(ROUND_LOCK), True
+        if not is_taken:
             raise Unavailable(f"another round is going on: {self._database.lock_holder(ROUND_LOCK)}")
         try:
             yield is_first
         finally:
-            self._locks.release(ROUND_LOCK)
+            locks.release(ROUND_LOCK)
 
     def close(self) -> None:
         """Give back the connection."""

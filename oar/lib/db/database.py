@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
-from oar.lib.db.sql.statements import CLOCK, PreparingConnection, psycopg2
+from oar.lib.db.sql.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, StatementTooLong
 
@@ -35,6 +35,8 @@ _BEGIN = {
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
     "snapshot": "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 }
+#: Asked with the begin of each transaction.
+_CLOCK = Prepared(f"SELECT {CLOCK}")
 _COMMIT_AT_ONCE = "SET LOCAL synchronous_commit TO off; COMMIT"
 
 
@@ -222,13 +224,13 @@ class Database:
 
     def _started(self, kind: str) -> tuple[PreparingConnection, int]:
         """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
-        sql = f"{_BEGIN[kind]}; SELECT {CLOCK}"
         while True:
             idle = self._pool.idle_writer()
             connection = idle or self.connection()
             try:
                 cursor = connection.cursor()
-                cursor.execute(sql)
+                question = connection.preparations.call(_CLOCK, cursor.execute)
+                cursor.execute(f"{_BEGIN[kind]}; {question}")
                 return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
             except psycopg2.Error as error:
                 connection.close()

@@ -81,8 +81,8 @@ class SnapshotReader:
             since = now - config.scheduler_fairsharing_window_size
             consumption = read_consumption(rounds, queues, settings, since, now)
             reasons = tx.job_waits.stored_reasons()
-            held_containers = _held_containers(rounds)
             on_hold = rounds.on_hold()
+            held_containers = _held_containers(rounds) if on_hold else ()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             used_lately = rounds.used_since(now - settings.idle_time) if settings.idle_time else ()
             waiting = [job for job in cache.jobs.values() if job.is_waiting]

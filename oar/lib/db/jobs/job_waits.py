@@ -14,6 +14,7 @@ from oar.lib.rules.wait_times import Waits, WaitSum, fold_changes
 MOST_CHANGES, CHANGES_LEFT = 100, 50
 
 _REASONS = Prepared("SELECT job_id, date, code, reason, data FROM job_reasons WHERE job_id = ANY(%s)")
+_ALL_REASONS = Prepared("SELECT job_id, code, reason, data FROM job_reasons")
 _HISTORY = "SELECT job_id, date, code, seconds FROM job_waits WHERE job_id = ANY(%s) ORDER BY job_id, date"
 _FOLD = Prepared("""
     DELETE FROM job_waits WHERE job_id = %(job)s AND (date < %(until)s OR seconds IS NOT NULL);
@@ -87,7 +88,7 @@ class JobWaits(Table):
 
     def stored_reasons(self) -> dict[int, StoredReason]:
         """Return the rows of ``job_reasons`` by job, for the round that compares them with its own."""
-        rows = self._tx.rows("SELECT job_id, code, reason, data FROM job_reasons")
+        rows = self._tx.rows(_ALL_REASONS)
         return {job_id: StoredReason(reason_code(code), *texts) for job_id, code, *texts in rows}
 
     def history(self, ids: Collection[int]) -> dict[int, Waits]:

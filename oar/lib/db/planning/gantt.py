@@ -13,6 +13,7 @@ from typing import Any
 from oar.lib.db.sql.statements import Prepared, Table
 from oar.lib.facts.topics import Topic
 
+_STARTS = Prepared("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions")
 _HAS_PLACE = """
     SELECT 1 FROM moldable_job_descriptions m JOIN gantt_jobs_predictions p ON p.moldable_job_id = m.moldable_id
     WHERE m.moldable_job_id = ANY(%s) LIMIT 1"""
@@ -82,7 +83,7 @@ class Gantt(Table):
 
     def starts(self) -> dict[int, int]:
         """Return the predicted starts by alternative; that of alternative 0 is the date of the round."""
-        return dict(self._tx.rows("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions"))
+        return dict(self._tx.rows(_STARTS))
 
     def has_place(self, jobs: Collection[int]) -> bool:
         """Whether the plan has a place for any of some jobs."""

@@ -22,12 +22,12 @@ _LOOKED_AT = f"{LIVE} AND j.state <> 'Hold'"
 
 #: Which version of each of their rows is the present one: a row that changes gets another ``xmin``.
 _VERSIONS = Prepared(f"SELECT j.job_id, j.xmin::text FROM jobs j WHERE {_LOOKED_AT} ORDER BY j.job_id")
-_JOBS = """
+_JOBS = Prepared("""
     SELECT j.job_id, j.queue_name, j.job_user, j.project, COALESCE(j.job_name, ''), j.state, j.reservation,
         j.job_type = 'INTERACTIVE', j.array_id, j.array_limit, COALESCE(j.properties, ''), j.submission_time,
         j.start_time, COALESCE(j.assigned_moldable_job, 0), j.checkpoint, j.suspended = 'YES', j.message,
         j.scheduler_info, j.last_karma
-    FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id"""
+    FROM jobs j WHERE j.job_id = ANY(%s) ORDER BY j.job_id""")
 _ON_HOLD = Prepared("""
     SELECT j.job_id, COALESCE(l.date_start, j.submission_time)
     FROM jobs j LEFT JOIN job_state_logs l ON l.job_id = j.job_id AND l.date_stop = 0 WHERE j.state = 'Hold'""")
@@ -35,30 +35,31 @@ _ON_HOLD = Prepared("""
 _ALTERED = Prepared("SELECT job_id, max(event_id) FROM event_logs WHERE type = 'ALTER' AND date >= %s GROUP BY job_id")
 _NEXT_JOB = Prepared("SELECT last_value + is_called::int FROM jobs_job_id_seq")
 _KILLED = Prepared("SELECT frag_id_job FROM frag_jobs WHERE frag_state <> 'FRAGGED'")
-_TYPES = """
-    SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id"""
+_TYPES = Prepared("""
+    SELECT job_id, type FROM job_types WHERE types_index = 'CURRENT' AND job_id = ANY(%s) ORDER BY job_type_id""")
 #: A request is read table by table: each time by an index, whatever the database knows of the sizes.
-_MOLDABLES = """
+_MOLDABLES = Prepared("""
     SELECT moldable_id, moldable_job_id, moldable_walltime, default_walltime FROM moldable_job_descriptions
-    WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s) ORDER BY moldable_id"""
-_GROUPS = """
+    WHERE moldable_index = 'CURRENT' AND moldable_job_id = ANY(%s) ORDER BY moldable_id""")
+_GROUPS = Prepared("""
     SELECT res_group_id, res_group_moldable_id, res_group_property FROM job_resource_groups
-    WHERE res_group_index = 'CURRENT' AND res_group_moldable_id = ANY(%s) ORDER BY res_group_id"""
-_LEVELS = """
+    WHERE res_group_index = 'CURRENT' AND res_group_moldable_id = ANY(%s) ORDER BY res_group_id""")
+_LEVELS = Prepared("""
     SELECT res_job_group_id, res_job_resource_type, res_job_value FROM job_resource_descriptions
-    WHERE res_job_index = 'CURRENT' AND res_job_group_id = ANY(%s) ORDER BY res_job_group_id, res_job_order"""
+    WHERE res_job_index = 'CURRENT' AND res_job_group_id = ANY(%s) ORDER BY res_job_group_id, res_job_order""")
 #: Jobs on hold that will be containers.
 _HELD_CONTAINERS = """
     SELECT j.job_id, t.type FROM jobs j JOIN job_types t USING (job_id)
     WHERE j.state = 'Hold' AND t.types_index = 'CURRENT' AND (t.type = 'container' OR t.type LIKE 'container=%')
     ORDER BY j.job_id"""
-_WALLTIMES = "SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)"
-_ASSIGNED = """
+_WALLTIMES = Prepared("""
+    SELECT moldable_id, moldable_walltime FROM moldable_job_descriptions WHERE moldable_id = ANY(%s)""")
+_ASSIGNED = Prepared("""
     SELECT moldable_job_id, array_agg(resource_id) FROM assigned_resources
-    WHERE assigned_resource_index = 'CURRENT' GROUP BY moldable_job_id"""
-_DEPENDENCIES = """
+    WHERE assigned_resource_index = 'CURRENT' GROUP BY moldable_job_id""")
+_DEPENDENCIES = Prepared("""
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
-    FROM job_dependencies WHERE job_dependency_index = 'CURRENT' ORDER BY job_id, job_id_required"""
+    FROM job_dependencies WHERE job_dependency_index = 'CURRENT' ORDER BY job_id, job_id_required""")
 _REQUIRED = Prepared("SELECT job_id, state, exit_code, start_time, stop_time FROM jobs WHERE job_id = ANY(%s)")
 #: For each of some jobs in Resuming a number that grows with the requests.
 _TURNS = Prepared("""
@@ -108,6 +109,8 @@ _CUT = Prepared("""
     UPDATE moldable_job_descriptions m SET moldable_walltime = n.walltime
     FROM (SELECT unnest(%s::bigint[]) AS moldable, unnest(%s::bigint[]) AS walltime) n
     WHERE m.moldable_id = n.moldable AND m.moldable_walltime <> n.walltime""")
+_ASSIGN = Prepared("""
+    INSERT INTO assigned_resources (moldable_job_id, resource_id) SELECT * FROM unnest(%s::bigint[], %s::bigint[])""")
 #: Texts that the scheduler writes into waiting jobs.
 _TELL = Prepared("""
     UPDATE jobs j SET message = n.message, scheduler_info = n.info, last_karma = COALESCE(n.karma, j.last_karma)
@@ -351,10 +354,8 @@ class Rounds(Table):
             return
         moldables = [row.moldable for row in rows]
         self._tx.execute(_CUT, (moldables, [row.walltime for row in rows]))
-        self._tx.insert_many(
-            "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s",
-            [(row.moldable, number) for row in rows for number in row.resources],
-        )
+        pairs = [(row.moldable, number) for row in rows for number in row.resources]
+        self._tx.execute(_ASSIGN, ([moldable for moldable, _ in pairs], [number for _, number in pairs]))
         self._changed(Topic.JOBS)
 
     def tell(self, texts: Collection[JobText]) -> None:

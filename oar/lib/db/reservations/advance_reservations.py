@@ -36,7 +36,7 @@ _COLUMNS = (
 )
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
-_PLANNED = _LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,")
+_PLANNED = Prepared(_LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,"))
 _REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_id = ANY(%s)"
 #: All that were ever granted, without their requests.
 _EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id".replace(" request,", " '[]',")

@@ -3,11 +3,14 @@
 from collections.abc import Collection
 
 from oar.lib.db.sql.predicates import LIVE, NO_FRAME
-from oar.lib.db.sql.statements import Table
+from oar.lib.db.sql.statements import Prepared, Table
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
 from oar.lib.facts.topics import Topic
 
+_ALL = Prepared("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY queue_name")
+_EXISTS = Prepared("SELECT 1 FROM queues WHERE queue_name = %s")
+_HAS_STATE = Prepared("SELECT 1 FROM queues WHERE queue_name = %s AND state = %s")
 #: Live jobs of a queue, without frames of advance reservations and the jobs in advance reservations of the queue.
 _LIVE_JOBS = f"""
     SELECT count(*) FROM jobs j WHERE j.queue_name = %(name)s AND {LIVE} AND {NO_FRAME}
@@ -29,12 +32,11 @@ class Queues(Table):
 
     def all(self) -> list[Queue]:
         """Return the queues by name."""
-        rows = self._tx.rows("SELECT queue_name, priority, scheduler_policy, state FROM queues ORDER BY queue_name")
-        return [Queue(row[0], row[1], row[2], QueueState(row[3])) for row in rows]
+        return [Queue(row[0], row[1], row[2], QueueState(row[3])) for row in self._tx.rows(_ALL)]
 
     def exists(self, name: str) -> bool:
         """Whether there is a queue of that name."""
-        return self._tx.row("SELECT 1 FROM queues WHERE queue_name = %s", (name,)) is not None
+        return self._tx.row(_EXISTS, (name,)) is not None
 
     def hold(self, name: str) -> Queue | None:
         """Return a queue, which stays as it is until the end of the transaction; None if there is none."""
@@ -44,8 +46,7 @@ class Queues(Table):
 
     def is_orphaned(self, name: str) -> bool:
         """Whether a queue was removed, and stays only for its advance reservations."""
-        sql = "SELECT 1 FROM queues WHERE queue_name = %s AND state = %s"
-        return self._tx.row(sql, (name, QueueState.ORPHANED)) is not None
+        return self._tx.row(_HAS_STATE, (name, QueueState.ORPHANED)) is not None
 
     def insert(self, queue: Queue) -> bool:
         """Add a queue, also in the place of an orphaned one; return whether there was none that stays."""

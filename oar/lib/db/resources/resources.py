@@ -91,12 +91,16 @@ _NODES_OF = """
 #: Tables of planned resources.
 _PLANS = ("gantt_jobs_resources", "gantt_jobs_resources_visu", "gantt_jobs_resources_log")
 
+_SHARED_TYPE = """t.types_index = 'CURRENT'
+        AND (t.type = 'besteffort' OR t.type = 'timesharing' OR t.type LIKE 'timesharing=%')"""
+#: Whether there are jobs with such types at all, waiting ones too: of one small table, since each round asks it.
+_HAS_SHARED_TYPES = Prepared(f"SELECT EXISTS (SELECT FROM job_types t WHERE {_SHARED_TYPE})")
 #: Jobs that weigh on the resources near them, with how much.
-_SHARED_JOBS = """
+_SHARED_JOBS = f"""
     SELECT j.job_id, j.assigned_moldable_job,
         CASE WHEN bool_or(t.type = 'besteffort') THEN 1 ELSE 10 END AS factor
     FROM job_types t JOIN jobs j USING (job_id)
-    WHERE t.types_index = 'CURRENT' AND (t.type = 'besteffort' OR t.type = 'timesharing' OR t.type LIKE 'timesharing=%')
+    WHERE {_SHARED_TYPE}
       AND j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')
     GROUP BY j.job_id, j.assigned_moldable_job"""
 _WEIGH = """
@@ -349,7 +353,7 @@ class Resources(Table):
 
     def has_shared_jobs(self) -> bool:
         """Whether any job that has resources is of the types that weigh on them (``weigh``)."""
-        return self._tx.row(f"{_SHARED_JOBS} LIMIT 1") is not None
+        return bool(self._tx.value(_HAS_SHARED_TYPES)) and self._tx.row(f"{_SHARED_JOBS} LIMIT 1") is not None
 
     def weigh(self, levels: Sequence[str], *, logged: bool) -> int:
         """Compute ``scheduler_priority`` anew from the present besteffort and timesharing jobs.

@@ -5,29 +5,40 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oar.lib.db.sql.connections import tells_loss, unavailable
-from oar.lib.db.sql.statements import Connection, psycopg2
+from oar.lib.db.sql.statements import Prepared, PreparingConnection, psycopg2
 from oar.lib.facts.errors import DatabaseUnavailable
+
+_TAKE = Prepared("SELECT pg_try_advisory_lock(%s, %s)")
+_GIVE_BACK = Prepared("SELECT pg_advisory_unlock(%s, %s)")
+_IS_ALIVE = Prepared("SELECT true")
 
 
 class Locks:
     """Any number of locks on one connection, which belongs to them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PreparingConnection) -> None:
         """``connection`` is in autocommit mode."""
         self._connection = connection
 
     def acquire(self, key: tuple[int, int]) -> bool:
         """Take the lock if nobody else has it; return whether it is taken.  Raises DatabaseUnavailable."""
-        return bool(self._value("SELECT pg_try_advisory_lock(%s, %s)", key))
+        return bool(self._value(_TAKE, key))
+
+    def acquire_if_alive(self, key: tuple[int, int]) -> bool | None:
+        """Do as ``acquire``; None if the connection does not stand any more."""
+        try:
+            return self.acquire(key)
+        except DatabaseUnavailable:
+            return None
 
     def release(self, key: tuple[int, int]) -> None:
         """Give the lock back.  Raises DatabaseUnavailable."""
-        self._value("SELECT pg_advisory_unlock(%s, %s)", key)
+        self._value(_GIVE_BACK, key)
 
     def alive(self) -> bool:
         """Whether the connection still stands, and with it the locks."""
         try:
-            return self._value("SELECT true", ()) is True
+            return self._value(_IS_ALIVE, ()) is True
         except DatabaseUnavailable:
             return False
 
@@ -38,10 +49,10 @@ class Locks:
             self._connection.cursor().execute("SELECT pg_advisory_unlock_all()")
         self._connection.close()
 
-    def _value(self, sql: str, parameters: Sequence[int]) -> Any:
+    def _value(self, sql: Prepared, parameters: Sequence[int]) -> Any:
         try:
             cursor = self._connection.cursor()
-            cursor.execute(sql, parameters or None)
+            cursor.execute(self._connection.preparations.call(sql, cursor.execute), parameters or None)
             return cursor.fetchall()[0][0]
         except psycopg2.Error as error:
             if not tells_loss(error):
@@ -52,7 +63,7 @@ class Locks:
 class Lock:
     """One lock, which is taken again on a new connection after the connection was lost."""
 
-    def __init__(self, connect: Callable[[], Connection], key: tuple[int, int]) -> None:
+    def __init__(self, connect: Callable[[], PreparingConnection], key: tuple[int, int]) -> None:
         self._connect = connect
         self._key = key
         self._locks: Locks | None = None

@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
-from oar.lib.db.sql.statements import Row, Table
+from oar.lib.db.sql.statements import Prepared, Row, Table
+
+_ALL = Prepared("SELECT id, priority, enabled, rule FROM admission_rules ORDER BY priority, id")
 
 
 class AdmissionRule(NamedTuple):
@@ -19,7 +21,7 @@ class AdmissionRules(Table):
 
     def all(self, *, enabled: bool | None = None) -> list[AdmissionRule]:
         """Return the rules in the order in which they run: all, or those that are enabled, or those that are not."""
-        rows = self._tx.rows("SELECT id, priority, enabled, rule FROM admission_rules ORDER BY priority, id")
+        rows = self._tx.rows(_ALL)
         rules = [_rule(row) for row in rows]
         return [rule for rule in rules if enabled is None or rule.enabled is enabled]
 
