@@ -7,8 +7,10 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
+from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.lib.db.database import Database
 from oar.lib.db.planning.rounds import ResourceRow, Rounds
+from oar.lib.db.sql.statements import Parameters, Prepared, Statements
 from oar.lib.facts.records import Dependency, PropertyValue
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import control
@@ -60,6 +62,46 @@ def test_jobs_that_have_not_changed_are_the_same_objects_until_everything_is_rea
     anew = warm.read().snapshot.waiting[0]
     assert anew is not before
     assert replace(anew) == before
+
+
+def test_what_each_round_asks_is_planned_by_the_database_once(
+    clocked: Database,  # noqa: F811
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A round for each job that is submitted alone: with a running job, and one that is new."""
+    add_resources(clocked)
+    submit(clocked)
+    reader, weights = SnapshotReader(clocked, runtime.config), ResourceWeights(clocked, runtime.config)
+    MetaScheduler(runtime).round()
+    weights.update()
+    reader.read()
+    submit(clocked)
+    asked: list[str] = []
+    run_really = Statements._run
+
+    def run(tx: Statements, sql: str, parameters: Parameters) -> None:
+        asked.append(sql)
+        run_really(tx, sql, parameters)
+
+    monkeypatch.setattr(Statements, "_run", run)
+    weights.update()
+    assert len(asked) == 1
+    reader.read()
+    assert [sql for sql in asked if not isinstance(sql, Prepared)] == []
+    assert len(asked) <= 21, "\n".join(asked)
+
+
+def test_weights_are_asked_for_as_soon_as_a_job_has_them(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
+    add_resources(clocked)
+    with clocked.begin() as tx:
+        assert not tx.resources.has_shared_jobs()
+    submit(clocked, types=("besteffort",), queue="besteffort")
+    with clocked.begin() as tx:
+        assert not tx.resources.has_shared_jobs()
+    MetaScheduler(runtime).round()
+    with clocked.begin() as tx:
+        assert tx.resources.has_shared_jobs()
 
 
 def test_what_a_job_requires_is_read_whatever_became_of_it(clocked: Database, runtime: Runtime) -> None:  # noqa: F811

@@ -77,9 +77,6 @@ def test_a_job_waits_for_the_disk_twice_from_the_round_that_starts_it_to_its_fin
     scheduler.close()
     assert world.row(job_id).state is JobState.TERMINATED
     assert counted.synced == 2  # GO, and the end report
-    assert len(counted.statements) <= 100, "\n".join(counted.statements)
-    unprepared = [sql for sql in counted.statements if not isinstance(sql, Prepared) and sql != "SAVEPOINT orders"]
-    assert [sql for sql in unprepared if "FROM resources" not in sql] == []  # whose columns may change
 
 
 def test_a_job_costs_a_node_no_process_but_its_command(world: World) -> None:
