@@ -126,6 +126,7 @@ class Almighty:
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
         self._restarts = RunnerRestarts(orphan_patience)
         self._database = f"{config.db_hostname}:{config.db_port}"
+        self._log_file = config.log_file
         self._load = Load(0, 0)
         self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it
         self._rounds = RoundJournal()
@@ -334,9 +335,12 @@ class Almighty:
         self._sockets.lines.drop_unanswered()
         if now < self._restarts.next_start:
             return
-        if worker.starts:
-            self._exit = self._restarts.exit_code_after(worker.last_code, now)
-        if self._exit is None:
+        if worker.starts and (end := self._restarts.end_after(worker.last_code, now)):
+            self._exit = end.code
+            log.error("%s", end.reason)
+            # Where the server was started, for people who have not found the log yet; the Runner has told it more.
+            sys.stderr.write(f"[ERROR] {end.reason}; {self._log_file} says more\n")
+        else:
             self._restarts.note_start(now)
             self._children.start(RUNNER, now)
 

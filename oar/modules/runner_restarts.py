@@ -1,11 +1,9 @@
 """Restarts of the Runner: when it is started again, and when the server ends because it cannot run.  Pure."""
 
-import logging
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oar.modules.child_programs import DATABASE_PATIENCE
-
-log = logging.getLogger("oar.modules.almighty")
 
 #: Pause between two starts of the Runner, in seconds; it grows up to the longest one once the Runner has been ready.
 RETRY_SECONDS = 2.0
@@ -20,6 +18,13 @@ EXIT_REFUSED = 5
 
 #: Between two words about the wait for the database, in seconds.
 WORD_SECONDS = 10.0
+
+
+class ServerEnd(NamedTuple):
+    """Why the server ends by itself."""
+
+    code: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -63,20 +68,16 @@ class RunnerRestarts:
         self.words = int(waited // WORD_SECONDS)
         return f"waiting for the database at {database}, for {waited:.0f} s until now"
 
-    def exit_code_after(self, runner_code: int | None, now: float) -> int | None:
-        """Return the exit code of the server if it must end after this end of the Runner; None if it goes on."""
+    def end_after(self, runner_code: int | None, now: float) -> ServerEnd | None:
+        """Return how the server must end after this end of the Runner; None if it goes on."""
         is_locked_out = runner_code == EXIT_RUNNING
         self.locked_out_since = (self.locked_out_since or now) if is_locked_out else None
         if self.locked_out_since is not None and now - self.locked_out_since >= self.orphan_patience:
-            log.error("an Almighty process must be already started")
-            return EXIT_RUNNING
+            return ServerEnd(EXIT_RUNNING, "an Almighty process must be already started")
         if runner_code == EXIT_CONFIGURATION and not self.is_ready:
-            log.error("the Runner cannot start: see above")
-            return EXIT_CONFIGURATION
+            return ServerEnd(EXIT_CONFIGURATION, "the Runner cannot start")
         if runner_code == EXIT_REFUSED and not self.is_ready:
-            log.error("the database does not let the server in: see above")
-            return EXIT_DATABASE
+            return ServerEnd(EXIT_DATABASE, "the database does not let the server in (DB_* in oar.conf)")
         if not self.is_ready and now - self.first_start > DATABASE_PATIENCE:
-            log.error("the database could not be reached for %d s", DATABASE_PATIENCE)
-            return EXIT_DATABASE
+            return ServerEnd(EXIT_DATABASE, f"the database could not be reached for {DATABASE_PATIENCE:.0f} s")
         return None

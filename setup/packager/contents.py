@@ -167,7 +167,11 @@ PACKAGES = (
         "batch scheduler for clusters - server",
         "The server, which plans, launches and watches the jobs of a cluster, and the commands of administrators.",
         _server,
-        {**_SAME_PYTHON, "Depends": "oar-common (= {version}), python3", "Recommends": "logrotate, postgresql"},
+        {
+            **_SAME_PYTHON,
+            "Depends": "oar-common (= {version}), iputils-ping, python3",
+            "Recommends": "linux-sysctl-defaults, logrotate, postgresql",  # the first: Debian 13's right to use ping
+        },
         is_for_all=True,
         units=Units(
             enabled=("oar-server.service", "oar-accounting.timer", "oar-purge.timer"),

@@ -24,8 +24,8 @@ from .scripts import scripts
 
 _DESCRIPTION = """\
 Builds the Debian packages of OAR from these sources: oar-common, oar-python, oar-server, oar-user, oar-node, oar-api,
-oar-doc, for Debian 12 and 13. The Python libraries are inside, those of setup/debian/libraries.txt; nothing is fetched
-when the packages are installed. The same sources give the same bytes.
+oar-agent, oar-doc, for Debian 12 and 13. The Python libraries are inside, those of setup/debian/libraries.txt; nothing
+is fetched when the packages are installed. The same sources give the same bytes.
 """
 #: Who Debian's programs name as the one to write to: a name and an address.
 _PERSON = re.compile(r"[^<>\n,]*[^<>\n, ] <[^<>@\s]+@[^<>@\s]+>")

@@ -29,6 +29,21 @@ def test_an_address_that_is_not_ours_is_a_fault_of_the_configuration(context: "z
             bus.Pull(context, host, free_ports(1)[0])
 
 
+def test_a_name_that_is_loopback_on_its_own_machine_is_heard_by_others(
+    context: "zmq.Context[zmq.Socket[bytes]]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *rest, **more: ask("127.0.1.1" if host == "server" else host, *rest, **more)
+    )
+    (port,) = free_ports(1)
+    with closing(bus.Pull(context, "server", port)), socket.create_connection(("127.0.0.1", port)):
+        pass
+    (port,) = free_ports(1)
+    with closing(bus.Pull(context, "127.0.1.1", port)), pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
 # -- children ---------------------------------------------------------------------------------------------------------
 
 

@@ -327,8 +327,10 @@ def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: 
     installation.configure(DB_BASE_LOGIN="nobody_here")
     start = installation.control("start")
     assert start.returncode != 0
-    assert re.search(r"does not let us in \(DB_\* in oar\.conf\): .*nobody_here", installation.log())
-    assert "the database does not let the server in: see above" in installation.log()
+    told = "the database does not let the server in (DB_* in oar.conf)"
+    assert f"[ERROR] {told}; {installation.directory}/oar.log says more\n" in start.stderr
+    assert re.search(r"does not let nobody_here in \(DB_\* in oar\.conf\): .*nobody_here", installation.log())
+    assert told in installation.log()
 
 
 def test_a_reload_is_heard(installation: Installation) -> None:

@@ -41,10 +41,11 @@ def test_words_that_came_late_are_said_once() -> None:
     ],
 )
 def test_what_the_first_start_ends_with(code: int, waited: float, expected: int | None) -> None:
-    assert RunnerRestarts(20.0, first_start=100.0).exit_code_after(code, 100.0 + waited) == expected
+    end = RunnerRestarts(20.0, first_start=100.0).end_after(code, 100.0 + waited)
+    assert (end and end.code) == expected
 
 
 def test_a_server_that_was_up_outlives_a_database_that_refuses_it() -> None:
     restarts = RunnerRestarts(20.0, first_start=100.0)
     restarts.note_ready()
-    assert restarts.exit_code_after(EXIT_REFUSED, 1000.0) is None
+    assert restarts.end_after(EXIT_REFUSED, 1000.0) is None

@@ -10,6 +10,7 @@ import os
 import socket as sockets
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -179,14 +180,20 @@ def _bracketed(host: str) -> str:
 
 
 def _addresses(host: str) -> Iterable[str]:
-    """Return the addresses to bind so that ``host`` is reached."""
+    """Return the addresses to bind so that ``host`` is reached.
+
+    A name that leads to this machine alone, while other machines know another address for it, is bound everywhere:
+    Debian writes ``127.0.1.1`` and the own name into ``/etc/hosts``.
+    """
     if host in ("*", "0.0.0.0", "::"):
         return ["*"]
     try:
         entries = sockets.getaddrinfo(host, None, type=sockets.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"the address {host} is not known on this machine: {error}") from None
-    return dict.fromkeys(str(entry[4][0]) for entry in entries)
+    found = dict.fromkeys(str(entry[4][0]) for entry in entries)
+    is_private = host == "localhost" or host in found
+    return found if is_private or not all(ip_address(each).is_loopback for each in found) else ["*"]
 
 
 def _make_private(directory: Path) -> None:

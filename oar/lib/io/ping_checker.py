@@ -22,6 +22,8 @@ log = logging.getLogger("finaud")
 
 PINGS_AT_A_TIME = 64
 PING_SECONDS = 10
+#: Exit codes of ping; another one: an unknown name, or it could not even try.
+PING_ANSWERED, PING_SILENT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,22 +148,45 @@ def _text(output: bytes | str | None) -> str:
 
 def _without_ping_answer(hosts: list[str]) -> list[str]:
     with ThreadPoolExecutor(min(PINGS_AT_A_TIME, len(hosts))) as pool:
-        answers = dict(zip(hosts, pool.map(_answers_ping, hosts), strict=True))
-    return [host for host, answered in answers.items() if not answered]
+        codes = dict(zip(hosts, pool.map(_ping, hosts), strict=True))
+    if any(code not in (PING_ANSWERED, PING_SILENT) for code in codes.values()):
+        _require_ping()
+    return [host for host, code in codes.items() if code != PING_ANSWERED]
 
 
-def _answers_ping(host: str) -> bool:
+def _ping(host: str) -> int:
+    """Return the exit code of ping."""
+    return _run_ping(host).returncode
+
+
+def _require_ping() -> None:
+    """Make sure that ping works, if only for this machine: it ends alike for a name that is not known.
+
+    Debian 13 lets ordinary accounts use it by a setting of the kernel, which not all machines have.
+
+    Raises ConfigError.
+    """
+    tried = _run_ping("127.0.0.1")
+    if tried.returncode not in (PING_ANSWERED, PING_SILENT):
+        said = tried.stderr.strip().partition("\n")[0] or f"it ended with {tried.returncode}"
+        raise ConfigError(
+            f"ping cannot be used here: {said} (sysctl net.ipv4.ping_group_range, or a checker, PINGCHECKER_*)"
+        )
+
+
+def _run_ping(host: str) -> "subprocess.CompletedProcess[str]":
+    words = ["ping", "-c", "1", "-W", "5", "--", host]
     try:
-        process = subprocess.run(
-            ["ping", "-c", "1", "-W", "5", "--", host],
+        return subprocess.run(
+            words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             timeout=PING_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return False
+        return subprocess.CompletedProcess(words, PING_SILENT, "", "")
     except OSError as error:
         raise ConfigError(f"ping cannot be run: {error.strerror}") from None
-    return process.returncode == 0

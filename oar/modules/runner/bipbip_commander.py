@@ -437,7 +437,7 @@ def main() -> None:
         try:
             code = serve(opened, sys.argv[2])
         except DatabaseRefused as error:
-            log.error("the database %s does not let us in (DB_* in oar.conf): %s", opened.database.settings, error)
+            log.error("the database does not let %s in (DB_* in oar.conf): %s", opened.database.settings.user, error)
             code = REFUSED_BY_DATABASE
         except DatabaseUnavailable as error:
             log.error("the database cannot be reached: %s", error)
