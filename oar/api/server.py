@@ -18,7 +18,7 @@ from oar.api.routing.protocol import PeerProtocol
 from oar.api.serving.service import Service
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import ConfigError, OarError, Unavailable
-from oar.lib.io import logs
+from oar.lib.io import local_socket, logs
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime, open_runtime
 
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 #: Prefix of the address of a local socket.
 LOCAL = "unix:"
+#: Connections that the kernel keeps until they are taken.
+BACKLOG = 1024
 #: Seconds for which a request tries to reach the database.
 PATIENCE_SECONDS = 2.0
 #: Seconds that requests under way are given when the service ends.
@@ -126,18 +128,11 @@ async def _tell_of_life(server: uvicorn.Server, manager: ServiceManager) -> None
 
 def _local(path: str) -> socket.socket:
     """Listen on a socket that everybody on this machine may use: the kernel tells who does."""
-    place = Path(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        place.parent.mkdir(mode=0o755, exist_ok=True)
-        place.unlink(missing_ok=True)
-        listening.bind(path)
-        place.chmod(0o666)
+        Path(path).parent.mkdir(mode=0o755, exist_ok=True)
+        return local_socket.listening(path, socket.SOCK_STREAM, BACKLOG)
     except OSError as error:
-        listening.close()
         raise Unavailable(f"cannot listen on {path}: {error.strerror}") from None
-    listening.listen(1024)
-    return listening
 
 
 def _tcp(address: str) -> socket.socket:
@@ -154,7 +149,7 @@ def _tcp(address: str) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         raise Unavailable(f"cannot listen on {address}: {error}") from None
-    listening.listen(1024)
+    listening.listen(BACKLOG)
     return listening
 
 

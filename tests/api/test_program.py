@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -16,7 +17,10 @@ from oar.api.server import limited, listening_sockets, spare_what_stays
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.errors import Unavailable
 from oar.lib.runtime import Runtime
+from tests.builders import add_resources
+from tests.process.this_machine import wait_until
 
 Start = Callable[..., "Program"]
 WAY = """
@@ -77,6 +81,11 @@ def _get(path: Path, route: str) -> httpx.Response:
         return client.get(route)
 
 
+def _post(path: Path, route: str, content: object) -> httpx.Response:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://oar", timeout=60) as client:
+        return client.post(route, json=content)
+
+
 def test_it_tells_when_it_is_ready_answers_and_ends(start: Start, tmp_path: Path) -> None:
     program = start(f"unix:{tmp_path}/api.sock")
     assert program.told.recv(100) == b"READY=1"
@@ -94,6 +103,44 @@ def test_it_reads_its_configuration_again(start: Start, tmp_path: Path) -> None:
     while not (log.exists() and "has been read again" in log.read_text()):
         assert program.process.poll() is None
     assert _get(tmp_path / "api.sock", "/health/ready").status_code == 200
+
+
+def _is_waiting_for_a_lock(database: Database) -> bool:
+    with database.begin() as tx:
+        return bool(tx.column("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+
+
+def test_a_job_that_is_being_submitted_when_the_service_is_stopped_is_submitted(
+    start: Start, tmp_path: Path, database: Database
+) -> None:
+    add_resources(database)
+    program = start(f"unix:{tmp_path}/api.sock", 'ADMISSION_RULES_ACK_EMPTY="yes"\n')
+    assert program.told.recv(100) == b"READY=1"
+    with ThreadPoolExecutor() as pool:
+        with database.begin() as tx:
+            tx.execute("LOCK TABLE jobs IN EXCLUSIVE MODE")
+            submission = pool.submit(_post, tmp_path / "api.sock", "/v1/jobs", {"command": "true"})
+            wait_until(lambda: _is_waiting_for_a_lock(database))
+            program.process.send_signal(signal.SIGTERM)  # as its unit does: to it alone
+            assert program.told.recv(100) == b"STOPPING=1"
+        answer = submission.result()
+    assert answer.status_code == 201, answer.text
+    assert program.process.wait(60) == -signal.SIGTERM
+
+
+def test_a_second_one_does_not_take_the_socket_of_the_first(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    assert start(f"unix:{path}").told.recv(100) == b"READY=1"
+    with pytest.raises(Unavailable, match=r"api\.sock: Address already in use"):
+        listening_sockets([f"unix:{path}"])
+    assert _get(path, "/health/ready").status_code == 200
+
+
+def test_the_socket_that_a_killed_one_has_left_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as former:
+        former.bind(str(tmp_path / "api.sock"))
+    (listening,) = listening_sockets([f"unix:{tmp_path}/api.sock"])
+    listening.close()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ exit {BY_SUDO_CODE}
 _PROGRAM = """\
 import sys
 sys.path.insert(0, {repository!r})
+from oar.lib.facts import version
+version.__file__ = {version!r} or version.__file__
 from oar.cli.warm.manager import main
 sys.exit(main())
 """
@@ -51,8 +53,11 @@ class Answer:
 class CommandServer:
     """The server, and where its users find it."""
 
-    def __init__(self, directory: Path, settings: DatabaseSettings) -> None:
+    def __init__(self, directory: Path, settings: DatabaseSettings, *, of_own_version: bool = False) -> None:
+        """``of_own_version``: it is another program whenever the file ``version`` is another."""
         self.directory = directory
+        self.version = directory / "version"
+        self._of_own_version = of_own_version
         self.conf = directory / "oar.conf"
         self.socket = directory / "socket"
         self.wrapper = directory / "wrapper"
@@ -67,7 +72,9 @@ class CommandServer:
         self.wrapper.chmod(0o755)
         shutil.copy(client.__file__, self.client)
         self.client.chmod(0o644)
-        (self.directory / "program").write_text(f"#!{sys.executable} -I\n{_PROGRAM.format(repository=str(REPOSITORY))}")
+        watched = str(self.version) if self._of_own_version else ""
+        program = _PROGRAM.format(repository=str(REPOSITORY), version=watched)
+        (self.directory / "program").write_text(f"#!{sys.executable} -I\n{program}")
         (self.directory / "program").chmod(0o755)
         self.configure()
 
@@ -75,7 +82,7 @@ class CommandServer:
         """Write oar.conf, with these lines at its end."""
         text = (
             f'DB_HOSTNAME="{self._settings.host}"\nDB_BASE_NAME="{self._settings.name}"\n'
-            'SERVER_HOSTNAME="localhost"\nSERVER_PORT="1"\nAPPENDICE_SERVER_PORT="1"\nCOMMANDS_PROCESSES="8"\n'
+            'SERVER_HOSTNAME="localhost"\nSERVER_PORT="1"\nAPPENDICE_SERVER_PORT="2"\nCOMMANDS_PROCESSES="8"\n'
         )
         new = self.conf.with_suffix(".new")
         new.write_text(text + "".join(f"{line}\n" for line in lines))
@@ -84,10 +91,16 @@ class CommandServer:
     def start(self) -> None:
         """Start it, and return when it answers."""
         environment = {"PATH": os.environ["PATH"], "OARCONFFILE": str(self.conf)}
-        command = [str(self.directory / "program"), "--listen", str(self.socket)]
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                self.words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         self.wait_until_it_answers()
+
+    @property
+    def words(self) -> list[str]:
+        """The words that start it."""
+        return [str(self.directory / "program"), "--listen", str(self.socket)]
 
     def wait_until_it_answers(self) -> None:
         """Return when a process is ready."""
@@ -169,10 +182,10 @@ class CommandServer:
 
 
 @contextmanager
-def command_server(settings: DatabaseSettings) -> Iterator[CommandServer]:
+def command_server(settings: DatabaseSettings, *, of_own_version: bool = False) -> Iterator[CommandServer]:
     """A server in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="oar-commands-", dir="/tmp") as directory:
-        server = CommandServer(Path(directory), settings)
+        server = CommandServer(Path(directory), settings, of_own_version=of_own_version)
         server.prepare()
         server.start()
         try:

@@ -22,6 +22,7 @@ from tests.builders import add_job, add_resources
 from tests.postgres import PostgreSQL
 from tests.process.command_server import (
     GREETING,
+    LONGEST,
     OTHER,
     REPOSITORY,
     CommandServer,
@@ -226,6 +227,36 @@ def test_a_service_that_is_stopped_finishes_what_it_has_begun(settings: Database
         wait_until(lambda: server.ask_once("oarstat").out == by_sudo().out)
         _, said = process.communicate("#!/bin/sh\n")
         assert (process.returncode, "There are not enough resources" in said) == (8, True), said
+
+
+def test_a_stop_counts_though_the_program_is_another_meanwhile(settings: DatabaseSettings) -> None:
+    with command_server(settings, of_own_version=True) as server:
+        process = asking(server)
+        assert server.process
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: server.ask_once("oarstat").out == by_sudo().out)
+        server.version.write_text("another")
+        process.communicate("#!/bin/sh\n")
+        assert server.process.wait(LONGEST) == 0
+
+
+def test_a_program_that_is_another_takes_over_the_socket(settings: DatabaseSettings) -> None:
+    with command_server(settings, of_own_version=True) as server:
+        former = server.processes()
+        server.version.write_text("another")
+        wait_until(lambda: not former & server.processes())
+        assert server.ask("oarstat").code == 0
+        assert server.process
+        assert server.process.poll() is None
+
+
+def test_a_second_server_does_not_take_the_socket_of_the_first(server: CommandServer) -> None:
+    done = subprocess.run(server.words, capture_output=True, text=True, check=False, timeout=LONGEST)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"oar-commands: cannot listen on {server.socket}: Address already in use\n",
+    )
+    assert server.ask("oarstat").code == 0
 
 
 # -- the other way ----------------------------------------------------------------------------------------------------

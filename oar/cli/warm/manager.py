@@ -27,6 +27,7 @@ from oar.cli.warm.worker import READY, Worker
 from oar.lib.config.files import Config
 from oar.lib.facts import version
 from oar.lib.facts.errors import ConfigError
+from oar.lib.io import local_socket
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import conf_file, file_version, read_config
 
@@ -105,21 +106,22 @@ class Manager:
         self._earliest_fork = 0.0
 
     def run(self) -> bool:
-        """Answer until SIGTERM comes, or the program is another; return whether it is the latter.
+        """Answer until SIGTERM comes, or the program is another; return whether it is the latter alone.
 
-        Processes that carry out a request when it is so end by themselves.
+        Processes that carry out a request when it is so end by themselves.  Signals are held back then.
         """
         self._watch_signals()
         self._listener.setblocking(False)
         self._watch(self._listener.fileno(), self._accept)
         self._read_config()
         self._make_processes(time.monotonic())
-        while not self._is_old and not (self._is_ending and not self._channels):
+        while self._channels if self._is_ending else not self._is_old:
             for descriptor, _ in self._poll.poll(LOOK):
                 if descriptor in self._handlers:
                     self._handlers[descriptor]()
             self._look(time.monotonic())
-        return self._is_old
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+        return not self._is_ending
 
     def _watch_signals(self) -> None:
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -163,6 +165,7 @@ class Manager:
                 self._forget(waiting)
         if self._is_ending:
             self._unwatch(self._listener.fileno())
+            self._listener.close()  # the next one listens while this one ends
             for waiting in list(self._waiting.values()):
                 self._forget(waiting)
             self._release(self._places.renew())
@@ -303,19 +306,14 @@ def _listener(arguments: list[str]) -> socket.socket:
         return socket.socket(fileno=_FIRST_PASSED)
     if len(arguments) != 2 or arguments[0] != "--listen":
         sys.exit("usage: oar-commands --listen PATH")
-    path = arguments[1]
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
-    os.chmod(path, 0o666)
-    listener.listen(BACKLOG)
-    return listener
+    try:
+        return local_socket.listening(arguments[1], socket.SOCK_SEQPACKET, BACKLOG)
+    except OSError as error:
+        sys.exit(f"oar-commands: cannot listen on {arguments[1]}: {error.strerror}")
 
 
 def _start_again(listener: socket.socket) -> NoReturn:
-    """Become the program as it is now, with the same socket."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    """Become the program as it is now, with the same socket; signals are held back."""
     os.dup2(listener.fileno(), _FIRST_PASSED)
     os.set_inheritable(_FIRST_PASSED, True)  # it may have been this one before
     os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")

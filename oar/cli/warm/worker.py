@@ -65,14 +65,17 @@ class Worker:
         self._runtime = open_runtime("commands", self._conf_file)
         self._runtime.database.connect_ahead()
         for _ in range(MOST_REQUESTS):
-            self._channel.send(READY)
             if not self._next():
                 return
             gc.collect()  # it is disabled while a command runs
 
     def _next(self) -> bool:
         """Answer one request; whether another may follow."""
-        word, descriptors, _, _ = socket.recv_fds(self._channel, _LONGEST_WORD, 1, socket.MSG_CMSG_CLOEXEC)
+        try:
+            self._channel.send(READY)
+            word, descriptors, _, _ = socket.recv_fds(self._channel, _LONGEST_WORD, 1, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:  # who has made it is gone, or another program now, and has not read our last word
+            return False
         if not descriptors:
             return False
         uid = int(word)
