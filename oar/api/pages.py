@@ -15,7 +15,7 @@ from oar.api.answers.bodies import Answer
 from oar.api.answers.in_parts import in_parts
 from oar.api.answers.statuses import status_of
 from oar.api.dashboard import dashboard_record
-from oar.api.gantt.table import Period, gantt_table, period_of
+from oar.api.gantt.table import Period, days_table, gantt_table, period_of, plan_table
 from oar.api.history.event_log import EventListing, event_page
 from oar.api.identity.callers import Caller
 from oar.api.jobs.arrays import array_record
@@ -128,18 +128,22 @@ def gantt(request: Request) -> Answer:
         period = period_of(asked)
     except OarError as error:
         return _problem(request, status_of(error), str(error), caller)
-    record = {"begin": period.begin, "end": period.end, "table": lambda: _jobs_over_time(who, period)}
+    record = {"begin": period.begin, "end": period.end, "table": lambda: _over_time(who, period, asked.get("show", ""))}
     visit = _visit(request, caller)
     parts = _documents(request).in_two("gantt", visit, record)
     return _choosing(request, visit, in_parts(request, parts, _HEADERS))
 
 
-def _jobs_over_time(who: Asking, period: Period) -> Record:
-    """Return the jobs of a period, or what is wrong: the page has begun."""
+def _over_time(who: Asking, period: Period, show: str) -> Record:
+    """Return what is shown of a period, its jobs if nothing else is asked for, or what is wrong: the page has begun."""
     try:
-        return {**gantt_table(who, period), "trouble": ""}
+        if show == "days":
+            return {"days": days_table(who, period)}
+        if show == "plan":
+            return {"plan": plan_table(who, period.begin)}
+        return gantt_table(who, period)
     except OarError as error:
-        return {"jobs": [], "is_cut": False, "trouble": str(error)}
+        return {"trouble": str(error)}
 
 
 @router.get("/submit")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -297,3 +298,13 @@ def test_a_curve_is_kept_for_a_moment_only() -> None:
         curves.curve((number,), lambda: {"n": next(made)})
     assert told == [0, 0]
     assert curves.curve((0,), lambda: {"n": next(made)})["n"] == 40
+
+
+def test_a_curve_of_days_is_kept_for_longer_than_one_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds to make, a curve of a year, is not made for each page that looks on."""
+    curves, made, clock = Curves(), iter(range(100)), [0.0]
+    monkeypatch.setattr("oar.api.serving.curve_cache.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    told = []
+    for clock[0] in (0.0, 1000.0, 4000.0):
+        told.append([curves.curve((bucket,), lambda: {"n": next(made)}, bucket)["n"] for bucket in (60, 86400)])
+    assert told == [[0, 1], [2, 1], [3, 4]]

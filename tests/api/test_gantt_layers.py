@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,3 +105,22 @@ def test_periods_of_quotas_are_told(api: Api, anonymous: httpx.Client, database:
     assert items[-1]["to"] == BEGIN + 2 * DAY
     assert all(one["to"] == other["from"] for one, other in pairwise(items))
     assert anonymous.get("/v1/gantt/quotas", params={"from": 5, "to": 5}).status_code == 400
+
+
+def test_days_and_former_plans_are_tables_for_readers_without_scripts(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    resources = add_resources(database)
+    job = add_job(database, JobState.TERMINATED, on=resources, name="sim")
+    with database.begin() as tx:
+        dates = (BEGIN + 6 * HOUR, BEGIN + 12 * HOUR, job)
+        tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
+        rows = tx.rows("SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = %s", (job,))
+        tx.execute("INSERT INTO gantt_jobs_predictions_log VALUES (%s, %s, %s)", (BEGIN, rows[0][0], BEGIN + 5 * HOUR))
+    period = {"from": BEGIN, "to": BEGIN + 2 * DAY}
+    days = anonymous.get("/ui/gantt", params={**period, "show": "days"}).text
+    assert re.findall(r'<td class="number">(\d+)</td>', days) == ["25", "0", "0", "0", "0", "0"]
+    plan = anonymous.get("/ui/gantt", params={**period, "show": "plan"}).text
+    assert re.findall(r"<bdi>sim</bdi>|<td><time[^>]*>([^<]*)", plan) == ["", "2024-10-04 05:00", "2024-10-04 06:00"]
+    none = anonymous.get("/ui/gantt", params={"from": BEGIN - 1, "to": BEGIN, "show": "plan"}).text
+    assert "No plan of that time is kept" in none

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -15,6 +16,8 @@ from tests.browser.test_gantt import HOUR, diagram, point
 from tests.browser.test_pages import faults
 from tests.builders import add_resources
 from tests.db.reservation_rows import add_reservation
+
+DAY = 86400
 
 
 @pytest.fixture
@@ -99,3 +102,49 @@ def test_reservations_are_bands_in_the_diagram(visitor: Visitor, database: Datab
     expect(says).to_contain_text(f"reservation {number} course")
     says.get_by_role("link", name="course").click()
     page.wait_for_url(f"**/ui/reservations/{number}")
+
+
+def _next_monday() -> int:
+    """Return a Monday at midnight, UTC, which is the zone of tests, of a week that has not begun."""
+    day = int(time.time()) // DAY
+    return (day - (day + 3) % 7 + 7) * DAY
+
+
+def test_a_time_of_the_calendar_is_dragged_over_to_reserve_it(visitor: Visitor, database: Database) -> None:
+    monday, resources = _next_monday(), add_resources(database)
+    add_reservation(database, ar_name="course", start_time=monday, end_time=monday + HOUR, resources=resources[:2])
+    page = visitor.open(f"reservations?week={monday}&rows=network_address")
+    rows = page.locator(".weeks .row-week")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0).locator("g")).to_have_count(1)
+    expect(rows.nth(1).locator("g")).to_have_count(0)
+    box = rows.nth(1).locator("svg").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 1.3 / 7, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 1.6 / 7, box["y"] + 10)
+    page.mouse.up()
+    group = page.get_by_role("group", name="selected area")
+    expect(group).to_contain_text("node-2")
+    assert faults(page) == []
+    group.get_by_role("link", name="reserve it").click()
+    page.wait_for_url("**/reservations/new?*")
+    asked = parse_qs(urlsplit(page.url).query)
+    assert (asked["hosts"], asked["nodes"]) == (["node-2"], ["1"])
+    assert abs(int(asked["from"][0]) - (monday + 1.3 * DAY)) < HOUR
+    assert abs(int(asked["to"][0]) - (monday + 1.6 * DAY)) < HOUR
+
+
+def test_a_time_of_the_calendar_is_chosen_by_keys(visitor: Visitor, database: Database) -> None:
+    monday = _next_monday()
+    add_resources(database)
+    page = visitor.open(f"reservations?week={monday}&rows=network_address")
+    page.get_by_role("application", name="The week by rows").focus()
+    for key in ("ArrowDown", "ArrowDown", "PageDown", "ArrowRight", "Shift+ArrowRight"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("group", name="selected area")).to_contain_text("node-2")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reservations/new?*")
+    asked = parse_qs(urlsplit(page.url).query)
+    begin = monday + DAY + HOUR
+    assert [int(asked[name][0]) for name in ("from", "to")] == [begin, begin + 2 * HOUR]

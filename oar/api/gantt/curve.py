@@ -39,4 +39,5 @@ def gantt_occupancy(
         with who.database.snapshot() as tx:
             return occupancy_curve(tx, begin, bucket, number)
 
-    return answer_unless_known(request, service_of(request).curves.curve(("occupancy", begin, bucket, number), make))
+    key = ("occupancy", begin, bucket, number)
+    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))

@@ -57,7 +57,7 @@ def gantt_density(
             return record
 
     key = ("density", begin, to, bucket, *levels)
-    return answer_unless_known(request, service_of(request).curves.curve(key, make))
+    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
 
 
 @router.get("/plans", operation_id="gantt_plans", summary="When former plans were made")

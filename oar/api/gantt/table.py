@@ -1,4 +1,4 @@
-"""Jobs on nodes in a period as a list: what the Gantt page shows without scripts."""
+"""Jobs on nodes in a period as a list, what lies over and below them as tables: the Gantt page without scripts."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from oar.api.serving.service import Asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY
+from oar.lib.views.occupancy_curve import occupancy_curve
 
 if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 #: Jobs that are listed; nodes that are named of each.
 MOST_JOBS = 100
 MOST_NODES = 6
+#: Days of the table of days.
+MOST_DAYS = 92
 #: Seconds before and after now that are shown if nobody asks for others: those of the diagram.
 BEFORE, AFTER = DAY * 6 // 10, DAY * 4 // 10
 
@@ -50,6 +53,30 @@ def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
         "jobs": [_record(job, names) for job in shown],
         "is_cut": len(found) > MOST_JOBS,
     }
+
+
+def days_table(who: Asking, period: Period) -> list[dict[str, Any]]:
+    """Return the days (UTC) of a period, the last ones of a long one, each with shares of the resources in percents."""
+    end = -(-period.end // DAY)
+    begin = max(period.begin // DAY, end - MOST_DAYS)
+    with who.database.snapshot() as tx:
+        curve = occupancy_curve(tx, begin * DAY, DAY, end - begin)
+    whole = curve["resources"] or 1
+    return [
+        {
+            "date": (begin + place) * DAY,
+            **{name: round(100 * curve[name][place] / whole) for name in ("used", "planned", "unusable")},
+        }
+        for place in range(end - begin)
+    ]
+
+
+def plan_table(who: Asking, date: int) -> dict[str, Any]:
+    """Return what the last round up to a date had planned, and what came of it; `date` of it is 0 if none is kept."""
+    with who.database.snapshot() as tx:
+        made = tx.former_plans.last(date)
+        found = tx.former_plans.jobs(made, MOST_JOBS + 1) if made else []
+    return {"date": made, "jobs": found[:MOST_JOBS], "is_cut": len(found) > MOST_JOBS}
 
 
 def _date(text: str) -> int:

@@ -11,8 +11,8 @@ const TIMES = 5, NEAR = 0.25;
 const PARTS = 240, LENGTHS = [60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86_400, 7 * 86_400];
 /** Days of one strip at most. */
 const MOST_DAYS = 360, DAY = 86_400;
-/** Milliseconds after which it is asked for again. */
-const AGE = 60_000;
+/** Milliseconds after which it is asked for again, at least: a part of a piece of it, by which it grows unseen. */
+const AGE = 60_000, OLD = 1000 / 60;
 /** How far a key moves the window, as a part of it. */
 const STEP = 0.25;
 
@@ -37,7 +37,7 @@ export class Overview {
 
   fits() {
     const { record, from, to } = this, span = to - from;
-    if (!record || Date.now() - this.asked > AGE) return false;
+    if (!record || Date.now() - this.asked > Math.max(AGE, record.bucket * OLD)) return false;
     const length = record.to - record.from, isNear = (date) => from - span * NEAR < date && date > 0;
     return length <= TIMES * span * 2 && length >= Math.min(TIMES * span, MOST_DAYS * DAY) / 2 && !isNear(record.from) && to + span * NEAR < record.to;
   }

@@ -8,10 +8,9 @@ import { reservationLink, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { now, page } from "../common/site.js";
 import { t } from "../common/words.js";
+import { box, HEIGHT, ReservationWeek, ruled, WIDTH } from "../reservation-week.js";
 
 const DAY = 86_400, WEEK = 7 * DAY;
-/** The calendar in units of its drawing. */
-const WIDTH = 700;
 const STATES = { w: t("ar.waiting"), r: t("ar.running"), E: t("ar.error"), W: t("ar.warning"), d: t("ar.deleted"), x: t("ar.exited") };
 
 /** Return the Monday of a week, at midnight in the chosen zone. */
@@ -26,18 +25,20 @@ function week() {
 }
 
 async function load(signal) {
-  const { owner, view: kind } = parameters(), from = week();
+  const { owner, rows, view: kind } = parameters(), from = week();
   const period = kind === "all" ? { ended: true } : { from, to: from + WEEK, ended: true };
-  const { items } = await get("reservations", { owner, ...period }, signal);
-  return { items: items.sort((a, b) => a.start_time - b.start_time || a.id - b.id), from };
+  const [{ items }, found] = await Promise.all([get("reservations", { owner, ...period }, signal), get("gantt/rows", { rows: rows || "type" }, signal)]);
+  return { items: items.sort((a, b) => a.start_time - b.start_time || a.id - b.id), from, rows: rows && found, properties: found.properties };
 }
 
-function view({ items, from }) {
+function view({ items, from, rows, properties }) {
   const isCalendar = parameters().view !== "all";
   return [
     h("h1", {}, t("ar.title"), " ", isCalendar && h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(from + WEEK - 1).slice(0, 10)}`)),
-    filters([{ name: "owner", label: t("ar.owner") }, { name: "view", label: t("nodes.view"), options: [["", t("ar.calendar")], ["all", t("ar.list")]] }], parameters(), select),
+    filters([{ name: "owner", label: t("ar.owner") }, { name: "view", label: t("nodes.view"), options: [["", t("ar.calendar")], ["all", t("ar.list")]] },
+      ...(isCalendar ? [{ name: "rows", label: t("gantt.rows"), options: [["", t("ar.all_resources")], ["network_address", t("gantt.nodes")], ...properties.filter((each) => each !== "network_address").map((each) => [each, each])] }] : [])], parameters(), select),
     isCalendar && h("div", { class: "row", key: "tools" }, step("←", from - WEEK, t("ar.week_before")), step(t("ar.this_week"), ""), step("→", from + WEEK + DAY, t("ar.week_after"))),
+    isCalendar && calendar.show(from, items, rows || null, parameters().rows, dayNames(from)),
     table(t("ar.title"), isCalendar ? [NAME, strip(from), ...OTHERS] : [NAME, ...OTHERS], items, (each) => `${each.id} ${each.submission_time}`, t("ar.none")),
     h("p", { key: "new" }, h("a", { href: page("reservations", "new") }, t("ar.new"))),
   ];
@@ -59,13 +60,14 @@ const OTHERS = [
 
 /** Show where a reservation is in the week. */
 function strip(from) {
-  const days = [0, 1, 2, 3, 4, 5, 6].map((day) => from + day * DAY + DAY / 2);
-  const x = (date) => (Math.max(0, Math.min(WEEK, date - from)) * WIDTH) / WEEK;
-  const cell = (each) => h("svg", { class: "week", viewBox: `0 0 ${WIDTH} 24`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    days.map((day, place) => place > 0 && h("line", { key: day, class: "rule", x1: (place * WIDTH) / 7, x2: (place * WIDTH) / 7, y1: 0, y2: 24 })),
-    h("rect", { class: each.missing.length ? "fill-suspected" : "fill-reserved", x: x(each.start_time), y: 4, width: Math.max(3, x(each.end_time) - x(each.start_time)), height: 16 }),
-    h("line", { class: "present", x1: x(now()), x2: x(now()), y1: 0, y2: 24 }));
-  return { key: "week", kind: "week", label: h("span", { class: "days" }, days.map((day) => h("span", { key: day }, new Intl.DateTimeFormat(document.documentElement.lang, { weekday: "short", day: "numeric", timeZone: "UTC" }).format((day + offset(day)) * 1000)))), cell };
+  const cell = (each) => h("svg", { class: "week", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    ruled(from), box(from, each.start_time, each.end_time, { class: each.missing.length ? "fill-suspected" : "fill-reserved" }));
+  return { key: "week", kind: "week", label: dayNames(from), cell };
+}
+
+function dayNames(from) {
+  const days = [0, 1, 2, 3, 4, 5, 6].map((day) => from + day * DAY + DAY / 2), names = new Intl.DateTimeFormat(document.documentElement.lang, { weekday: "short", day: "numeric", timeZone: "UTC" });
+  return h("span", { class: "days" }, days.map((day) => h("span", { key: day }, names.format((day + offset(day)) * 1000))));
 }
 
 function select(changes) {
@@ -73,4 +75,5 @@ function select(changes) {
   actions.refresh();
 }
 
+const calendar = new ReservationWeek(() => actions.show());
 const actions = run({ load, view, concerns: ({ name }) => ["reservations", "jobs", "state"].includes(name) });
