@@ -168,7 +168,8 @@ def test_a_reservation_is_found_in_its_week_and_opened(visitor: Visitor, databas
         resources=resources[:2],
     )
     page = visitor.open("reservations")
-    expect(page.locator("svg.week rect")).to_have_count(1)
+    expect(page.locator("td.week rect")).to_have_count(1)
+    expect(page.locator(".weeks rect")).to_have_count(1)
     page.get_by_role("link", name="course").click()
     page.wait_for_url(f"**/ui/reservations/{number}")
     expect(page.locator("main")).to_contain_text("course")

@@ -278,8 +278,8 @@ OTHERWISE: Mapping[str, str] = {
     "2.3 inertia of dragging": "a view that goes on by itself paints tiles that nobody looks at",
     "3 preact, htm, signals, uPlot": "an own module of 110 lines makes elements of values; charts are vectors; pages"
     " load a third of their budget, and nothing is vendored",
-    "3 types checked by tsc": "npm would have to fetch it while the suite runs, and of its 250 findings none"
-    " was a mistake: most are fields that Object.assign sets; a test sees that scripts import what is there, and a browser"
+    "3 types checked by tsc": "npm would have to fetch it while the suite runs, and of its 250 findings none was a"
+    " mistake: most are fields that Object.assign sets; a test sees that scripts import what is there, and a browser"
     " runs each page of them",
     "5 how karma fades, who is ahead": "the order of waiting jobs is in their list, the terms are on the page; what"
     " will be depends on what others use",
