@@ -112,6 +112,9 @@ def test_a_submission_that_cannot_be_says_why(nobody: httpx.Client, database: Da
         answer = nobody.post("/oarapi/jobs", json=body)
         assert (answer.status_code, text in answer.json()["message"]) == (400, True), answer.text
         assert answer.json()["code"] == answer.json()["status"] == 400
+    assert nobody.post("/oarapi/jobs", json={}).json()["title"] == "Missing Required Field"
+    misspelt = nobody.post("/oarapi/jobs", json={"script_paht": "x", "command": "x"}).json()
+    assert (misspelt["message"], misspelt["hint"]) == ("there is no field 'script_paht'", "did you mean 'script_path'?")
     add_rules(database, "reject('not on Mondays')")
     for address, status in (("/oarapi/jobs", 403), ("/oarapi/jobs.json", 400)):
         refused = nobody.post(address, json={"command": "x"})

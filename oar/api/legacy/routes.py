@@ -49,6 +49,7 @@ from oar.api.legacy.calls import (
     timed,
     written,
 )
+from oar.api.legacy.submission import MissingField
 from oar.api.serving.service import asking
 from oar.lib.access import tokens
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
@@ -421,6 +422,8 @@ def _problem(request: Request, error: OarError) -> Reply:
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(getattr(error, "retry_after", 2))
     record = record_of(error, status)
+    if isinstance(error, MissingField):
+        record["title"] = error.title
     if isinstance(error, NoSuchJob):
         record |= {"title": "Job not found", "detail": "Job not found"}
     if isinstance(error, NotAllowed) and request.method != "GET":

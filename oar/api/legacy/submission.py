@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from oar.api.jobs.request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
+from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
 
@@ -44,6 +45,12 @@ _ESCAPED = re.compile(r"\\([$`\"\\])")
 _NEITHER = "A job must have a script, a command (script_path) or must be a reservation!"
 
 
+class MissingField(BadRequest):
+    """A submission lacks what each must have."""
+
+    title = "Missing Required Field"  #: by which clients of 2.5 know it
+
+
 class LegacyJob(NamedTuple):
     """A submission, read."""
 
@@ -71,7 +78,7 @@ def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> L
     if is_old and unescapes:
         _unescape(values)
     if not any(values.get(name) for name in ("command", "script", "reservation")):
-        raise BadRequest(_NEITHER)
+        raise MissingField(_NEITHER)
     return LegacyJob(_checked(_placed(values)), is_old=is_old)
 
 
@@ -143,6 +150,9 @@ def _checked(values: Mapping[str, Any]) -> JobRequest:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            near = nearest(field, (*JobRequest.model_fields, *_ALIASES))
+            raise BadRequest(f"there is no field {field!r}" + (f"\ndid you mean {near!r}?" if near else "")) from None
         raise BadRequest(f"{field}: {first['msg']}") from None
 
 
