@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api import dashboard, desktop, general, metrics, pages, reference, sessions, site
-from oar.api.administration import accounting, queue_changes, rounds, rules, server_control, usage
+from oar.api.administration import accounting, fair_shares, queue_changes, rounds, rules, server_control, usage
 from oar.api.administration import overview as administration
 from oar.api.answers.bodies import REVALIDATED
 from oar.api.description import description
@@ -108,6 +108,7 @@ def all_routes() -> Routes:
         gantt_strip,
         gantt_layers,
         usage,
+        fair_shares,
         history,
         event_log,
         rounds,

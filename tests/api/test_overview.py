@@ -79,6 +79,59 @@ def test_fair_share_is_told_term_by_term(api: Api, anonymous: httpx.Client, data
     assert record["karma"] == pytest.approx(sum(term["karma"] for term in record["terms"]))
 
 
+def test_who_is_ahead_and_how_karma_fades_is_told(
+    api: Api, anonymous: httpx.Client, nobody: httpx.Client, database: Database
+) -> None:
+    with database.snapshot() as tx:
+        today = tx.now // DAY
+    _consume(database, today - 27, "nobody", "USED", 30)
+    _consume(database, today - 1, "bob", "USED", 10)
+    for user, project in (("bob", "ml"), ("bob", "ml"), ("carol", "other"), ("nobody", "ml")):
+        add_job(database, user=user, project=project)
+    record = anonymous.get("/v1/fairshare/nobody", params={"project": "ml"}).json()
+    assert [(each["user"], each["project"], each["waiting"]) for each in record["ahead"]] == [
+        ("carol", "other", 1),
+        ("bob", "ml", 2),
+    ]
+    assert record["ahead"][1]["by"] == "user"
+    assert record["step"] == DAY
+    assert record["fades"][0] == pytest.approx(record["karma"])
+    assert record["fades"][-1] < record["karma"]  # what was used 27 days ago is no longer in the window
+    api.runtime.config = Config(api_accounting_private=True)
+    assert nobody.get("/v1/fairshare/nobody").json()["ahead"] is None
+
+
+def test_nodes_that_were_lost_and_halted_are_told(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database)
+    begin = 20_000 * DAY
+    with database.begin() as tx:
+        tx.execute("DELETE FROM resource_logs")
+        for resource, state, start, stop in (
+            (resources[0], "Suspected", begin + 10, begin + 20),
+            (resources[1], "Suspected", begin + 10, begin + 20),
+            (resources[0], "Suspected", begin + 40, begin + 50),
+            (resources[2], "Absent", begin - 100, begin + 1000),
+        ):
+            tx.execute(
+                "INSERT INTO resource_logs (resource_id, attribute, value, date_start, date_stop)"
+                " VALUES (%s, 'state', %s, %s, %s)",
+                (resource, state, start, stop),
+            )
+        for kind, date in (("HALT_NODE", begin - 50), ("WAKEUP_NODE", begin + 100), ("HALT_NODE", begin + DAY - 60)):
+            tx.events.add(kind, 0, "", hosts=["node-2"])
+            tx.execute(
+                "UPDATE event_logs SET date = %s WHERE event_id = (SELECT max(event_id) FROM event_logs)", (date,)
+            )
+    record = anonymous.get("/v1/usage/nodes", params={"from": begin, "to": begin + DAY}).raise_for_status().json()
+    assert record == {
+        "items": [
+            {"node": "node-1", "suspected": 2, "seconds": {"Suspected": 30}},
+            {"node": "node-2", "suspected": 0, "seconds": {"Absent": 1000}},
+        ],
+        "halted": 160,
+    }
+
+
 def test_prometheus_reads_the_metrics(anonymous: httpx.Client, database: Database) -> None:
     resources = add_resources(database)
     add_job(database, JobState.RUNNING, on=resources[:1])

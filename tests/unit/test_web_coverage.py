@@ -167,6 +167,16 @@ PAGES: Mapping[str, Sequence[str]] = {
         "api/test_overview::test_consumption_is_told_by_days_and_by_users",
     ),
     "5 fair share, term by term": ("api/test_overview::test_fair_share_is_told_term_by_term",),
+    "5 how karma fades, who is ahead": (
+        "api/test_overview::test_who_is_ahead_and_how_karma_fades_is_told",
+        "browser/test_usage_page::test_fair_share_fades_and_those_ahead_are_named",
+        "browser/test_usage_page::test_all_of_it_is_for_a_dark_telephone_in_french",
+    ),
+    "5 efficiency as a scatter": ("browser/test_usage_page::test_jobs_are_dots_by_what_they_used_of_what_they_had",),
+    "5 energy, most suspected nodes": (
+        "api/test_overview::test_nodes_that_were_lost_and_halted_are_told",
+        "browser/test_usage_page::test_nodes_that_were_lost_are_told",
+    ),
     "5 waiting times by size, over time, by hour of the week": (
         "api/test_overview::test_waiting_times_are_told_by_size_and_by_hour",
         "browser/test_looking_ahead::test_consumption_is_drawn_and_told",
@@ -281,10 +291,6 @@ OTHERWISE: Mapping[str, str] = {
     "3 types checked by tsc": "npm would have to fetch it while the suite runs, and of its 250 findings none was a"
     " mistake: most are fields that Object.assign sets; a test sees that scripts import what is there, and a browser"
     " runs each page of them",
-    "5 how karma fades, who is ahead": "the order of waiting jobs is in their list, the terms are on the page; what"
-    " will be depends on what others use",
-    "5 efficiency as a scatter": "a table by name, with the advice: few jobs of a site have figures of processors",
-    "5 energy, most suspected nodes": "for monitoring: /metrics has nodes by state; a node tells its 30 days",
     "6.1 rows by property, next free": "/ui/nodes?group= counts by property; /ui/submit tells when",
     "6.4 rows come by scrolling": "pieces of 200 come by a button, which readers by keyboard reach; what is below the"
     " table stays reachable",

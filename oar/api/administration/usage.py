@@ -1,20 +1,15 @@
-"""Who used what, and what comes of it: consumption over time, fair share, how good predictions were."""
+"""Who used what, and what comes of it: consumption over time, what nodes were lost, how good predictions were."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.jobs.reading import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
-from oar.kao.facts.snapshot import ConsumptionSums
-from oar.kao.planner.fair_share import share_of
-from oar.kao.rounds.reading.consumption_reader import summed
-from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.db.history.usage import UsedByGroup
 from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
-from oar.lib.facts.errors import BadRequest, NotAllowed
+from oar.lib.facts.errors import BadRequest
 from oar.lib.reservations.recurrence import local_zone
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
@@ -25,6 +20,8 @@ _WEEK = 7 * 86400
 _YEAR = 366 * 86400
 #: Jobs that are looked at for waiting times, at most.
 MOST_STARTED = 20_000
+#: Nodes that are named, those that were suspected most often and lost for longest.
+MOST_NODES = 20
 Date = Annotated[int, Query(ge=0, le=2**40)]
 
 
@@ -53,6 +50,25 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
         for row in _shown(rows, who, by_user=group == "user")
     ]
     return {"items": items, "capacity": capacity, "unavailable": lost}
+
+
+@router.get("/usage/nodes", operation_id="usage_nodes", summary="How long nodes could not be used")
+def usage_nodes(request: Request, begin: Annotated[Date, Query(alias="from")], to: Date) -> Answer:
+    """Return the nodes that were out of use, those first that became Suspected most often.
+
+    `seconds` are those of their resources, by state; `halted` those for which nodes were halted to save energy, all of
+    them together.
+    """
+    if not begin < to <= begin + _YEAR:
+        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    who, curves = asking(request), service_of(request).curves
+    return answer_unless_known(request, curves.curve(("nodes", begin, to), lambda: _lost_nodes(who, begin, to)))
+
+
+def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
+    with who.database.snapshot() as tx:
+        lost, halted = tx.usage.lost_nodes(begin, to, MOST_NODES), tx.usage.halted(begin, to)
+    return {"items": [each._asdict() for each in lost], "halted": halted}
 
 
 @router.get("/usage/waits", operation_id="usage_waits", summary="How long jobs waited, by their sizes")
@@ -97,36 +113,6 @@ def _spread(waits: WaitByPiece) -> dict[str, int]:
     return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
 
 
-@router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")
-def fairshare(
-    request: Request,
-    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE)],
-    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE)] = "default",
-) -> Answer:
-    """Return the karma of a user in a project term by term: what was used, what should be, and what that weighs."""
-    who = asking(request)
-    _check_private(who, user)
-    settings = settings_of(who.config)
-    keys = settings.fairshare
-    window = who.config.scheduler_fairsharing_window_size
-    with who.database.snapshot() as tx:
-        queues = [queue.name for queue in tx.queues.all()]
-        sums: ConsumptionSums = summed(tx.rounds.consumption(queues, tx.now - window, tx.now))
-    share = share_of(user, project, sums, keys)
-    record = {
-        "user": user,
-        "project": project,
-        "karma": share.karma(keys) + 0.0,
-        "window": window,
-        "terms": [
-            _term("project", share.project_used, share.project_target, keys.coefficient_project),
-            _term("user", share.user_used, share.user_target, keys.coefficient_user),
-            _term("asked", share.user_asked, share.asked_target, keys.coefficient_asked),
-        ],
-    }
-    return answer_unless_known(request, record)
-
-
 @router.get("/predictions", operation_id="prediction_errors", summary="How good predicted starts were")
 def prediction_errors(request: Request, since: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None) -> Answer:
     """Return how far jobs started from the first start that they were told, by queue; of the last week by default."""
@@ -148,14 +134,3 @@ def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedB
         former = sums.get((row.begin, group), UsedByGroup(row.begin, group, 0, 0))
         sums[row.begin, group] = former._replace(used=former.used + row.used, asked=former.asked + row.asked)
     return list(sums.values())
-
-
-def _check_private(who: Asking, user: str) -> None:
-    caller = who.caller.user
-    if who.config.api_accounting_private and not (caller and (caller.is_admin or caller.name == user)):
-        raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
-
-
-def _term(name: str, used: float, target: float, weight: float) -> dict[str, object]:
-    karma = weight * (used - target) + 0.0  # of a weight of 0 without the sign
-    return {"name": name, "used": used, "target": target, "weight": weight, "karma": karma}

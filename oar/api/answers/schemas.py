@@ -442,12 +442,20 @@ ANSWERS: Mapping[str, Schema] = {
             | {"most_late": INTEGER}
         ),
     ),
+    "usage_nodes": _items(record({"node": TEXT, "suspected": INTEGER, "seconds": by_name(INTEGER)}), halted=INTEGER),
     "fairshare": record(
         {"user": TEXT, "project": TEXT, "karma": NUMBER, "window": INTEGER}
         | {
             "terms": many(
                 record({"name": TEXT, "used": NUMBER, "target": NUMBER, "weight": NUMBER, "karma": NUMBER}),
             )
+        }
+        | {
+            "ahead": or_null(
+                many(record({"user": TEXT, "project": TEXT, "waiting": INTEGER, "karma": NUMBER, "by": TEXT}))
+            ),
+            "step": INTEGER,
+            "fades": many(NUMBER),
         }
     ),
     "reservations_list": _items(record({}, **RESERVATION), next=MAYBE_INTEGER),

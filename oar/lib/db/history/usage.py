@@ -46,6 +46,14 @@ class OwnedJobs(NamedTuple):
     resources: int  #: that these jobs have, of type default
 
 
+class NodeOutOfUse(NamedTuple):
+    """How a node was out of use in a period."""
+
+    node: str
+    suspected: int  #: how often it became Suspected
+    seconds: dict[str, int]  #: resource seconds by state
+
+
 class Usage(Table):
     """Questions about consumption and waiting."""
 
@@ -70,6 +78,44 @@ class Usage(Table):
               AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start < LEAST(%(stop)s, %(now)s)
             GROUP BY l.value ORDER BY l.value"""
         return dict(self._tx.rows(sql, {"start": start, "stop": stop, "now": self._tx.now}))
+
+    def lost_nodes(self, start: int, stop: int, most: int) -> list[NodeOutOfUse]:
+        """Return nodes that were out of use between two dates: those suspected most often, then lost for longest."""
+        sql = """
+            WITH lost AS (
+                SELECT r.network_address AS node, l.value AS state,
+                    sum(LEAST(COALESCE(NULLIF(l.date_stop, 0), %(now)s), %(stop)s)
+                        - GREATEST(l.date_start, %(start)s))::bigint AS seconds,
+                    count(DISTINCT l.date_start)
+                        FILTER (WHERE l.value = 'Suspected' AND l.date_start >= %(start)s) AS times
+                FROM resource_logs l JOIN resources r USING (resource_id)
+                WHERE l.attribute = 'state' AND l.value IN ('Absent', 'Dead', 'Suspected') AND r.network_address <> ''
+                  AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start < LEAST(%(stop)s, %(now)s)
+                GROUP BY 1, 2)
+            SELECT node, sum(times)::bigint, json_object_agg(state, seconds ORDER BY state) FROM lost
+            GROUP BY node ORDER BY 2 DESC, sum(seconds) DESC, node LIMIT %(most)s"""
+        period = {"start": start, "stop": stop, "now": self._tx.now, "most": most}
+        return [NodeOutOfUse(*row) for row in self._tx.rows(sql, period)]
+
+    def halted(self, start: int, stop: int) -> int:
+        """Return for how many seconds nodes were halted to save energy between two dates, all of them together.
+
+        One that was halted earlier than a year before is not counted.
+        """
+        sql = """
+            SELECT COALESCE(sum(LEAST(COALESCE(until, %(now)s), %(stop)s) - GREATEST(date, %(start)s)), 0)::bigint
+            FROM (SELECT e.type, e.date, lead(e.date) OVER (PARTITION BY h.hostname ORDER BY e.event_id) AS until
+                FROM event_logs e JOIN event_log_hostnames h USING (event_id)
+                WHERE e.type IN ('HALT_NODE', 'WAKEUP_NODE') AND e.date > %(start)s - 31622400) AS orders
+            WHERE type = 'HALT_NODE' AND date < LEAST(%(stop)s, %(now)s) AND COALESCE(until, %(now)s) > %(start)s"""
+        seconds: int = self._tx.value(sql, {"start": start, "stop": stop, "now": self._tx.now})
+        return seconds
+
+    def waiting_by_share(self) -> list[tuple[str, str, int]]:
+        """Return how many jobs wait of each user in each project."""
+        sql = """
+            SELECT job_user, project, count(*) FROM jobs WHERE state = 'Waiting' GROUP BY 1, 2 ORDER BY 1, 2"""
+        return [(user, project, number) for user, project, number in self._tx.rows(sql)]
 
     def waits(self) -> list[WaitOfQueue]:
         """Return how many jobs wait in each queue, and since when."""

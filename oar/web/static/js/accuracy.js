@@ -4,6 +4,7 @@ import { h } from "./common/dom.js";
 import { bytes, duration, number, percent } from "./common/format.js";
 import { table } from "./common/parts.js";
 import { t } from "./common/words.js";
+import { SERIES } from "./gantt/colours.js";
 import { enoughFor, written } from "./job-wishes.js";
 
 /** Ended jobs that are looked at; bars of the histogram. */
@@ -11,6 +12,7 @@ const LOOKED_AT = 200, BARS = 10;
 /** From this part of the walltime on a job has asked for about what it needs. */
 const FITTING = 0.7;
 const WIDTH = 1000, HEIGHT = 90, GAP = 6;
+const GREY = [140, 140, 140];
 
 /** Fetch the jobs of a user that ended last and ran. */
 export async function endedOf(user, signal) {
@@ -27,8 +29,28 @@ export function accuracy(jobs) {
     h("svg", { key: "histogram", class: "chart low", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": t("usage.histogram", { shares: words }) },
       counts.map((count, place) => h("rect", { key: place, class: "fill-used", x: (place * WIDTH) / BARS + GAP / 2, width: WIDTH / BARS - GAP, y: HEIGHT - (count * HEIGHT) / most, height: (count * HEIGHT) / most }, h("title", {}, `${place * 10}–${place * 10 + 10} %: ${count}`)))),
     h("p", { key: "ends", class: "faint ends" }, h("span", {}, "0 %"), h("span", {}, t("usage.of_walltime", { n: jobs.length })), h("span", {}, "100 %")),
+    scatter(jobs),
     table(t("usage.accuracy"), COLUMNS, named(jobs), (each) => each.name, t("usage.no_ended")),
   ];
+}
+
+/** The drawing of one dot for each job: square, so that equal shares are equally far. */
+const SIDE = 300, DOT = 4;
+
+/** Show for each job how much of its walltime and of its cores' time it used; nothing as long as no job tells of its cores. */
+function scatter(jobs) {
+  const known = jobs.filter((job) => job.cpu_efficiency != null);
+  if (!known.length) return null;
+  const at = (share) => Math.max(0, Math.min(1, share)) * SIDE, names = [...new Set(named(known).map((each) => each.name))].slice(0, SERIES.length - 1);
+  const colour = (job) => `rgb(${(SERIES[names.indexOf(job.name ?? job.command ?? "")] ?? GREY).join()})`;
+  return h("figure", { key: "scatter", class: "scatter" },
+    h("svg", { viewBox: `${-DOT} ${-DOT} ${SIDE + 2 * DOT} ${SIDE + 2 * DOT}`, role: "img", "aria-label": t("usage.scatter", { n: known.length }) },
+      h("rect", { class: "frame", x: 0, y: 0, width: SIDE, height: SIDE }),
+      h("line", { class: "rule", x1: at(FITTING), x2: at(FITTING), y1: 0, y2: SIDE }), h("line", { class: "rule", x1: 0, x2: SIDE, y1: SIDE - at(FITTING), y2: SIDE - at(FITTING) }),
+      known.map((job) => h("circle", { key: job.id, cx: at(shareOf(job)), cy: SIDE - at(job.cpu_efficiency), r: DOT, fill: colour(job) },
+        h("title", {}, `${job.id} ${job.name ?? ""}: ${percent(shareOf(job), 1)}, ${percent(job.cpu_efficiency, 1)}`)))),
+    h("figcaption", { class: "faint" }, t("usage.scatter_axes"),
+      h("ul", { class: "legend" }, names.map((name, place) => h("li", { class: "chip", key: name }, h("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, h("rect", { width: 1, height: 1, fill: `rgb(${SERIES[place].join()})` })), h("bdi", {}, ` ${name || "–"}`))))));
 }
 
 function shareOf(job) {

@@ -12,6 +12,8 @@ import { t } from "../common/words.js";
 import { SERIES } from "../gantt/colours.js";
 import { accuracy, endedOf } from "../accuracy.js";
 import { following } from "../pieces.js";
+import { TERMS, fading, whoIsAhead } from "../fair-share.js";
+import { lostNodes } from "../lost-nodes.js";
 import { waitingTimes } from "../waiting-times.js";
 
 const HOUR = 3600, DAY = 24 * HOUR;
@@ -32,11 +34,11 @@ async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
   const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: error.message })) : null;
-  const [usage, waits, predictions, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), share, user ? endedOf(user, signal) : null]);
-  return { from, to, by, bucket, usage, waits, predictions: predictions.items, fair, ended, user };
+  const [usage, waits, predictions, nodes, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null]);
+  return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, user };
 }
 
-function view({ from, to, by, bucket, usage, waits, predictions, fair, ended, user }) {
+function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, ended, user }) {
   const groups = grouped(usage.items, by);
   return [
     h("h1", {}, t("usage.title"), " ", h("small", {}, `${fullDate(from).slice(0, 10)} – ${fullDate(to - 1).slice(0, 10)}`)),
@@ -51,6 +53,7 @@ function view({ from, to, by, bucket, usage, waits, predictions, fair, ended, us
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
     h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),
+    h("section", { class: "card", key: "nodes", id: "lost" }, h("h2", {}, t("lost.title")), lostNodes(nodes)),
     h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("usage.none"))),
   ];
 }
@@ -122,7 +125,6 @@ function columns(by, capacity) {
   ];
 }
 
-const TERMS = { project: t("usage.term_project"), user: t("usage.term_user"), asked: t("usage.term_asked") };
 const TERM_COLUMNS = [
   { key: "name", label: t("usage.term"), cell: (term) => TERMS[term.name] },
   { key: "used", label: t("usage.is"), kind: "number", cell: (term) => percent(term.used, 1) },
@@ -139,7 +141,7 @@ function fairShare(fair) {
     !fair ? h("p", { class: "faint" }, t("usage.fair_hint"))
       : fair.trouble ? h("p", { class: "bad" }, fair.trouble)
         : [h("p", { class: "sentence" }, t("usage.fair_sum", { user: fair.user, project: fair.project, karma: fair.karma.toFixed(2), window: duration(fair.window) })),
-          table(t("usage.fair"), TERM_COLUMNS, fair.terms, (term) => term.name, t("usage.none")), h("p", { class: "faint" }, t("usage.fair_meaning"))]);
+          table(t("usage.fair"), TERM_COLUMNS, fair.terms, (term) => term.name, t("usage.none")), h("p", { class: "faint" }, t("usage.fair_meaning")), fading(fair), whoIsAhead(fair)]);
 }
 
 const PREDICTIONS = [
