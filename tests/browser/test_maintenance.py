@@ -1,5 +1,8 @@
 """Administrators choose nodes in the grid or in the table, see what is in the way, and drain or take them away."""
 
+import time
+
+import pytest
 from playwright.sync_api import expect
 
 from oar.lib.db.database import Database
@@ -9,6 +12,7 @@ from tests.browser.conftest import Visitor
 from tests.browser.test_every_page import left_in_english
 from tests.browser.test_pages import FITS, faults
 from tests.builders import add_job, add_resources
+from tests.db.reservation_rows import add_reservation
 
 DRAINED = "SELECT DISTINCT network_address FROM resources WHERE drain = 'YES' ORDER BY 1"
 ABSENT = "SELECT DISTINCT network_address FROM resources WHERE next_state = 'Absent' OR state = 'Absent' ORDER BY 1"
@@ -87,6 +91,27 @@ def test_a_maintenance_to_come_is_tried_and_reserved(administrator: Visitor, dat
     expect(page.locator("input[name=hosts]")).to_have_value("node-1")
     expect(page.locator("input[name=users]")).to_have_value("NONE")
     expect(page.locator("input[name=from]")).to_have_value("2040-01-01T08:00")
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["nodes?view=table&lang=fr", "nodes/node-1?lang=fr"])
+def test_who_takes_nodes_of_a_reservation_insists_on_it(administrator: Visitor, database: Database, place: str) -> None:
+    resources, start = add_resources(database)[:1], int(time.time()) + 3600
+    add_reservation(database, start_time=start, end_time=start + 3600, resources=resources)
+    page = administrator.open(place)
+    if "view" in place:
+        page.get_by_role("checkbox", name="choisir node-1").check()
+    page.get_by_role("button", name="maintenance", exact=True).click()
+    page.locator(".question").get_by_role("button", name="maintenance").click()
+    refused = page.get_by_role("alert").filter(has_text="node-1 is reserved by the advance reservation")
+    expect(refused).to_be_visible()
+    with database.snapshot() as tx:
+        assert tx.rows(ABSENT) == []
+    refused.get_by_role("button", name="le faire quand même").click()
+    expect(page.get_by_role("status").filter(has_text="Fait.")).to_be_visible()
+    administrator.errors = [each for each in administrator.errors if "409" not in each]  # browsers write down such answers
+    with database.snapshot() as tx:
+        assert tx.rows(ABSENT) == [("node-1",)]
 
 
 def test_who_is_no_administrator_chooses_no_nodes(owner: Visitor, database: Database) -> None:

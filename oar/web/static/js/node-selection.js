@@ -73,7 +73,7 @@ export class NodeSelection {
   }
 
   possible(nodes) {
-    const change = (key, label, what, question) => ({ key, label, question, run: () => patch("resources", { nodes, ...what }) });
+    const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes, ...what, force }) });
     const n = nodes.length, on = this.asking.answer?.jobs.filter((job) => !isPlanned(job)), known = on && !this.asking.isOld;
     const jobs = !known ? "" : on.length ? t("maintain.runs", { n: on.length }) : t("maintain.runs_none");
     return [

@@ -82,7 +82,7 @@ function nodeActs(node, jobs) {
   if (!site.administers) return null;
   const running = jobs.filter((job) => job.started).map((job) => job.id).join(", ");
   const ending = running ? t("node.ends", { jobs: running }) : t("node.ends_none");
-  const change = (key, label, what, question) => ({ key, label, question, run: () => patch("resources", { nodes: [name], ...what }) });
+  const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes: [name], ...what, force }) });
   const isIn = (state) => node.resources.every((resource) => resource.state === state);
   return acts.view([
     node.drain ? change("undrain", t("node.undrain"), { drain: false }) : change("drain", t("node.drain"), { drain: true }),
