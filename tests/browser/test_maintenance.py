@@ -109,7 +109,7 @@ def test_who_takes_nodes_of_a_reservation_insists_on_it(administrator: Visitor, 
         assert tx.rows(ABSENT) == []
     refused.get_by_role("button", name="le faire quand même").click()
     expect(page.get_by_role("status").filter(has_text="Fait.")).to_be_visible()
-    administrator.errors = [each for each in administrator.errors if "409" not in each]  # browsers write down such answers
+    administrator.errors = [each for each in administrator.errors if "409" not in each]  # browsers tell them
     with database.snapshot() as tx:
         assert tx.rows(ABSENT) == [("node-1",)]
 
