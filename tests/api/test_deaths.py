@@ -98,6 +98,12 @@ def _ready(start: Start, path: Path) -> Program:
     return program
 
 
+def _killed(program: Program) -> None:
+    """Kill a service, and wait until it is gone: a living one keeps its socket."""
+    program.process.kill()
+    program.process.wait()
+
+
 def test_each_event_is_told_once_whoever_is_killed(
     start: Start, shared_settings: DatabaseSettings, database: Database, tmp_path: Path
 ) -> None:
@@ -109,7 +115,7 @@ def test_each_event_is_told_once_whoever_is_killed(
     with _writers(shared_settings) as writers:
         for death in range(DEATHS):
             reader.read(until=(death + 1) * 30)
-            program.process.kill()
+            _killed(program)
             writers[death].kill()  # in the middle of a transaction, as a server is
             program = _ready(start, path)
         for each in writers:
@@ -137,12 +143,13 @@ def test_a_request_with_a_key_makes_one_job_whenever_the_service_is_killed(
         is_connected.wait()
         while kills_when_stored and len(_jobs(database)) == len(made):
             assert program.process.poll() is None
-        program.process.kill()
+        _killed(program)
         thread.join()
-        _ready(start, path)
+        program = _ready(start, path)
         answers = [send(), send()]
         assert [each.status_code for each in answers] == [201, 201], answers[0].text
         assert answers[1].headers["Idempotency-Replayed"] == "true"
+        _killed(program)
         made.append(answers[0].json()["id"])
         assert answers[1].json()["id"] == made[-1]
     assert _jobs(database) == made
