@@ -2,8 +2,10 @@
 
 import os
 import random
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg2
@@ -17,7 +19,7 @@ from oar.lib.db.listening.feed import Feed, settled
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.history import Position
 from oar.lib.facts.states import JobState
-from oar.lib.facts.topics import Topic
+from oar.lib.facts.topics import Channel, Topic
 from oar.lib.jobs import lifecycle
 from tests.builders import add_job
 
@@ -170,3 +172,39 @@ def test_who_no_longer_listens_may_be_interrupted(database: Database) -> None:
         os.read(reader, 1)
     os.close(reader)
     os.close(writer)
+
+
+class _Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise _Interrupted
+
+
+def test_a_signal_is_not_lost_while_what_is_told_is_read(database: Database, feed: Feed) -> None:
+    """It comes while a statement of the listener runs, and so is heeded when the notification behind it is read."""
+    listening = feed._connection
+    assert listening
+    former = signal.signal(signal.SIGUSR1, _interrupt)
+    try:
+        with _writer(database) as writer, writer.cursor() as cursor, ThreadPoolExecutor() as pool:
+            cursor.execute(f"SELECT pg_advisory_lock(7, 7); NOTIFY {Channel.EVENT}, '{Topic.JOBS}'")
+
+            def interrupt() -> None:
+                while not _waits(database):
+                    pass
+                cursor.execute("COMMIT")
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                cursor.execute("SELECT pg_advisory_unlock(7, 7)")
+
+            pool.submit(interrupt)
+            with pytest.raises(_Interrupted):
+                listening.cursor().execute("SELECT pg_advisory_lock(7, 7)")
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+
+
+def _waits(database: Database) -> bool:
+    with database.snapshot() as tx:
+        return bool(tx.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))

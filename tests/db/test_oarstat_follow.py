@@ -30,8 +30,10 @@ def _following(database: Database, path: Path, *words: str | int) -> Iterator["P
     environment = {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"]}
     command = [sys.executable, "-I", "-c", PROGRAM, "--follow", *map(str, words)]
     with Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
-        yield running
-        running.kill()
+        try:
+            yield running
+        finally:
+            running.kill()
 
 
 def _position(database: Database) -> str:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PLENTY, SCARCE = 0.5, 0.75
 #: Seconds after which who could not listen tries again.
 RETRY_SECONDS = 60.0
+#: What is told is ASCII; in this encoding psycopg2 reads it without a line of Python.  For UTF-8 one runs, and psycopg2
+#: throws away what is raised in it, such as the KeyboardInterrupt of a ^C that came meanwhile.
+_ENCODING = "LATIN1"
 _IN_USE = "SELECT sum(numbackends) / current_setting('max_connections')::float8 FROM pg_stat_database"
 
 
@@ -54,6 +57,7 @@ class ChannelListener:
             if self._connection is None and self._may_try():
                 self._connection = self._database.connection_at_once()
                 if self._part_in_use() <= PLENTY:
+                    self._connection.set_client_encoding(_ENCODING)
                     self._connection.cursor().execute(f"LISTEN {self._channel}")
                 else:
                     self.close()
