@@ -68,14 +68,13 @@ def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> d
 
 
 def _item(job: "DrawnJob", here: set[int]) -> dict[str, object]:
-    end = job.stop or (job.start + job.walltime if job.walltime else None)
     return {
         "id": job.id,
         "name": job.name or None,
         "user": job.user,
         "state": job.state,
         "start": job.start,
-        "end": end,
+        "end": job.stop or job.latest_end,
         "is_over": bool(job.stop),
         "is_planned": job.state in NOT_STARTED,
         "resources": list(ranges(sorted(here.intersection(job.resources)))),

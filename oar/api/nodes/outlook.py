@@ -88,7 +88,7 @@ def _item(job: "DrawnJob", begin: int) -> dict[str, Any]:
         "user": job.user,
         "state": job.state,
         "start": job.start,
-        "end": _end(job),
+        "end": job.latest_end,
         "fate": fate(job, begin),
     }
 
@@ -97,17 +97,13 @@ def fate(job: "DrawnJob", begin: int) -> JobFate:
     """Return what becomes of a job whose resources are taken away at a date."""
     if job.state in NOT_STARTED and job.start >= begin:
         return JobFate.DELAYED
-    end = _end(job)
+    end = job.latest_end
     return JobFate.ENDS if end is not None and end <= begin else JobFate.CUT
-
-
-def _end(job: "DrawnJob") -> int | None:
-    return job.start + job.walltime if job.walltime else None
 
 
 def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:
     """Return when the jobs that run on a node are over; now if there is none."""
-    ends = [_end(job) for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
+    ends = [job.latest_end for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
     known = [end for end in ends if end is not None]
     return None if len(known) < len(ends) else max([now, *known])
 

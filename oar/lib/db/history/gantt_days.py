@@ -151,6 +151,11 @@ class DrawnJob(NamedTuple):
     resources: list[int]
     efficiency: int | None = None  #: of one that has ended: percents of its cores' time; None if nobody knows
 
+    @property
+    def latest_end(self) -> int | None:
+        """Where its walltime ends; None of one without a walltime."""
+        return self.start + self.walltime if self.walltime else None
+
 
 class DrawnState(NamedTuple):
     """Resources that could not be used."""
