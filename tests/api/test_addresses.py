@@ -1,6 +1,7 @@
 """Addresses are found with and without a slash, by HEAD as by GET, and tell which methods they take."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -77,3 +78,29 @@ def test_the_first_address_is_for_programs_and_for_people(anonymous: httpx.Clien
     people = anonymous.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
     assert (people.status_code, people.headers["location"]) == (302, "ui/")
     assert anonymous.get("/oarapi/index.html").headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+def test_no_address_takes_a_parameter_that_it_does_not_have(anonymous: httpx.Client, method: str) -> None:
+    document = anonymous.get("/openapi.json").json()
+    paths = [path for path, all_of in document["paths"].items() if path.startswith("/v1") and method in all_of]
+    for path in paths:
+        answer = anonymous.request(method, re.sub(r"\{[^}]+\}", "1", path), params={"form": "1"})
+        assert (answer.status_code, answer.json().get("field")) == (400, "form"), path
+
+
+def test_a_misspelt_parameter_of_a_question_is_told_its_name(anonymous: httpx.Client) -> None:
+    for path, given, meant in (
+        ("/v1/usage", "form", "from"),
+        ("/v1/predictions", "sinse", "since"),
+        ("/v1/jobs/1", "included", "include"),
+        ("/v1/jobs/1/output/stdout", "folow", "follow"),
+    ):
+        answer = anonymous.get(path, params={given: "1"})
+        assert (answer.status_code, answer.json()["hint"]) == (400, f"did you mean {meant!r}?"), path
+    assert anonymous.head("/v1/whoami", params={"x": "1"}).status_code == 400
+
+
+def test_older_addresses_take_what_their_clients_send_besides(anonymous: httpx.Client) -> None:
+    for path in ("/whoami", "/oarapi/jobs", "/resources.json", "/version"):
+        assert anonymous.get(path, params={"_": "1700000000000", "callback": "x"}).status_code == 200, path

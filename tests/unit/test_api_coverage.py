@@ -61,6 +61,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_reading::test_a_wrong_method_names_the_right_ones",
         "api/test_submission::test_a_bad_field_is_named",
         "api/test_changes::test_a_change_with_a_parameter_that_it_does_not_have_changes_nothing",
+        "api/test_addresses::test_no_address_takes_a_parameter_that_it_does_not_have",
         "api/test_changes::test_a_body_that_is_none_or_no_record_is_told_so",
         "api/test_legacy::test_oar_may_have_problems_as_answers",
         "api/test_program::test_requests_do_not_wait_for_a_database_as_commands_do",

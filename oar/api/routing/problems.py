@@ -105,11 +105,11 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
 
 def _fields_of(request: Request) -> Collection[str]:
     """Return the fields that the route of a request knows, in its body and in its query."""
-    endpoint = request.scope["route"].endpoint
-    kinds = get_type_hints(endpoint).values()
+    route = request.scope["route"]
+    kinds = get_type_hints(route.endpoint).values()
     models = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)]
     fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
-    return sorted(fields | query_names(endpoint))
+    return sorted(fields | query_names(route))
 
 
 def _of_http(request: Request, error: Exception) -> Answer:

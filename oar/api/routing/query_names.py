@@ -1,49 +1,41 @@
-"""What may stand in the query of a request that changes something: what its route does not know is refused.
+"""What may stand in the query of a request: what its route does not know is refused.
 
-Whoever writes ``?dry_run=true`` to a route that has no such parameter would change what he only wanted to try.
+Whoever writes ``?dry_run=true`` to a route that has no such parameter would change what he only wanted to try, and who
+writes ``?form=`` for ``?from=`` would take the answer for that of his question.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Iterator
 from urllib.parse import parse_qsl
 
-from fastapi import Request, params
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.types import Scope
 
-from oar.api.identity.callers import SAFE_METHODS
-
-#: Below it stand the routes of the document; older clients send what they like.
-_ROOT = "/v1/"
+#: The first word of the addresses of the document; older clients send what they like.
+_OURS = "v1"
 
 
 def check_query(scope: Scope) -> None:
     """Check the query of a request whose route is found.  Raises RequestValidationError."""
-    if not scope["query_string"] or scope["method"] in SAFE_METHODS or not scope["path"].startswith(_ROOT):
+    if not scope["query_string"] or scope["path"].split("/", 2)[1] != _OURS:
         return
-    known = query_names(scope["route"].endpoint)
+    known = query_names(scope["route"])
     for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
         if name not in known:
             raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", name), "msg": ""}])
 
 
-@cache
-def query_names(call: Callable[..., Any]) -> frozenset[str]:
-    """Return the names that a handler takes from the query."""
-    hints = get_type_hints(call, include_extras=True)
-    return frozenset(name for each, hint in hints.items() for name in _names(each, hint))
+def query_names(route: APIRoute) -> frozenset[str]:
+    """Return the names that a route takes from the query."""
+    return frozenset(_names(route))
 
 
-def _names(name: str, hint: Any) -> Iterator[str]:
-    kind, *more = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    told = next((each for each in more if isinstance(each, params.Param | params.Body)), None)
-    is_model = inspect.isclass(kind) and issubclass(kind, BaseModel)
-    if name == "return" or kind is Request or (told and not isinstance(told, params.Query)):
-        return
-    if not is_model:
-        yield str(told.alias or name) if told else name
-    elif told:
-        yield from (field.alias or each for each, field in kind.model_fields.items())
+def _names(route: APIRoute) -> Iterator[str]:
+    for parameter in route.dependant.query_params:
+        kind = parameter.field_info.annotation
+        if inspect.isclass(kind) and issubclass(kind, BaseModel):
+            yield from (field.alias or name for name, field in kind.model_fields.items())
+        else:
+            yield parameter.alias
