@@ -75,17 +75,18 @@ def test_jobs_of_all_kinds_run_in_a_reservation_and_end_with_it(cluster: Cluster
 
     inside = f"--ar {number} -l core=1,walltime=0:1"
     wait_until(lambda: row(cluster, number, "state") == ["r"])  # with -d alone it may begin a little later
+    modest = alice.submit(f"{inside} -t besteffort true")
+    cluster.wait_for_state(modest, "Terminated")  # alone: any other job may take its place
     dated = alice.submit(f"{inside} -r now true")
     array = alice.submit_all(f"{inside} --array 3 'echo $OAR_AR_ID $OAR_AR_NAME $OAR_AR_END > told.$OAR_JOB_ID'")
     after = alice.submit(f"{inside} -a {array[0]} 'test -e told.{array[0]}'")
     moldable = alice.submit(f"{inside} -l nodes=3,walltime=0:2 true")
     alike = [alice.submit(f"{inside} -t timesharing true") for _ in range(2)]
-    modest = alice.submit(f"{inside} -t besteffort true")
     deployed = alice.submit("--ar lab -t deploy -l nodes=1,walltime=0:1 'uniq $OAR_NODEFILE > nodes'")
     box = alice.submit("--ar lab -t container -l nodes=1,walltime=0:10 'sleep 600'")
     boxed = alice.submit(f"-t inner={box} -l core=1,walltime=0:5 'sleep 600'")
     assert alice.run(f"oarsub -I {inside}", stdin="echo in $OAR_AR_NAME\n").count("in lab") == 1
-    over = [*array, after, moldable, *alike, modest, deployed, dated]
+    over = [*array, after, moldable, *alike, deployed, dated]
     for job in over:
         cluster.wait_for_state(job, "Terminated")
     assert [alice.run(f"cat told.{job}") for job in array] == [f"{number} lab {end}\n"] * 3

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
@@ -212,8 +212,34 @@ def test_of_a_day_that_goes_on_only_what_has_ended_since_is_fetched(
             lifecycle.move(tx, job, JobState.TERMINATED)
         expect(page.get_by_role("button", name=f"Terminated {number}")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_contain_text("3 jobs")
-    chunks = [url.partition("?")[2] for url in visitor.requests if "/gantt/chunks/" in url]
-    assert [chunk.partition("=")[0] for chunk in chunks] == ["v", "since", "since"]
+    assert fetched_chunks(visitor) == ["v", "since", "since"]
+
+
+def test_what_has_ended_is_fetched_once_though_somebody_moves_meanwhile(
+    visitor: Visitor, database: Database, resources: list[int]
+) -> None:
+    ended(database, resources[2:], time.time() % DAY / HOUR, 0)
+    job = add_job(database, JobState.RUNNING, on=resources[:1])
+    page = diagram(visitor)
+    expect(page.locator("#live")).to_have_attribute("data-status", "live")
+    expect(page.get_by_role("button", name="Terminated 1")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/gantt/chunks/*since=*", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/gantt/chunks/*since=*"), database.begin() as tx:
+        lifecycle.move(tx, job, JobState.FINISHING)
+        lifecycle.move(tx, job, JobState.TERMINATED)
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url("**from=**")  # the view has asked for the days that it shows
+    held[0].continue_()
+    expect(page.get_by_role("button", name="Terminated 2")).to_be_visible()
+    assert fetched_chunks(visitor) == ["v", "since"]
+
+
+def fetched_chunks(visitor: Visitor) -> list[str]:
+    """By what each request for the jobs of a day chose them: a version of the whole day, or a date."""
+    queries = [url.partition("?")[2] for url in visitor.requests if "/gantt/chunks/" in url]
+    return [query.partition("=")[0] for query in queries]
 
 
 def test_an_area_is_selected_by_keyboard(visitor: Visitor, database: Database, resources: list[int]) -> None:

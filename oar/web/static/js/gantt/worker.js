@@ -25,6 +25,7 @@ const WHOLE = 600;
 
 const chunks = new Map(); // day -> block
 const days = new Map(); // day -> what the index tells of it
+const coming = new Map(); // day -> what is being fetched of it
 let known = null, learning = Promise.resolve(); // of which period it tells, and when it was asked for
 let root = "", layout = null, rowRecord = null, live = null, look = null, filter = {}, ahead = 0, asked = 0, rowsAsked = "";
 let tiles = [], isPainting = false;
@@ -189,9 +190,17 @@ async function index(begin, end) {
   }
 }
 
-/** Fetch what ended on a day: of a day that goes on, of which the most is known, only what ended since. */
+/** Have what ended on a day as it is known of; one after the other, since both a move and news may ask for it. */
 async function chunk(item) {
+  const turn = (coming.get(item.day) ?? Promise.resolve()).catch(() => {}).then(() => fetched(days.get(item.day) ?? item));
+  coming.set(item.day, turn);
+  await turn.finally(() => coming.get(item.day) === turn && coming.delete(item.day));
+}
+
+/** Fetch what ended on a day: of a day that goes on, of which the most is known, only what ended since. */
+async function fetched(item) {
   const held = chunks.get(item.day), asked = now();
+  if (held?.version === item.version) return;
   if (held && item.end > asked && (await followed(held, item))) return;
   const block = readChunk(await ask(chunkPath(item), "arrayBuffer"));
   Object.assign(block, { version: item.version, tails: [], total: block.jobs, asked });
