@@ -2,7 +2,6 @@
 
 import io
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -20,6 +19,7 @@ from oar.lib.io import bus
 from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
+from tests.process.this_machine import free_ports
 
 ALICE = User("alice", 1001)
 ROOT = User("root", 0)
@@ -58,13 +58,10 @@ class Frontend:
 @pytest.fixture
 def frontend(database: Database) -> Frontend:
     """A frontend of a site as shipped, whose server is not there."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
     return Frontend(
         database,
         Config(
-            appendice_server_port=port,
+            appendice_server_port=free_ports(1)[0],
             server_hostname="127.0.0.1",
             job_resource_manager_property_db_field="cpuset",
             oar_ssh_connection_timeout=120,

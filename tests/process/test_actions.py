@@ -38,7 +38,7 @@ from oar.modules.runner.bipbip import Bipbip
 from oar.modules.runner.dispatch import Action, ActionKind
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.process.node_box import NODE
-from tests.process.this_machine import text_in, wait_until
+from tests.process.this_machine import free_ports, text_in, wait_until
 from tests.process.world import Nowhere, World, end, slowed
 
 
@@ -614,9 +614,7 @@ class TestWaitingOarsub:
     @pytest.fixture
     def nobody(self) -> str:
         """An address at which nobody listens."""
-        with socket.socket() as probe_socket:
-            probe_socket.bind(("127.0.0.1", 0))
-            return f"127.0.0.1:{probe_socket.getsockname()[1]}"
+        return f"127.0.0.1:{free_ports(1)[0]}"
 
     def waiting(self, world: World, address: str, state: JobState = JobState.WAITING, **columns: object) -> int:
         return world.job("", state, job_type=JobType.INTERACTIVE, info_type=address, **columns)

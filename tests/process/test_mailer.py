@@ -16,6 +16,9 @@ from oar.lib.io.oarsub_lines import tell_oarsub
 from tests.process.this_machine import free_ports, wait_until
 from tests.smtp import MailServer
 
+#: Seconds that mails may take on a busy machine.
+PATIENCE = 120
+
 
 @pytest.fixture
 def smtp() -> Iterator[MailServer]:
@@ -34,7 +37,7 @@ def configured(server: MailServer) -> Config:
 def test_administrators_get_a_mail_with_subject_and_text(smtp: MailServer) -> None:
     mailer = Mailer(configured(smtp))
     mailer.administrators("Start OAR server", "it is up")
-    mailer.close(20)
+    mailer.close(PATIENCE)
     assert len(smtp.mails) == 1
     assert "Subject: Start OAR server" in smtp.mails[0].text
     assert "To: root@site, admin@site" in smtp.mails[0].text
@@ -45,7 +48,7 @@ def test_a_flood_of_one_subject_ends_in_one_digest(smtp: MailServer) -> None:
     mailer = Mailer(configured(smtp))
     for number in range(30):
         mailer.administrators("Suspecting nodes", f"node {number}")
-    mailer.close(20)
+    mailer.close(PATIENCE)
     assert len(smtp.mails) == 21
     assert "10 more mails" in smtp.mails[-1].text
 
@@ -54,7 +57,7 @@ def test_a_newline_in_a_job_name_adds_no_header(smtp: MailServer) -> None:
     told: list[str] = []
     mailer = Mailer(configured(smtp))
     mailer.user(["a@b"], "é x\r\nBcc: evil@c\n\nbody", "text", told.append)
-    mailer.close(20)
+    mailer.close(PATIENCE)
     assert told == [""]
     assert smtp.mails[0].recipients == ("a@b",)
     message = email.message_from_string(smtp.mails[0].text, policy=email.policy.default)
@@ -71,7 +74,7 @@ def test_who_is_refused_is_told_and_the_others_get_their_mail(smtp: MailServer) 
     mailer = Mailer(configured(smtp))
     mailer.user(["refused@b", "a@b"], "s", "t", told.append)
     mailer.user(["refused@b"], "s", "t", told.append)
-    mailer.close(20)
+    mailer.close(PATIENCE)
     assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
     assert told[0] == "refused for refused@b"
     assert "no such user" in told[1]
@@ -82,12 +85,13 @@ def test_a_mail_server_that_comes_to_no_end_is_left_and_the_next_mail_goes_out(s
     told: list[str] = []
     mailer = Mailer(configured(smtp), step=0.2 if way == "silent" else 20, longest=0.2 if way == "dripping" else 20)
     mailer.user([f"{way}@b"], "s", "t", told.append)
-    mailer.user(["a@b"], "s", "t", told.append)
-    mailer.close(20)
-    assert len(told) == 2
+    while not told or told[-1] != "":  # on a busy machine 0.2 s may be too short for a good one, too
+        before = len(told)
+        mailer.user(["a@b"], "s", "t", told.append)
+        wait_until(lambda before=before: len(told) > max(before, 1))  # type: ignore[misc]
+    mailer.close(PATIENCE)
     assert told[0] != ""
-    assert told[1] == ""
-    assert [mail.recipients for mail in smtp.mails] == [("a@b",)]
+    assert {mail.recipients for mail in smtp.mails} == {("a@b",)}
 
 
 def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
@@ -95,7 +99,7 @@ def test_a_mail_server_that_is_not_there_is_told_and_stops_nobody() -> None:
     (port,) = free_ports(1)
     mailer = Mailer(Config(mail_smtp_server=f"127.0.0.1:{port}", mail_sender="oar@site"))
     mailer.user(["a@b"], "s", "t", told.append)
-    mailer.close(20)
+    mailer.close(PATIENCE)
     assert len(told) == 1
     assert "refused" in told[0]
 
@@ -112,7 +116,7 @@ def test_closing_does_not_wait_for_a_mail_server_that_is_silent_even_when_a_thou
 
 
 def test_users_who_are_told_of_much_keep_no_mail_from_the_administrator(smtp: MailServer) -> None:
-    mailer = Mailer(configured(smtp), step=0.2)
+    mailer = Mailer(configured(smtp), step=2)  # also the mail to the administrators has no more
     problems: list[str] = []
     while "too many mails are waiting" not in problems:
         mailer.user(["silent@b"], "s", "t", problems.append)
@@ -168,7 +172,7 @@ def test_the_limit_is_by_name_and_hour() -> None:
 
 def test_a_waiting_oarsub_gets_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as waiting:
-        waiting.settimeout(20)
+        waiting.settimeout(PATIENCE)
         assert tell_oarsub(f"127.0.0.1:{waiting.getsockname()[1]}", "GOOD\nJOB", 5) == ""
         connection, _ = waiting.accept()
         with connection:
@@ -194,5 +198,5 @@ def test_who_is_not_the_server_is_not_listened_to_and_ends_no_waiting() -> None:
     ):
         stranger.sendall(b"JOB KILLED\n")
         server.sendall(b"GOOD JOB\n")
-        assert listener.next_line(20) == "GOOD JOB"
+        assert listener.next_line(PATIENCE) == "GOOD JOB"
     listener.close()

@@ -50,7 +50,7 @@ class Job:
     def run(self, *words: str) -> tuple[int, list[str], str]:
         """Return its exit status, the lines that it printed in order, and its complaints."""
         process = self.begin(*words)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         return process.returncode, sorted(out.splitlines()), err
 
     def wait_for(self, name: str, count: int = 1) -> list[int]:
@@ -145,7 +145,7 @@ def test_nothing_that_is_printed_is_lost(job: Job) -> None:
     process = subprocess.Popen(
         [job.tool, "seq 100000; exit 1"], env=job.environment, stdout=subprocess.PIPE, cwd=job.directory
     )
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=120)
     assert (process.returncode, len(out)) == (1, 3 * len("".join(f"{n}\n" for n in range(1, 100001))))
 
 
@@ -208,7 +208,7 @@ def test_a_signal_ends_all_tasks(job: Job, number: signal.Signals) -> None:
     process = job.begin("echo $$ > task.$OAR_TASK_ID; exec sleep 600")
     tasks = job.wait_for("task", 3)
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert all(map(is_gone, tasks))
 
@@ -238,7 +238,7 @@ def test_who_reads_no_further_ends_it(job: Job) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.stdout == "y\n141\n"
     assert all(map(is_gone, job.wait_for("task", 3)))
