@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -241,7 +242,8 @@ class Server:
         if pid is None:
             click.echo("[ERROR] oar-server is stopped.", err=True)
             return 1
-        self._signal(pid, signal.SIGHUP)
+        with self._process(pid) as process:
+            self._signal(process, signal.SIGHUP)
         return 0
 
     def prepare(self) -> Account:
@@ -256,23 +258,32 @@ class Server:
 
     def _end(self, pid: int) -> bool:
         """Tell it to stop; whether it has ended in time."""
+        with self._process(pid) as process:
+            self._signal(process, signal.SIGTERM)
+            return process is None or bool(select.select([process], [], [], STOP_SECONDS)[0])
+
+    @contextmanager
+    def _process(self, pid: int) -> Iterator[int | None]:
+        """Hold the process of a server, whose number another one may get later; None if it has ended."""
         try:
             process = os.pidfd_open(pid)
         except ProcessLookupError:
-            return True
+            yield None
+            return
         try:
-            self._signal(pid, signal.SIGTERM)
-            return bool(select.select([process], [], [], STOP_SECONDS)[0])
+            yield process if self.pid() == pid else None
         finally:
             os.close(process)
 
-    def _signal(self, pid: int, number: int) -> None:
+    def _signal(self, process: int | None, number: int) -> None:
+        if process is None:
+            return
         try:
-            os.kill(pid, number)
+            signal.pidfd_send_signal(process, number)
         except ProcessLookupError:
             return
         except PermissionError:
-            raise Stop(f"[ERROR] oar-server (pid {pid}) belongs to somebody else.") from None
+            raise Stop(f"[ERROR] oar-server (pid {self.pid()}) belongs to somebody else.") from None
 
     def _spawn(self, account: Account, output: IO[bytes], notify_socket: bytes) -> "subprocess.Popen[bytes]":
         environment = {name: value for name, value in self._environment.items() if name in ("PATH", "TZ", "OARDIR")}

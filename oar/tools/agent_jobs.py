@@ -71,8 +71,7 @@ class Stageins:
         if not SUM.match(md5sum):
             raise NotStarted("the server names no sum of its file")
         path = os.path.join(self._directory, md5sum)
-        with open(path + ".lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked(path):
             if not self._is_whole(path, md5sum):
                 with open(path + ".part", "wb") as part:
                     server.fetch(job_id, part, size)
@@ -98,13 +97,28 @@ class Stageins:
             path = os.path.join(self._directory, name)
             with contextlib.suppress(OSError):
                 if SUM.match(name.partition(".")[0]) and os.stat(path).st_mtime < time.time() - self._seconds:
-                    with open(self._lock_of(path), "wb") as lock:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    with self._locked(path, fcntl.LOCK_NB):
                         os.unlink(path)
 
-    def _lock_of(self, path: str) -> str:
-        """Return the lock of a file that is kept."""
-        return os.path.join(self._directory, os.path.basename(path).partition(".")[0] + ".lock")
+    @contextlib.contextmanager
+    def _locked(self, path: str, how: int = 0) -> "Iterator[None]":
+        """Lock a file that is kept, and what belongs to it; raise OSError."""
+        lock_path = os.path.join(self._directory, os.path.basename(path).partition(".")[0] + ".lock")
+        is_held = False
+        while not is_held:
+            with open(lock_path, "wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | how)
+                is_held = _is_at(lock_path, lock.fileno())  # the lock of who forgot the file is gone with it
+                if is_held:
+                    yield
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether an open file is still the one that a path leads to."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 class LocalJob(threading.Thread):

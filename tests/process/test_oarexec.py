@@ -217,6 +217,15 @@ def test_a_prologue_that_fails_or_hangs_ends_the_job_before_its_command(box: Nod
     wait_until(lambda: box.sh("pgrep -u oar sleep || true") == "")
 
 
+def test_a_prologue_whose_time_is_over_at_once_is_ended_too(box: NodeBox) -> None:
+    prologue = script(box, "long", "exec sleep 1000\n")
+    job = box.job_data(112, prologue=prologue, pro_epi_timeout=0)
+    with box.launch(job) as launch:
+        assert launch.end().exit == 1
+    box.clean(job)
+    assert box.sh("pgrep -u oar sleep || true") == ""
+
+
 @pytest.mark.parametrize(
     ("command", "action", "code"),
     [("exit 0", None, 2), ("sleep 1000", "TERM", 4), ("trap 'exit 0' USR2; sleep 1000 & wait", "USR2", 41)],
