@@ -46,3 +46,8 @@ def test_a_token_costs_one_statement_more(
 ) -> None:
     job = add_job(database)
     assert len(sent(f"/v1/jobs/{job}", nobody)) == 2
+
+
+def test_a_fair_share_is_one_for_each_question(sent: Callable[[str], list[str]]) -> None:
+    """The queues, the consumption of all, that of the user by pieces of time, and who waits."""
+    assert len(sent("/v1/fairshare/alice")) == 2 + 4

@@ -29,12 +29,12 @@ def test_a_site_tells_what_programs_need(anonymous: httpx.Client, database: Data
     assert record["features"]["passwords"] is False
 
 
-def _consume(database: Database, day: int, user: str, kind: str, seconds: int) -> None:
+def _consume(database: Database, day: float, user: str, kind: str, seconds: int) -> None:
     sql = """
         INSERT INTO accounting (window_start, window_stop, accounting_user, accounting_project, queue_name,
             consumption_type, consumption) VALUES (%s, %s, %s, 'ml', 'default', %s, %s)"""
     with database.begin() as tx:
-        tx.execute(sql, (day * DAY, day * DAY + DAY - 1, user, kind, seconds))
+        tx.execute(sql, (int(day * DAY), int(day * DAY) + DAY - 1, user, kind, seconds))
 
 
 def test_consumption_is_told_by_days_and_by_users(anonymous: httpx.Client, database: Database) -> None:
@@ -99,6 +99,23 @@ def test_who_is_ahead_and_how_karma_fades_is_told(
     assert record["fades"][-1] < record["karma"]  # what was used 27 days ago is no longer in the window
     api.runtime.config = Config(api_accounting_private=True)
     assert nobody.get("/v1/fairshare/nobody").json()["ahead"] is None
+
+
+def test_karma_fades_by_what_the_user_consumed_in_each_piece_of_time(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    """What others consumed then, and what is in no queue any more, takes nothing from it."""
+    config = Config()
+    with database.snapshot() as tx:
+        since = (tx.now - config.scheduler_fairsharing_window_size) / DAY
+    for day, used in ((0, 10), (1, 20), (4, 30), (20, 40)):
+        _consume(database, since + day + 0.5, "alice", "USED", used)
+        _consume(database, since + day + 0.5, "bob", "USED", 50)
+    with database.begin() as tx:
+        tx.execute("UPDATE accounting SET queue_name = 'gone' WHERE window_start = %s", (int((since + 1.5) * DAY),))
+    fades = anonymous.get("/v1/fairshare/alice").json()["fades"]
+    left = [used / (used + 150) for used in (70, 70, 70, 70, 40, 40, 40)]
+    assert fades == pytest.approx([config.scheduler_fairsharing_coef_user * share for share in left])
 
 
 def test_nodes_that_were_lost_and_halted_are_told(anonymous: httpx.Client, database: Database) -> None:

@@ -1,7 +1,7 @@
 """Fair share as people see it: karma term by term, who is ahead, and how it fades."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -14,9 +14,6 @@ from oar.kao.planner.fair_share import Share, share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.facts.errors import NotAllowed
-
-if TYPE_CHECKING:
-    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
 
@@ -42,9 +39,9 @@ def fairshare(
     _check_private(who, user)
     keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
     with who.database.snapshot() as tx:
-        queues = [queue.name for queue in tx.queues.all()]
-        rows = tx.rounds.consumption(queues, tx.now - window, tx.now)
-        ended = _pieces(tx, queues, user, window)
+        queues, since = [queue.name for queue in tx.queues.all()], tx.now - window
+        rows = tx.rounds.consumption(queues, since, tx.now)
+        ended = tx.usage.in_pieces(user, queues, since, _step(window), STEPS)  # what leaves the window next
         waiting = tx.usage.waiting_by_share() if _shows_others(who) else None
     sums = summed(rows)
     share = share_of(user, project, sums, keys)
@@ -65,14 +62,7 @@ def _step(window: int) -> int:
     return max(1, min(DAY, window // STEPS))
 
 
-def _pieces(tx: "Transaction", queues: list[str], user: str, window: int) -> list[_Rows]:
-    """Return what the user consumed in each of the pieces of time that leave the window next."""
-    step, first = _step(window), tx.now - window
-    pieces = [tx.rounds.consumption(queues, first + n * step, first + (n + 1) * step) for n in range(STEPS)]
-    return [[row for row in piece if row[1] == user] for piece in pieces]
-
-
-def _fades(rows: _Rows, ended: list[_Rows], of: tuple[str, str], keys: FairShare) -> list[float]:
+def _fades(rows: _Rows, ended: Sequence[_Rows], of: tuple[str, str], keys: FairShare) -> list[float]:
     """Return the karma after each piece of time, when what the user consumed in it no longer counts."""
     found, gone = [], list[tuple[str, str, str, str, int]]()
     for piece in ended:

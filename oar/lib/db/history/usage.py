@@ -1,5 +1,6 @@
 """What was used when, and what there was to use (``tx.usage``)."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.sql.predicates import LIVE, NO_FRAME
@@ -17,6 +18,14 @@ _NODES = """
 _ACTIONS = """
     SELECT r.phase, count(*) FROM jobs j JOIN job_runs r ON r.job_id = j.job_id
     WHERE j.state IN ('toLaunch', 'Launching', 'Finishing') GROUP BY 1 ORDER BY 1"""
+#: What a user consumed in each of some pieces of time, of the same length.
+_IN_PIECES = """
+    SELECT (window_start - %(start)s) / %(step)s, queue_name, accounting_project, consumption_type,
+        sum(consumption)::bigint
+    FROM accounting
+    WHERE accounting_user = %(user)s AND window_start >= %(start)s
+      AND window_start < %(start)s + %(number)s * %(step)s AND queue_name = ANY(%(queues)s)
+    GROUP BY 1, 2, 3, 4"""
 _UNSEEN = "SELECT count(*) FROM event_logs WHERE to_check = 'YES'"
 
 
@@ -67,6 +76,19 @@ class Usage(Table):
                 COALESCE(sum(consumption) FILTER (WHERE consumption_type = 'ASKED'), 0)::bigint
             FROM accounting WHERE window_stop >= %s AND window_start < %s GROUP BY 1, 2 ORDER BY 1, 2"""
         return [UsedByGroup(*row) for row in self._tx.rows(sql, (start, stop))]
+
+    def in_pieces(
+        self, user: str, queues: Collection[str], start: int, step: int, number: int
+    ) -> list[list[tuple[str, str, str, str, int]]]:
+        """Return what a user consumed in each of the ``number`` pieces of ``step`` seconds that follow a date.
+
+        That is sums of accounting windows: ``(queue, user, project, ASKED or USED, resource seconds)`` each.
+        """
+        values = {"user": user, "queues": list(queues), "start": start, "step": step, "number": number}
+        pieces: list[list[tuple[str, str, str, str, int]]] = [[] for _ in range(number)]
+        for piece, queue, project, kind, seconds in self._tx.rows(_IN_PIECES, values):
+            pieces[piece].append((queue, user, project, kind, seconds))
+        return pieces
 
     def unavailable(self, start: int, stop: int) -> dict[str, int]:
         """Return the resource seconds between two dates that were lost, by state; of resources that exist."""
