@@ -54,10 +54,8 @@ def test_a_job_costs_few_statements_and_two_commits_that_wait_for_the_disk(
         counted = Counted(patch)
         end_well(world, job_id)
     assert counted.synced == 2  # GO, and the end report
-    assert len(counted.statements) <= 29, "\n".join(counted.statements)
-    assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == [
-        "SELECT * FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id"
-    ] * 2
+    assert len(counted.statements) <= 27, "\n".join(counted.statements)
+    assert [sql for sql in counted.statements if not isinstance(sql, Prepared)] == []
 
 
 def test_a_job_waits_for_the_disk_twice_from_the_round_that_starts_it_to_its_final_state(

@@ -202,6 +202,21 @@ class Resource(NamedTuple):
     suspended_jobs: bool
     properties: Mapping[str, PropertyValue] = {}  #: every column, by name
 
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any]) -> "Resource":
+        """Make a resource of all columns of its row."""
+        return cls(
+            id=columns["resource_id"],
+            type=columns["type"],
+            network_address=columns["network_address"],
+            state=ResourceState(columns["state"]),
+            next_state=columns["next_state"],
+            finaud_decision=columns["finaud_decision"] == "YES",
+            available_upto=columns["available_upto"],
+            suspended_jobs=columns["suspended_jobs"] == "YES",
+            properties=columns,
+        )
+
 
 class Queue(NamedTuple):
     """A class of jobs, a row of ``queues``."""

@@ -402,27 +402,13 @@ class Resources(Table):
     def _select(self, where: str, parameters: Sequence[Any]) -> list[Resource]:
         """Run a query of whole rows; its columns are whatever the table has now."""
         rows, names = self._tx.rows_and_names(f"SELECT * FROM resources WHERE {where} ORDER BY resource_id", parameters)
-        return [_resource(dict(zip(names, row, strict=True))) for row in rows]
+        return [Resource.of_columns(dict(zip(names, row, strict=True))) for row in rows]
 
 
 def _pending(row: Row) -> PendingChange:
     resource_id, node, runs_jobs, state, by_finaud, next_state, next_by_finaud = row
     states = ResourceState(state), by_finaud == "YES", ResourceState(next_state), next_by_finaud == "YES"
     return PendingChange(resource_id, node, runs_jobs, *states)
-
-
-def _resource(columns: dict[str, Any]) -> Resource:
-    return Resource(
-        id=columns["resource_id"],
-        type=columns["type"],
-        network_address=columns["network_address"],
-        state=ResourceState(columns["state"]),
-        next_state=columns["next_state"],
-        finaud_decision=columns["finaud_decision"] == "YES",
-        available_upto=columns["available_upto"],
-        suspended_jobs=columns["suspended_jobs"] == "YES",
-        properties=columns,
-    )
 
 
 def _flag(value: bool | None) -> str:

@@ -126,14 +126,14 @@ def read(tx: Transaction, job_id: int) -> JobData | None:
 def read_all(tx: Transaction, ids: Collection[int]) -> dict[int, JobData]:
     """Return those of some jobs that exist, with their data."""
     jobs, runs, details = tx.jobs.select(ids), tx.job_runs.select(ids), tx.job_details.read(ids)
-    needed = {resource_id for detail in details.values() for resource_id in detail.resources}
-    all_resources = tx.resources.select(sorted(needed)) if needed else []
+    many = {resource_id for detail in details.values() if detail.rows is None for resource_id in detail.resources}
+    rows = tx.resources.select(sorted(many)) if many else []
     inside = {detail.reservation_id for detail in details.values() if detail.reservation_id is not None}
     reservations = {reservation.id: reservation for reservation in tx.advance_reservations.select(inside)}
     found = {}
     for job in jobs:
         detail, run = details[job.id], runs.get(job.id)
-        resources = tuple(resource for resource in all_resources if resource.id in detail.resources)
+        resources = tuple(row for row in rows if row.id in detail.resources) if detail.rows is None else detail.rows
         reservation = reservations.get(detail.reservation_id or 0)
         found[job.id] = JobData(
             job=job,

@@ -1,0 +1,38 @@
+"""What is read of a job for its launch and its end."""
+
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.db.jobs.job_details import FEW_RESOURCES
+from oar.lib.facts.states import JobState
+from tests.builders import add_job, add_resources
+
+
+@pytest.mark.parametrize("number", [1, FEW_RESOURCES, FEW_RESOURCES + 1])
+def test_few_resources_come_with_their_job_and_are_as_they_would_be_alone(database: Database, number: int) -> None:
+    ids = add_resources(database, nodes=1, cores=number + 1)[:number]
+    job_id = add_job(database, JobState.RUNNING, on=ids[::-1])
+    with database.begin() as tx:
+        detail = tx.job_details.read([job_id])[job_id]
+        assert detail.resources == set(ids)
+        assert detail.rows == (tuple(tx.resources.select(ids)) if number <= FEW_RESOURCES else None)
+        assert tx.job_details.read([add_job(database)]).popitem()[1].rows == ()
+
+
+def test_a_new_property_is_seen_by_who_has_asked_before(database: Database) -> None:
+    """What is prepared may not have other columns than before; columns come while programs run."""
+    job_id = add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
+    for _ in range(3):
+        with database.begin() as tx:
+            tx.job_details.read([job_id])
+            known = tx.column("SELECT statement FROM pg_prepared_statements WHERE statement LIKE '%r.*%'")
+    assert len(known) == 1
+    with database.begin() as tx:
+        tx.execute("ALTER TABLE resources ADD COLUMN gpu integer DEFAULT 5")
+    with database.begin() as tx:
+        (row,) = tx.job_details.read([job_id])[job_id].rows or ()
+        assert row.properties["gpu"] == 5
+        tx.execute("ALTER TABLE resources DROP COLUMN gpu")
+    with database.begin() as tx:
+        (row,) = tx.job_details.read([job_id])[job_id].rows or ()
+        assert "gpu" not in row.properties
