@@ -68,7 +68,7 @@ def main(
             if free_only:
                 views = _free(views)
             if summary:
-                text = _summary(views, machine)
+                text = _summary(tx, views, machine)
             elif names_only:
                 text = _names(sorted({resource.node for resource in views if resource.node}), machine)
             elif jobs:
@@ -186,14 +186,15 @@ def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
     return [each for each in shown if condition_of(each) is Condition.FREE]
 
 
-def _summary(shown: Sequence[ResourceView], machine: Format | None) -> str:
+def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.cli import oarnodes_summary
-    from oar.lib.views import occupancy
+    from oar.lib.views import node_reasons, occupancy
 
-    nodes = occupancy.by_node(shown)
+    nodes, reasons = occupancy.by_node(shown), node_reasons.reasons(tx, shown)
     if machine:
-        return dump({each.node: each.record for each in nodes}, machine, one_line=True)
-    return oarnodes_summary.table(nodes)
+        records = {each.node: {**each.record, "reason": reasons.get(each.node)} for each in nodes}
+        return dump(records, machine, one_line=True)
+    return oarnodes_summary.table(nodes, reasons)
 
 
 def _names(names: Sequence[str], machine: Format | None) -> str:

@@ -1,6 +1,6 @@
 """oarnodes --summary: a line for each node, and one for all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oar.cli.common.render import visible
 from oar.lib.views.occupancy import SHOWN, NodeOccupancy, total
@@ -8,20 +8,24 @@ from oar.lib.views.occupancy import SHOWN, NodeOccupancy, total
 DRAINING = "no new jobs"
 
 
-def table(nodes: Sequence[NodeOccupancy]) -> str:
-    """Return the table, '' without nodes; what there is none of is a dash, so that the rest stands out."""
+def table(nodes: Sequence[NodeOccupancy], reasons: Mapping[str, str]) -> str:
+    """Return the table, '' without nodes; what there is none of is a dash, so that the rest stands out.
+
+    ``reasons``: why nodes are drained or in maintenance.
+    """
     if not nodes:
         return ""
     width = max(len("Node"), len("total"), *(len(visible(each.node)) for each in nodes))
     heads = ["total", "reserved", *(condition.value for condition in SHOWN)]
     lines = [f"{'Node':<{width}} " + " ".join(f"{head:>9}" for head in heads)]
-    lines += [_line(each, width) for each in nodes]
+    lines += [_line(each, width, reasons.get(each.node, "")) for each in nodes]
     if len(nodes) > 1:
         lines.append(_line(total(nodes), width))
     return "\n".join(lines) + "\n"
 
 
-def _line(each: NodeOccupancy, width: int) -> str:
+def _line(each: NodeOccupancy, width: int, reason: str = "") -> str:
     numbers = [each.total, each.reserved, *(each.numbers[condition] for condition in SHOWN)]
     cells = " ".join(f"{number or '-':>9}" for number in numbers)
-    return f"{visible(each.node):<{width}} {cells}{f'  {DRAINING}' if each.is_draining else ''}"
+    notes = ": ".join(filter(None, (DRAINING if each.is_draining else "", visible(reason))))
+    return f"{visible(each.node):<{width}} {cells}{f'  {notes}' if notes else ''}"

@@ -63,6 +63,7 @@ class Targets:
 @option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
 @option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back.")
 @option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
+@option("--reason", metavar="TEXT", help="Why: with -d on or -m on; it is shown beside the nodes.")
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
 @option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
 @option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
@@ -80,6 +81,7 @@ def main(
     state: str | None,
     maintenance: str | None,
     drain: str | None,
+    reason: str | None,
     texts: tuple[str, ...],
     no_wait: bool,
     patience: int,
@@ -96,12 +98,12 @@ def main(
         raise Stop("/!\\ You cannot use -r|--resource or --sql and -a|--add options at a same time")
     if by_resource and (hosts or path):
         raise Stop("/!\\ You cannot use -r|--resource or --sql and -h|--hostname or -f|--file options at a same time")
-    if not (add or state or maintenance or drain or texts):
+    if not (add or state or maintenance or drain or texts or reason):
         return show_usage()
-    if from_node and (by_resource or add or maintenance or drain or texts or state not in _SAID_BY_NODES):
+    if from_node and (by_resource or add or maintenance or drain or texts or reason or state not in _SAID_BY_NODES):
         raise Stop("/!\\ --from-node goes with -s Alive or -s Absent and hosts, and with nothing else")
     try:
-        wish = _wish(context, state, maintenance, drain, texts)._replace(is_forced=force)
+        wish = _wish(context, state, maintenance, drain, texts)._replace(is_forced=force, reason=reason or "")
         names = [] if by_resource else _names(hosts, path)
         if add:
             return _add(context, names, wish)

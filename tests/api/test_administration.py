@@ -143,6 +143,13 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"ids": [1], "nodes": ["node-1"], "drain": True}, 400, "name the resources by one of"),
     ({"ids": [1]}, 400, "name what is to be changed"),
     ({"ids": [99_999], "drain": True}, 404, "there is no resource 99999"),
+    (
+        {"nodes": ["node-1"], "drain": False, "reason": "x"},
+        400,
+        "a reason goes with a drain or a maintenance that begins",
+    ),
+    ({"nodes": ["node-1"], "reason": "x"}, 400, "name what is to be changed"),
+    ({"nodes": ["node-1"], "drain": True, "reason": "a\nb"}, 400, "a reason is one line"),
     ({"nodes": ["node-9"], "drain": True}, 404, "there is no node 'node-9'"),
     ({"condition": "resource_id < 0", "drain": True}, 404, "no resource satisfies"),
     ({"condition": "resource_id <", "drain": True}, 400, "condition"),

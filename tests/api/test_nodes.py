@@ -46,6 +46,20 @@ def test_the_texts_of_events_of_jobs_and_nodes_are_for_who_is_known(
         assert texts == [0, 1], path
 
 
+def test_why_a_node_is_drained_stands_beside_it(
+    local: httpx.Client, anonymous: httpx.Client, database: Database, job: int
+) -> None:
+    changed = local.patch("/v1/resources", json={"nodes": ["node-1"], "drain": True, "reason": "a disk is changed"})
+    assert changed.status_code == 202
+    items = anonymous.get("/v1/nodes").json()["items"]
+    assert [item["reason"] for item in items] == ["a disk is changed", None]
+    assert anonymous.get("/v1/nodes/node-1").json()["reason"] == "a disk is changed"
+    assert anonymous.get("/v1/grid").json()["reasons"] == {"node-1": "a disk is changed"}
+    assert "a disk is changed" in anonymous.get("/ui/nodes").text
+    local.patch("/v1/resources", json={"nodes": ["node-1"], "drain": False})
+    assert anonymous.get("/v1/grid").json()["reasons"] == {}
+
+
 def test_a_token_of_a_job_shows_the_texts_of_its_own_events_only(
     known: Callable[[str, str], httpx.Client], database: Database, job: int
 ) -> None:

@@ -117,7 +117,7 @@ ACTS: dict[Command, dict[str, str]] = {
     | {"varchar": "property_add", "type_": "property_add", "deleted": "property_remove", "force": "property_remove"}
     | {"renamed": "property_rename", "quiet": READ},
     oarnodesetting.main: {"add": "resources_add", "hosts": "resources_change", "path": LOCAL}
-    | dict.fromkeys(("ranges", "sql", "state", "maintenance", "drain", "texts", "force"), "resources_change")
+    | dict.fromkeys(("ranges", "sql", "state", "maintenance", "drain", "reason", "texts", "force"), "resources_change")
     | {"no_wait": "the stream tells when a job ends", "patience": "the same", "last": "property"}
     | {"from_node": "nodes say it by a key that does nothing else"},
     oarremoveresource.main: {"purge_jobs": "resource_remove", "force": "resource_remove"}

@@ -341,6 +341,59 @@ def test_a_drain_leaves_an_event_and_shows_among_the_states(console: Console) ->
         ]
 
 
+def test_why_nodes_are_drained_or_maintained_stands_in_the_event_and_beside_them(console: Console) -> None:
+    console.nodesetting("-a", "-h", "node-1,node-2,node-3")
+    console.nodesetting("-d", "on", "--reason", " a disk: changed ", "-h", "node-1,node-2")
+    console.nodesetting("-d", "on", "-h", "node-3")
+    assert reasons(console) == {"node-1": "a disk: changed", "node-2": "a disk: changed", "node-3": None}
+    console.nodesetting("-d", "on", "--reason", "two disks", "-h", "node-1,node-3")
+    console.nodesetting("-d", "off", "-h", "node-2")
+    assert reasons(console) == {"node-1": "two disks", "node-2": None, "node-3": "two disks"}
+    assert "no new jobs: two disks\n" in console.type(oarnodes.main, "--summary", "node-1", user=EVE).out
+    console.nodesetting("-m", "on", "-n", "--reason", "moves", "-h", "node-2")
+    with console.database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Absent' WHERE network_address = 'node-2'")
+    assert reasons(console)["node-2"] == "moves"
+    with console.database.snapshot() as tx:
+        assert [text for (text,) in tx.rows("SELECT description FROM event_logs ORDER BY event_id")] == [
+            "User root began the drain of node-1, node-2: a disk: changed",
+            "User root began the drain of node-3",
+            "User root gave a reason for the drain of node-1, node-3: two disks",
+            "User root ended the drain of node-2",
+            "User root began the maintenance of node-2: moves",
+        ]
+
+
+def reasons(console: Console) -> dict[str, str | None]:
+    record = json.loads(console.type(oarnodes.main, "--summary", "--json", user=EVE).out)
+    return {node: each["reason"] for node, each in record.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-d", "off", "-h", "node-1"), "a reason goes with a drain or a maintenance that begins"),
+        (("-s", "Alive", "-h", "node-1"), "a reason goes with a drain or a maintenance that begins"),
+        (("-a", "-h", "node-9"), "a reason is that of resources that exist"),
+    ],
+)
+def test_a_reason_is_that_of_a_drain_or_a_maintenance_that_begins(
+    console: Console, words: tuple[str, ...], said: str
+) -> None:
+    console.nodesetting("-a", "-h", "node-1")
+    result = console.nodesetting(*words, "--reason", "why")
+    assert (result.exit, said in result.err) == (1, True)
+    assert console.values("network_address") == ["node-1"]
+
+
+def test_a_reason_is_one_line(console: Console) -> None:
+    console.nodesetting("-a", "-h", "node-1")
+    for text in ("two\nlines", "x" * 256):
+        result = console.nodesetting("-d", "on", "--reason", text, "-h", "node-1")
+        assert result.err.endswith("a reason is one line of at most 255 characters\n")
+        assert console.values("drain") == ["NO"]
+
+
 def test_a_node_says_that_it_goes_and_that_it_is_back_and_its_jobs_are_its_own(console: Console) -> None:
     for names in ("node-1", "node-1", "node-2"):
         console.nodesetting("-a", "-h", names)

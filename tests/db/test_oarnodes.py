@@ -282,7 +282,7 @@ def test_a_summary_of_what_is_free_used_and_out_of_service(cluster: Cluster) -> 
     )
     record = cluster.read("--summary", "node-3")
     conditions = {"free": 0, "used": 1, "draining": 2, "absent": 0, "suspected": 0, "dead": 0}
-    assert record == {"node-3": {"total": 3, "reserved": 0, **conditions, "drain": True}}
+    assert record == {"node-3": {"total": 3, "reserved": 0, **conditions, "drain": True, "reason": None}}
     assert cluster.shows("--summary", "--sql", "drain = 'NO' AND state = 'Suspected'").splitlines()[1:] == [
         "node-2         1         -         -         -         -         -         1         -"
     ]

@@ -140,7 +140,7 @@ CONDITIONS = {"free": INTEGER, "used": INTEGER, "reserved": INTEGER, "draining":
 }
 WITH_STANDBY = CONDITIONS | {"standby": INTEGER}
 OCCUPANCY = {"total": INTEGER, **CONDITIONS, "drain": FLAG}
-NODE = OCCUPANCY | {"name": TEXT, "jobs": INTEGERS}
+NODE = OCCUPANCY | {"name": TEXT, "jobs": INTEGERS, "reason": MAYBE_TEXT}
 RESOURCE = record(
     {"id": INTEGER, "node": MAYBE_TEXT, "state": TEXT, "available_upto": INTEGER, "drain": TEXT, "next_state": TEXT}
     | {"jobs": INTEGERS, "advance_reservations": INTEGERS, "properties": by_name(ANY)},
@@ -308,6 +308,7 @@ ANSWERS: Mapping[str, Schema] = {
             "letters": by_name(TEXT),
             "total": record(WITH_STANDBY),
             "jobs": many(record({"id": INTEGER, "user": TEXT, "name": MAYBE_TEXT, "queue": TEXT})),
+            "reasons": by_name(TEXT),
             "properties": TEXTS,
         }
     ),

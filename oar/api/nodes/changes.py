@@ -22,6 +22,7 @@ from oar.lib.facts.topology import Machines
 from oar.lib.resources import machines, node_changes, nodes, removal
 from oar.lib.resources.node_changes import NodeChange
 from oar.lib.resources.removal import RemovalRefusal
+from oar.lib.rules.node_reasons import LONGEST
 
 if TYPE_CHECKING:
     from oar.api.serving.service import Asking
@@ -73,6 +74,7 @@ class ResourceChange(BaseModel):
     state: ResourceState | None = Field(None, strict=False)
     maintenance: bool | None = None
     drain: bool | None = None
+    reason: str = Field("", max_length=LONGEST, description="Why: of a drain or a maintenance that begins.")
     properties: Properties = {}
     force: bool = Field(default=False, description="Change them though that breaks an advance reservation.")
 
@@ -158,8 +160,8 @@ def resources_change(request: Request, wish: ResourceChange, match: IfMatch = No
     with administering(request) as act:
         flags = {} if wish.drain is None else {"drain": "YES" if wish.drain else "NO"}
         settings = _settings(act.tx, {**wish.properties, **flags})
-        change = NodeChange(wish.state, wish.maintenance, settings, wish.force)
-        if change._replace(is_forced=False) == NodeChange():
+        change = NodeChange(wish.state, wish.maintenance, settings, wish.force, wish.reason)
+        if change._replace(is_forced=False, reason="") == NodeChange():
             raise BadRequest("name what is to be changed: state, maintenance, drain, properties")
         ids = _named(act.tx, wish, chosen)
         _check_seen(act.tx, ids, match)

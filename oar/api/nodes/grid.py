@@ -14,6 +14,7 @@ from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import SYSTEM_PROPERTIES
+from oar.lib.views import node_reasons
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import Condition, condition, condition_of
 
@@ -49,6 +50,8 @@ class NodeMarks(TypedDict):
 def grid(request: Request, group: Property = "") -> Answer:
     """Return the nodes: the letter of each resource by id, the jobs on them, the value of a property.
 
+    `reasons` tells of nodes why they are drained or in maintenance, where administrators said so.
+
     `held` of a node names jobs on neighbouring resources: the first of these, their number, the job.
     """
     return answer_unless_known(request, grid_record(asking(request), group))
@@ -62,6 +65,7 @@ def grid_record(who: Asking, group: str = "") -> dict[str, object]:
             raise BadRequest(f"resources have no property {group!r}: {', '.join(properties)}")
         columns = [*COLUMNS, *([f'"{group}"'] if group else [])]
         views = [view for view in resource_views(tx, columns=columns) if view.node]
+        reasons = node_reasons.reasons(tx, views)
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
     now = int(time.time())
     nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]
@@ -73,6 +77,7 @@ def grid_record(who: Asking, group: str = "") -> dict[str, object]:
         "letters": {letter: condition for condition, letter in LETTERS.items()},
         "total": {condition: numbers[letter] for condition, letter in LETTERS.items()},
         "jobs": [{"id": job.id, "user": job.user, "name": job.name, "queue": job.queue} for job in jobs],
+        "reasons": reasons,
         "properties": properties,
     }
 

@@ -1,7 +1,7 @@
 """Nodes, their resources, and queues."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,9 +17,13 @@ from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs.queues import NoQueue
+from oar.lib.views import node_reasons
 from oar.lib.views.history import event_item
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import NodeOccupancy, by_node, total
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
 
@@ -39,11 +43,10 @@ class NodeListing(BaseModel):
     state: Words = Field(None, description="Nodes that have a resource in one of these states.")
     fields: Fields = None
 
-    def views(self, who: Asking) -> list[ResourceView]:
+    def views(self, tx: "Transaction") -> list[ResourceView]:
         """Return the resources of the nodes.  Raises BadRequest."""
         states = _states(self.state)
-        with who.database.snapshot() as tx:
-            views = resource_views(tx, nodes=words_of(self.node) or None)
+        views = resource_views(tx, nodes=words_of(self.node) or None)
         chosen = {view.node for view in views if view.state in states}
         return [view for view in views if view.node and view.node in chosen]
 
@@ -63,22 +66,26 @@ def node_one(request: Request, name: NodeName) -> Answer:
 
 def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, Any]:
     """Return nodes with their numbers, and the sums.  Raises BadRequest."""
-    views = (listing or NodeListing(node=None, state=None)).views(who)
+    with who.database.snapshot() as tx:
+        views = (listing or NodeListing(node=None, state=None)).views(tx)
+        reasons = node_reasons.reasons(tx, views)
     jobs = _jobs(views)
     nodes = by_node(views)
-    return {"items": [{**_node_item(node), "jobs": jobs[node.node]} for node in nodes], "total": total(nodes).record}
+    items = [{**_node_item(node, reasons), "jobs": jobs[node.node]} for node in nodes]
+    return {"items": items, "total": total(nodes).record}
 
 
 def node_record(who: Asking, name: str) -> dict[str, object]:
     """Return a node.  Raises NoSuchResource."""
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=[name])
+        reasons = node_reasons.reasons(tx, views)
         events = tx.events.of_nodes([name], last=LAST_EVENTS).get(name, [])
     if not views:
         raise NoSuchResource(f"there is no node {name!r}")
     (node,) = by_node(views)
     return {
-        **_node_item(node),
+        **_node_item(node, reasons),
         "jobs": _jobs(views)[name],
         "resources": resource_items(views),
         "events": [event_item(event) for event in who.privacy.events(events)],
@@ -157,8 +164,8 @@ def resource_items(views: Sequence[ResourceView]) -> list[dict[str, object]]:
     ]
 
 
-def _node_item(node: NodeOccupancy) -> dict[str, object]:
-    return {"name": node.node, **node.record}
+def _node_item(node: NodeOccupancy, reasons: Mapping[str, str]) -> dict[str, object]:
+    return {"name": node.node, **node.record, "reason": reasons.get(node.node)}
 
 
 def _jobs(views: Iterable[ResourceView]) -> dict[str, list[int]]:

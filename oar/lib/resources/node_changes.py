@@ -6,11 +6,12 @@ Commands and the API call it alike.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.errors import UserError
+from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.records import User
 from oar.lib.facts.states import ResourceState
 from oar.lib.resources import nodes, properties, reserved
 from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
+from oar.lib.rules import node_reasons
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -23,6 +24,7 @@ class NodeChange(NamedTuple):
     is_maintained: bool | None = None  #: whether they are taken away for maintenance
     settings: tuple[Setting, ...] = ()
     is_forced: bool = False  #: although it breaks an advance reservation
+    reason: str = ""  #: of the drain or the maintenance that begins
 
     @property
     def ends_jobs(self) -> bool:
@@ -33,6 +35,11 @@ class NodeChange(NamedTuple):
     def values(self) -> Mapping[str, object]:
         """The properties that are set, by name."""
         return {setting.name: setting.value for setting in self.settings}
+
+    @property
+    def begins(self) -> bool:
+        """Whether a drain or a maintenance begins, which may have a reason."""
+        return bool(self.is_maintained) or self.values.get("drain") == "YES"
 
 
 class BadSettings(UserError):
@@ -73,9 +80,11 @@ def sound(parsed: Sequence[Setting | PropertyProblem]) -> tuple[Setting, ...]:
 def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange) -> list[int]:
     """Create a resource for each name of a node, '' for none; return their ids, in order.
 
-    Raises NotAllowed, BadSettings.
+    Raises NotAllowed, BadRequest, BadSettings.
     """
     user.check_administers()
+    if change.reason:
+        raise BadRequest("a reason is that of resources that exist: drain them when they are added")
     values = change.values
     if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
         raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
@@ -90,23 +99,31 @@ def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange)
 def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: NodeChange) -> dict[str, int]:
     """Change resources; return by property how many of them had another value.
 
-    Raises NotAllowed, BadSettings, WouldBreak.
+    Raises NotAllowed, BadRequest, BadSettings, WouldBreak.
     """
     user.check_administers()
+    reason = _reason(change)
     _check_hosts(tx, ids, change)
     before = {} if change.is_forced else _check_reserved(tx, ids, change)
     if change.state:
         nodes.ask_state(tx, ids, change.state)
     if change.is_maintained:
-        nodes.begin_maintenance(tx, ids, by=user.name)
+        nodes.begin_maintenance(tx, ids, by=user.name, reason=reason)
     elif change.is_maintained is False:
         nodes.end_maintenance(tx, ids, by=user.name)
     if "drain" in change.values:
-        nodes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name)
+        nodes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name, reason=reason)
     counts = properties.set_properties(tx, ids, change.settings)
     if before:
         reserved.check_conditions(tx, ids, before, [setting.name for setting in change.settings])
     return counts
+
+
+def _reason(change: NodeChange) -> str:
+    """Return why nodes get no jobs any more, '' if nobody says.  Raises BadRequest."""
+    if change.reason and not change.begins:
+        raise BadRequest("a reason goes with a drain or a maintenance that begins")
+    return node_reasons.checked(change.reason)
 
 
 def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:

@@ -15,6 +15,7 @@ from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, EventType, JobTypeName, ResourceState
 from oar.lib.resources.properties import Setting, logged
+from oar.lib.rules.node_reasons import with_reason
 
 if TYPE_CHECKING:
     from oar.lib.db.resources.resources import PendingChange
@@ -241,12 +242,15 @@ def _may_return(resource: "Resource") -> bool:
     return resource.state is ResourceState.SUSPECTED and resource.finaud_decision
 
 
-def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
+def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str, reason: str = "") -> None:
     """Make resources Absent, such that they are not woken either."""
-    fresh = set(resources) - tx.resources.in_maintenance(resources)
+    known = tx.resources.in_maintenance(resources)
+    fresh = set(resources) - known
     if fresh:
         tx.resources.log(fresh, "maintenance", "on")
-        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh)
+        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh, reason)
+    if known and reason:
+        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} gave a reason for the maintenance of", known, reason)
     changed = tx.resources.keep_asleep(resources)
     if changed:
         tx.resources.log(changed, "available_upto", "0")
@@ -267,20 +271,22 @@ def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -
     ask_state(tx, resources, ResourceState.ALIVE)
 
 
-def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str) -> None:
-    """Write the event of resources whose drain begins or ends; those that are as asked already are left out."""
+def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str, reason: str = "") -> None:
+    """Write the event of resources whose drain begins or ends; of those that are as asked already a new reason."""
     drained = {one.id for one in tx.resources.select(sorted(resources)) if one.properties["drain"] == "YES"}
     changed = set(resources) - drained if begins else drained
     if changed:
         type_, verb = (EventType.DRAIN_BEGUN, "began") if begins else (EventType.DRAIN_ENDED, "ended")
-        _tell_change(tx, type_, f"User {by} {verb} the drain of", changed)
+        _tell_change(tx, type_, f"User {by} {verb} the drain of", changed, reason)
+    if begins and reason and drained:
+        _tell_change(tx, EventType.DRAIN_BEGUN, f"User {by} gave a reason for the drain of", drained, reason)
 
 
-def _tell_change(tx: "Transaction", type_: EventType, text: str, resources: Collection[int]) -> None:
+def _tell_change(tx: "Transaction", type_: EventType, text: str, resources: Collection[int], reason: str = "") -> None:
     selected = tx.resources.select(sorted(resources))
     hosts = sorted({resource.network_address for resource in selected} - {""})
     others = [f"resource {resource.id}" for resource in selected if not resource.network_address]
-    tx.events.add(type_, 0, f"{text} {', '.join([*hosts, *others])}", hosts=hosts)
+    tx.events.add(type_, 0, with_reason(f"{text} {', '.join([*hosts, *others])}", reason), hosts=hosts)
 
 
 # -- messages about changes -------------------------------------------------------------------------------------------

@@ -56,6 +56,12 @@ _LAST_OF_NODES = f"""
         SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
+#: The text of the last event of a type of each node.
+_LAST_TEXTS = """
+    SELECT node.name, e.description FROM unnest(%s::text[]) AS node (name)
+    CROSS JOIN LATERAL (
+        SELECT e.description FROM event_log_hostnames h JOIN event_logs e USING (event_id)
+        WHERE h.hostname = node.name AND e.type = %s ORDER BY h.event_id DESC LIMIT 1) e"""
 _NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
 _ANY_OPEN = Prepared("""
     SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%s) AND type = %s AND to_check = 'YES')""")
@@ -197,6 +203,10 @@ class Events(Table):
         for host, *columns in rows:
             events[host].append(_event(columns, (host,)))
         return events
+
+    def last_texts(self, nodes: Collection[str], type_: str) -> dict[str, str]:
+        """Return the text of the last event of a type of each node that has one."""
+        return dict(self._tx.rows(_LAST_TEXTS, (list(nodes), str(type_)))) if nodes else {}
 
     def _with_hosts(self, rows: Sequence[Row]) -> list[Event]:
         hosts: dict[int, list[str]] = defaultdict(list)

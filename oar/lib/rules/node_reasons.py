@@ -1,0 +1,38 @@
+"""Why nodes get no jobs: what administrators say when they begin a drain or a maintenance, kept in its event."""
+
+from oar.lib.facts.errors import BadRequest
+
+#: Characters of a reason, at most.
+LONGEST = 255
+#: What stands before the reason; names of hosts and users hold no blank.
+_BEFORE = ": "
+
+
+def checked(text: str) -> str:
+    """Return a reason without blanks round it.  Raises BadRequest.
+
+    >>> checked(" a disk is changed ")
+    'a disk is changed'
+    """
+    reason = text.strip()
+    if not reason.isprintable() or len(reason) > LONGEST:
+        raise BadRequest(f"a reason is one line of at most {LONGEST} characters")
+    return reason
+
+
+def with_reason(text: str, reason: str) -> str:
+    """Return the text of an event with the reason, '' for none.
+
+    >>> with_reason("User root began the drain of node-1", "a disk is changed")
+    'User root began the drain of node-1: a disk is changed'
+    """
+    return f"{text}{_BEFORE}{reason}" if reason else text
+
+
+def reason_of(text: str) -> str:
+    """Return the reason that such a text tells, '' for none.
+
+    >>> reason_of("User root began the drain of node-1: disk: changed")
+    'disk: changed'
+    """
+    return text.partition(_BEFORE)[2]
