@@ -54,14 +54,27 @@ def main(
         parse_date(start) if start else 0,
         parse_date(stop) if stop else LARGEST_NUMBER,
         _known(context, name),
-        chunk_size or 10_000,
+        10_000 if chunk_size is None else chunk_size,
         anonymize,
     )
+    _check(wish, path, metadata_file)
     if metadata_file is not None:
         from oar.lib.facts.formats import Format, dump
 
         _write(metadata_file, [dump(resource_records(context.database), Format.YAML)])
     _write(path, (f"{line}\n" for line in trace(context.database, wish)))
+
+
+def _check(wish: TraceWish, path: str, metadata_file: str | None) -> None:
+    """Refuse what would make a trace of nothing, or two files in one.  Raises Stop."""
+    if wish.first > wish.last:
+        raise Stop(f"[ERROR] No job is from {wish.first} to {wish.last}: --first is the smaller number.")
+    if wish.start > wish.stop:
+        raise Stop("[ERROR] No job is between these dates: --from is the earlier one.")
+    if not wish.chunk:
+        raise Stop("[ERROR] --chunk-size is a number from 1 on.")
+    if path == metadata_file:
+        raise Stop(f"[ERROR] The trace and the resources cannot both go to {path}: give --metadata-file another name.")
 
 
 def _form(mode: str | None) -> TraceFormat:

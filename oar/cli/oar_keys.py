@@ -5,7 +5,6 @@ See docs/design/nodes.rst, "Keys".
 
 import os
 import pwd
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import click
 
 from oar.cli.common.command import Context, oar_command
+from oar.cli.common.hosts import command_words
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.facts.host_names import is_host_name
 from oar.lib.io.processes import run
@@ -44,13 +44,14 @@ def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], ssh: st
     for node in nodes:
         if not is_host_name(node.rpartition("@")[2]) or node.startswith("-"):
             raise Stop(f"[ERROR] {node} is not the name of a host.")
+    reach = command_words("--ssh", ssh)
     account = _account()
     files = _read(account)
     if is_printing:
         _print(account, files)
         return 0
     port = port_of(read_config(conf_file(context.environment)).config.openssh_cmd)
-    return Installation(account, files, shlex.split(ssh), port).install(nodes)
+    return Installation(account, files, reach, port).install(nodes)
 
 
 class Installation:

@@ -12,7 +12,7 @@ import click
 
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import ask_host, connector_words, read_hosts
+from oar.cli.common.hosts import ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.cli.common.resource_lines import Writers, property_lines, resource_lines
@@ -89,7 +89,7 @@ def main(
     if conf:
         context.environment = {**context.environment, "OARCONFFILE": os.path.abspath(conf)}
     hosts = _checked(read_hosts(hostfile))
-    reach = connector_words(connector or context.runtime.config.openssh_cmd)
+    reach = command_words("--ssh", connector or context.runtime.config.openssh_cmd)
     _confirm("# Is the OAR SSH key configured on all hosts?", is_sure=is_sure)
     answers = _ask(reach, hosts)
     found, missing = _resources(context, answers, each_thread=each_thread, update=update)

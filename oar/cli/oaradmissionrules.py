@@ -4,7 +4,7 @@ import os
 import pwd
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import click
 
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
+from oar.cli.common.hosts import command_words
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
@@ -27,6 +28,9 @@ from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.rule_changes import BadRuleText
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
+
+#: What one call does; it returns the exit code.
+Action = Callable[[Context, "RuleOptions"], int]
 
 
 class RuleOptions(NamedTuple):
@@ -87,21 +91,32 @@ def main(context: Context, **values: Any) -> int | None:
     options = RuleOptions(**values)
     if options.words and not options.test:
         raise click.UsageError(f"Got unexpected extra argument ({options.words[0]}): only --test takes some.")
-    if options.show_all or options.show is not None:
-        return _show(context, options)
-    actions = {
-        _create: options.new,
-        _modify: options.modify is not None,
-        _delete: options.delete is not None,
-        _check: bool(options.check),
-        _test: options.test,
-        _history: options.history is not None,
+    if options.as_user is not None and not options.test:
+        raise click.UsageError("--as says who submits with --test.")
+    action = _chosen(options)
+    if action is None:
+        return show_usage()
+    if action is not _show:
+        context.require_admin()
+    return action(context, options)
+
+
+def _chosen(options: RuleOptions) -> Action | None:
+    """Return what is to be done, None if nothing is.  Raises UsageError if it is more than one thing."""
+    actions: Mapping[str, tuple[Action, bool]] = {
+        "--show-all": (_show, options.show_all),
+        "--show": (_show, options.show is not None),
+        "--new": (_create, options.new),
+        "--modify": (_modify, options.modify is not None),
+        "--delete": (_delete, options.delete is not None),
+        "--check": (_check, bool(options.check)),
+        "--test": (_test, options.test),
+        "--history": (_history, options.history is not None),
     }
-    for action, is_chosen in actions.items():
-        if is_chosen:
-            context.require_admin()
-            return action(context, options)
-    return show_usage()
+    chosen = {name: action for name, (action, is_chosen) in actions.items() if is_chosen}
+    if len(chosen) > 1:
+        raise click.UsageError(f"Only one thing at a time: {' or '.join(chosen)}.")
+    return next(iter(chosen.values()), None)
 
 
 def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
@@ -246,11 +261,12 @@ def _read(path: str) -> str:
 
 def _editor(context: Context, command: str | None) -> list[str]:
     """Return the words of the editor; ``command``: the one of the option."""
-    import shlex
     import shutil
 
-    command = command or context.environment.get("EDITOR")
-    return shlex.split(command) if command else ["editor" if shutil.which("editor") else "vi"]
+    for source, text in (("--edit", command), ("EDITOR", context.environment.get("EDITOR"))):
+        if text:
+            return command_words(source, text)
+    return ["editor" if shutil.which("editor") else "vi"]
 
 
 def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:

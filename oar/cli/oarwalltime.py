@@ -14,7 +14,7 @@ from oar.lib.facts.records import User
 from oar.lib.facts.states import FINAL, JobState
 from oar.lib.facts.times import format_duration, format_signed_duration
 from oar.lib.jobs import walltime
-from oar.lib.jobs.walltime import ChangeRefused, WalltimeRequest, WalltimeStatus
+from oar.lib.jobs.walltime import CHANGE_FORM, WAY_TO_ENABLE, ChangeRefused, WalltimeRequest, WalltimeStatus
 
 CODES = {
     walltime.WalltimeOutcome.ACCEPTED: 0,
@@ -51,14 +51,28 @@ def main(
     machine: Format | None,
 ) -> int:
     """Show or ask."""
-    if len(arguments) not in (1, 2) or not is_id(arguments[0]):
+    if mistake := _mistake(arguments):
         click.echo("Syntax error.", err=machine is not None)
         click.echo(context.command.get_help(click.get_current_context()), err=machine is not None)
+        click.echo(f"# {mistake} {CHANGE_FORM}", err=True)
         return BAD_SYNTAX
     if len(arguments) == 1:
         return _show(context, int(arguments[0]), machine)
     wish = WalltimeRequest(arguments[1], force, delay_next_jobs, whole, timeout)
     return _ask(context, int(arguments[0]), wish, machine)
+
+
+def _mistake(arguments: tuple[str, ...]) -> str:
+    """Return what is wrong with the arguments, '' if nothing is."""
+    if not arguments:
+        return "No job is named."
+    if not is_id(arguments[0]):
+        from oar.cli.common.render import visible
+
+        return f'"{visible(arguments[0])}" is no job id, which comes first.'
+    if len(arguments) > 2:
+        return "There is more than one change: it is one word."
+    return ""
 
 
 def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format | None) -> int:
@@ -70,6 +84,8 @@ def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format |
     except ChangeRefused as refused:
         line = f"{refused.outcome.value}: {refused}."
         report.bad(job_id, CODES[refused.outcome], line, is_error=False)
+        if refused.way_out:
+            click.echo(f"# {refused.way_out}", err=True)
     report.close()
     return max(report.codes, default=0)
 
@@ -89,7 +105,9 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
     """Print how it stands with the walltime of a job."""
     config = context.runtime.config
     if not config.walltime_change_enabled:
-        return _nothing("FUNCTIONALITY IS DISABLED", machine)
+        code = _nothing("FUNCTIONALITY IS DISABLED", machine)
+        click.echo(f"# {WAY_TO_ENABLE}", err=True)
+        return code
     try:
         with context.database.snapshot() as tx:
             standing = walltime.walltime_status(tx, config, job_id)

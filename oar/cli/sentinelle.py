@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import HostResult, ask_host, connector_words, read_hosts
+from oar.cli.common.hosts import HostResult, ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.facts.host_names import is_host_name
@@ -45,7 +45,7 @@ def main(
             raise Stop(f"Error: {host!r} is not the name of a host")
     if window < 1 or timeout < 1:
         raise Stop("Error: --window and --timeout are numbers from 1 on")
-    reach = connector_words(connector or context.runtime.config.openssh_cmd)
+    reach = command_words("--connector", connector or context.runtime.config.openssh_cmd)
     is_bad = False
     with ThreadPoolExecutor(window) as pool:
 

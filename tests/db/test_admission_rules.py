@@ -21,6 +21,7 @@ from tests.frontend import ALICE, RULES, Frontend, add_rules
 
 ROOT = User("root", 0)
 OAR = User("oar", 0)
+USAGE = "Usage: oaradmissionrules [OPTIONS] [-- OARSUB ARGUMENTS]\n"
 BOB = User("bob", 0)
 
 
@@ -526,6 +527,9 @@ class TestCommand:
             (("-m", "1"), "Error: no modification was requested\n"),
             (("-n", "-r", "/no/where"), "Error: could not open /no/where: No such file or directory\n"),
             (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
+            (("-n", "-e", "vi '"), "Error: --edit vi ': write a command line: No closing quotation\n"),
+            (("-s", "1", "-d", "2"), f"Only one thing at a time: --show or --delete.\n{USAGE}"),
+            (("-S", "--as", "alice"), f"--as says who submits with --test.\n{USAGE}"),
         ],
     )
     def test_what_cannot_be_done(self, site: Site, words: tuple[str, ...], text: str) -> None:

@@ -109,6 +109,16 @@ def test_a_trace_is_a_file_with_its_resources_beside(console: Console, past: lis
         (["-f", "/nowhere/trace"], "[ERROR] Cannot write /nowhere/trace: No such file or directory."),
         (["-f", "-", "-m", "xml"], "[ERROR] xml is no format of traces: use swf or owf (-m)."),
         (["-f", "-", "-p", "colour"], "[ERROR] There is no property colour: oarproperty -l lists them."),
+        (["-f", "-", "-b", 5, "-e", 2], "[ERROR] No job is from 5 to 2: --first is the smaller number."),
+        (
+            ["-f", "-", "--from", "2031-02-01", "--to", "2031-01-01"],
+            "[ERROR] No job is between these dates: --from is the earlier one.",
+        ),
+        (["-f", "-", "--chunk-size", 0], "[ERROR] --chunk-size is a number from 1 on."),
+        (
+            ["-f", "-", "--metadata-file", "-"],
+            "[ERROR] The trace and the resources cannot both go to -: give --metadata-file another name.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(console: Console, options: list[str], text: str) -> None:

@@ -169,6 +169,22 @@ def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "way_out"),
+    [
+        ("all", "All of yours: --all"),
+        ("12,13", "Several jobs are several words: 12 13"),
+        ("12-15", "Several jobs are several words: $(seq 12 15)"),
+        ("12..15", "Several jobs are several words: $(seq 12 15)"),
+        ("12[3]", "All jobs of an array: --array 12; one of them by its own number, which oarstat --array 12 tells"),
+        ("12_3", "All jobs of an array: --array 12; one of them by its own number, which oarstat --array 12 tells"),
+    ],
+)
+def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Frontend, word: str, way_out: str) -> None:
+    expected = f'[ERROR] "{word}" is not a valid job identifier\n# {way_out}\n'
+    assert frontend.type(oardel.main, word) == CommandResult(4, "", expected)
+
+
 @pytest.mark.parametrize("order", ["before", "behind"])
 def test_all_jobs_of_an_array(frontend: Frontend, order: str) -> None:
     first = add_job(frontend.database, array_id=100)

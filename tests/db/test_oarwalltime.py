@@ -18,6 +18,9 @@ from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
 from tests.frontend import ALICE, Frontend
 
+CHANGE_FORM = "As a change, +1:30 adds an hour and a half, -0:10 takes ten minutes, 5:00 means five hours in all."
+DISABLED = "# An administrator lets walltimes change with WALLTIME_CHANGE_ENABLED in oar.conf.\n"
+
 ROOT = User("root", 0)
 BOB = User("bob", 1002)
 
@@ -181,8 +184,8 @@ def test_the_site_may_choose_how_long_a_request_waits(frontend: Frontend) -> Non
 def test_without_the_functionality_there_is_nothing_to_ask_or_show(frontend: Frontend) -> None:
     frontend.config = Config()
     job = running(frontend)
-    assert ask(frontend, job, "+1") == refused(5, "Not available: functionality is disabled.")
-    assert ask(frontend, job) == refused(2, "FUNCTIONALITY IS DISABLED")
+    assert ask(frontend, job, "+1") == CommandResult(5, "Not available: functionality is disabled.\n", DISABLED)
+    assert ask(frontend, job) == CommandResult(2, "FUNCTIONALITY IS DISABLED\n", DISABLED)
 
 
 def test_a_job_that_is_not_there(frontend: Frontend) -> None:
@@ -205,7 +208,7 @@ def test_only_a_running_job_may_change(frontend: Frontend, state: JobState) -> N
 @pytest.mark.parametrize("text", ["1:x", "+", "", "+-1", "1:2:3:4", "1.5", "\u0663", "+1 ; drop", "1" * 30])
 def test_a_change_that_is_none(frontend: Frontend, text: str) -> None:
     job = running(frontend)
-    assert ask(frontend, job, text) == refused(1, "Bad request: syntax error.")
+    assert ask(frontend, job, text) == CommandResult(1, "Bad request: syntax error.\n", f"# {CHANGE_FORM}\n")
     assert change_of(frontend, job) == WalltimeChange()
 
 
@@ -298,14 +301,27 @@ def test_somebody_without_a_name_may_not_ask(frontend: Frontend, monkeypatch: py
     assert result == refused(1, "Bad request: anonymous request is not allowed.")
 
 
-@pytest.mark.parametrize("words", [(), ("x",), ("1", "+1", "+2"), ("12x", "+1"), ("",), ("9" * 40, "+1")])
-def test_what_is_no_request_shows_the_usage(frontend: Frontend, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("words", "mistake"),
+    [
+        ((), "No job is named."),
+        (("x",), '"x" is no job id, which comes first.'),
+        (("+x",), '"+x" is no job id, which comes first.'),
+        (("1", "+1", "+2"), "There is more than one change: it is one word."),
+        (("12x", "+1"), '"12x" is no job id, which comes first.'),
+        (("",), '"" is no job id, which comes first.'),
+        (("9" * 40, "+1"), f'"{"9" * 40}" is no job id, which comes first.'),
+    ],
+)
+def test_what_is_no_request_shows_the_usage_and_what_is_wrong(
+    frontend: Frontend, words: tuple[str, ...], mistake: str
+) -> None:
     result = ask(frontend, *words)
-    assert (result.exit, result.err) == (4, "")
+    assert (result.exit, result.err) == (4, f"# {mistake} {CHANGE_FORM}\n")
     assert result.out.startswith("Syntax error.\nUsage: oarwalltime [OPTIONS] JOB_ID [CHANGE]\n")
     for_programs = ask(frontend, "-J", *words)
     assert (for_programs.exit, for_programs.out) == (4, "")
-    assert for_programs.err == result.out
+    assert for_programs.err == result.out + result.err
 
 
 def test_a_minus_in_the_first_place_begins_an_option(frontend: Frontend) -> None:

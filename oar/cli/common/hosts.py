@@ -39,12 +39,12 @@ def read_hosts(path: str) -> Iterator[str]:
     return (host for line in lines if (host := line.partition("#")[0].strip()))
 
 
-def connector_words(connector: str) -> Sequence[str]:
-    """Return the words of the command that reaches a host.  Raises Stop."""
+def command_words(option: str, command: str) -> list[str]:
+    """Return the words of a command that an option gives.  Raises Stop."""
     try:
-        return shlex.split(COMMAND.read(connector))
+        return shlex.split(COMMAND.read(command))
     except ValueError as error:
-        raise Stop(f"Error: --connector: {error}") from None
+        raise Stop(f"Error: {option} {command}: {error}") from None
 
 
 def ask_host(host: str, command: Sequence[str], timeout: int, stdin: bytes = b"") -> HostResult:

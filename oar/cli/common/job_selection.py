@@ -1,5 +1,6 @@
 """Which jobs a command is about: ids, ids of arrays, whose, in which state, a condition."""
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +13,9 @@ from oar.lib.facts.states import FINAL, JobState
 from oar.lib.jobs import control
 
 Function = TypeVar("Function", bound=Callable[..., object])
+
+#: Jobs as other schedulers name them: in one word, from one to another, in an array.
+_LIST, _RANGE, _OF_ARRAY = "[0-9]+([,; ]+[0-9]+)+[,;]?", r"([0-9]+)(?:-|\.\.)([0-9]+)", r"([0-9]+)[\[_].*"
 
 #: Digits of the largest id that the database can hold for sure.
 MOST_DIGITS = 18
@@ -70,6 +74,24 @@ def is_id(text: str) -> bool:
     return bool(text) and DIGITS.issuperset(text) and len(text) <= MOST_DIGITS
 
 
+def _way_out(text: str) -> str:
+    r"""Return a line that tells how to name what other schedulers name so; '' if it is nothing that we know.
+
+    >>> _way_out("12,13")
+    '\n# Several jobs are several words: 12 13'
+    """
+    if text.lower() == "all":
+        return "\n# All of yours: --all"
+    several, array = "\n# Several jobs are several words:", "\n# All jobs of an array: --array"
+    if re.fullmatch(_LIST, text):
+        return f"{several} {' '.join(re.findall('[0-9]+', text))}"
+    if found := re.fullmatch(_RANGE, text):
+        return f"{several} $(seq {found[1]} {found[2]})"
+    if found := re.fullmatch(_OF_ARRAY, text):
+        return f"{array} {found[1]}; one of them by its own number, which oarstat --array {found[1]} tells"
+    return ""
+
+
 def select_jobs(
     context: Context, criteria: JobCriteria, suitable: Collection[JobState] = tuple(JobState)
 ) -> JobSelection:
@@ -81,7 +103,7 @@ def select_jobs(
     ids = [int(text) for text in criteria.identifiers if is_id(text)]
     kind = "job array" if criteria.array else "job"
     unreadable = [text for text in criteria.identifiers if not is_id(text)]
-    complaints = [f'[ERROR] "{text}" is not a valid {kind} identifier' for text in unreadable]
+    complaints = [f'[ERROR] "{text}" is not a valid {kind} identifier{_way_out(text)}' for text in unreadable]
     if criteria.array and ids:
         with context.database.snapshot() as tx:
             ids, unknown = control.jobs_of_arrays(tx, ids)

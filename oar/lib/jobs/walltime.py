@@ -31,6 +31,10 @@ EVERYBODY = "*"
 #: Seconds by which a job with walltime=best may grow where the site has no limit.
 DEFAULT_GROWTH = 86400
 
+#: What a change looks like, and who makes changes possible: for people.
+CHANGE_FORM = "As a change, +1:30 adds an hour and a half, -0:10 takes ten minutes, 5:00 means five hours in all."
+WAY_TO_ENABLE = "An administrator lets walltimes change with WALLTIME_CHANGE_ENABLED in oar.conf."
+
 _CHANGE = re.compile(r"(?P<sign>[+-]?)(?P<duration>\d.*)\Z", re.ASCII | re.DOTALL)
 
 
@@ -47,9 +51,10 @@ class WalltimeOutcome(Enum):
 class ChangeRefused(UserError):
     """A request for a walltime change is refused."""
 
-    def __init__(self, outcome: WalltimeOutcome, text: str) -> None:
+    def __init__(self, outcome: WalltimeOutcome, text: str, way_out: str = "") -> None:
         super().__init__(text)
         self.outcome = outcome
+        self.way_out = way_out  #: a sentence that helps
 
 
 class WalltimeRequest(NamedTuple):
@@ -180,7 +185,7 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
     ``user`` None: the user is unknown.  Raises ChangeRefused.
     """
     if not config.walltime_change_enabled:
-        raise ChangeRefused(WalltimeOutcome.NOT_AVAILABLE, "functionality is disabled")
+        raise ChangeRefused(WalltimeOutcome.NOT_AVAILABLE, "functionality is disabled", WAY_TO_ENABLE)
     if user is None:
         raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "anonymous request is not allowed")
     job = _locked_job(tx, user, job_id)
@@ -219,7 +224,7 @@ def _seconds_asked(text: str, walltime: int) -> int:
     try:
         seconds = parse_duration(match["duration"] if match else "")
     except BadRequest:
-        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error") from None
+        raise ChangeRefused(WalltimeOutcome.BAD_REQUEST, "syntax error", CHANGE_FORM) from None
     match match["sign"] if match else "":
         case "+":
             return seconds
