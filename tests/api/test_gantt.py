@@ -131,11 +131,11 @@ def test_a_day_that_is_over_is_read_once_also_by_a_service_that_starts_anew(
 
 
 def test_the_days_of_a_month_become_files_before_somebody_asks(database: Database, tmp_path: Path) -> None:
-    today, resources = int(time.time()) // DAY, add_resources(database)
+    today, resources = DAY_BEFORE, add_resources(database)
     for day in (today - 40, today - 20, today - 1, today):
         _ended(database, resources[:1], day)
     chunks = Chunks(ChunkFiles(tmp_path, 1 << 20))
-    ahead = ChunksAhead(database, chunks)
+    ahead = ChunksAhead(Database(database.settings, clock=lambda: today * DAY + 1000), chunks)
     ahead.make_missing()
     made = sorted(tmp_path.iterdir())
     assert [path.name.partition("-")[0] for path in made] == [str(today - 20), str(today - 1)]
@@ -291,7 +291,8 @@ def test_a_curve_has_an_end(anonymous: httpx.Client, period: dict[str, int]) -> 
     assert anonymous.get("/v1/gantt/occupancy", params=period).status_code == 400
 
 
-def test_a_curve_is_kept_for_a_moment_only() -> None:
+def test_of_many_curves_those_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oar.api.serving.curve_cache.time", SimpleNamespace(monotonic=lambda: 0.0))
     curves, made = Curves(), iter(range(100))
     told = [curves.curve((0,), lambda: {"n": next(made)})["n"] for _ in range(2)]
     for number in range(1, 40):

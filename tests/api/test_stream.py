@@ -3,9 +3,10 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import httpx
@@ -210,19 +211,30 @@ def test_behind_a_proxy_everybody_has_streams_of_his_own(api: Api, anonymous: ht
 def test_of_a_topic_it_is_told_once_a_second(
     api: Api, anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fold = 2.0
+    monkeypatch.setattr(serving_hub, "FOLD_SECONDS", fold)
+    hub, names = api.service.hub, map(str, count())
     with _stream(anonymous, topics="queues") as messages:
         _begin(messages)
-        monkeypatch.setattr(serving_hub, "FOLD_SECONDS", 2.0)
-        hub = api.service.hub
-        before = hub.counters[Topic.QUEUES]
-        for name in ("a", "b", "c"):
-            told = hub.counters[Topic.QUEUES]
-            with database.begin() as tx:
-                tx.queues.insert(Queue(name, 1, "kamelot", QueueState.ACTIVE))
-            while hub.counters[Topic.QUEUES] == told:
-                pass
-        counters = [json.loads(next(messages)["data"])["counter"] for _ in range(2)]
-    assert counters == [before + 1, before + 3]
+        seconds = fold
+        while seconds >= fold:  # a busy machine may take longer for three changes; then once more
+            monkeypatch.setattr(hub, "_due", {})
+            before, begun = hub.counters[Topic.QUEUES], time.monotonic()
+            for name in islice(names, 3):
+                _add_queue(hub, database, name)
+            seconds, told = time.monotonic() - begun, [0]
+            while told[-1] != before + 3:
+                told.append(json.loads(next(messages)["data"])["counter"])
+    assert told == [0, before + 1, before + 3]
+
+
+def _add_queue(hub: serving_hub.Hub, database: Database, name: str) -> None:
+    """Add a queue, and wait until the service has heard of it."""
+    heard = hub.counters[Topic.QUEUES]
+    with database.begin() as tx:
+        tx.queues.insert(Queue(name, 1, "kamelot", QueueState.ACTIVE))
+    while hub.counters[Topic.QUEUES] == heard:
+        pass
 
 
 def test_a_listener_hears_only_what_he_asks_for(anonymous: httpx.Client, database: Database) -> None:

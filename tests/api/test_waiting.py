@@ -117,13 +117,20 @@ def test_what_cannot_be_awaited_is_refused(
     assert api.service.hub.listeners == 0
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits has an answer, however long a busy scheduler takes."""
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", LONG)
+
+
 def _reserve(client: httpx.Client, path: str, **headers: str) -> httpx.Response:
     """Ask for a reservation in the middle of the next hour."""
     date = time.strftime("%Y-%m-%d %H:30:00", time.localtime(time.time() + 3600))
     body = {"command": "true", "reservation": date, "resources": "nodes=1,walltime=0:10:0"}
-    return client.post(path, json=body, params={"wait": 30}, headers=headers)
+    return client.post(path, json=body, params={"wait": LONG}, headers=headers, timeout=None)
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_reservation_is_submitted_with_its_answer(
     api: Api, nobody: httpx.Client, database: Database, path: str
@@ -135,6 +142,7 @@ def test_a_reservation_is_submitted_with_its_answer(
     assert api.service.hub.listeners == 0
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_refused_reservation_is_told_in_the_words_of_oarsub(
     api: Api, nobody: httpx.Client, database: Database, path: str

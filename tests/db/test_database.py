@@ -208,7 +208,7 @@ def test_who_waits_for_its_second_connection_gives_the_first_back(
     hasty = Database(settings._replace(patience=0))
     client = Database(settings._replace(patience=10), application="oar:client")
     postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
-    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
+    postgres.execute(f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{settings.name}'")
     try:
         with pytest.raises(DatabaseUnavailable, match="too many connections"):
             hasty.ready()

@@ -17,7 +17,7 @@ from oar.lib.submission.admission_rules import Namespace, RuleFailed, RuleOutput
 
 def run(
     *texts: str,
-    timeout: int = 5,
+    timeout: int = 120,
     names: Mapping[str, Any] | None = None,
     makers: Mapping[str, Callable[[], Any]] | None = None,
 ) -> tuple[Namespace, RuleOutput]:
@@ -31,7 +31,7 @@ def refusal(*texts: str) -> RuleRefused:
     return refused.value
 
 
-def failure(*texts: str, timeout: int = 5) -> RuleFailed:
+def failure(*texts: str, timeout: int = 120) -> RuleFailed:
     with pytest.raises(RuleFailed) as failed:
         run(*texts, timeout=timeout)
     return failed.value

@@ -304,12 +304,12 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
         program.stdout.readline()
         program.stdout.close()
         assert program.stderr.read() == b""
-        assert program.wait(timeout=30) == 141
+        assert program.wait(timeout=120) == 141
 
 
 def test_output_that_nothing_takes_is_said_in_one_line() -> None:
     with open("/dev/full", "wb") as full, start(stdout=full.fileno()) as program:
-        assert program.communicate(timeout=30)[1] == b"# Error: cannot write the output: No space left on device.\n"
+        assert program.communicate(timeout=120)[1] == b"# Error: cannot write the output: No space left on device.\n"
         assert program.returncode == 3
 
 
@@ -342,4 +342,4 @@ def test_a_signal_ends_the_command_with_its_code_and_without_a_trace(number: int
         program.send_signal(number)
         program.stdout.read()
         assert program.stderr.read() == b""
-        assert program.wait(timeout=30) == code
+        assert program.wait(timeout=120) == code
