@@ -1,5 +1,6 @@
 """What one job costs: statements, commits that wait for the disk, processes."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -21,7 +22,10 @@ from tests.process.world import World
 
 
 class Counted:
-    """What is asked of the database: statements, and commits that wait for the disk."""
+    """What is asked of the database by those who wait for it: statements, and commits that wait for the disk.
+
+    That a job has started is stored soon, by a timer: on a busy machine before the job has ended, else behind it.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: list[str] = []
@@ -29,7 +33,8 @@ class Counted:
         run_really, transact_really = Statements._run, Database._transaction
 
         def run(tx: Statements, sql: str, parameters: Parameters) -> None:
-            self.statements.append(sql)
+            if threading.current_thread() is threading.main_thread():
+                self.statements.append(sql)
             run_really(tx, sql, parameters)
 
         @contextmanager

@@ -1,7 +1,10 @@
 """The GPUs of a node are open to the job that has them, and to no other."""
 
+import fcntl
+import os
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,30 @@ CARDS = Path("/dev/dri")
 @pytest.fixture
 def cards(box: NodeBox) -> Iterator[None]:
     """Two GPUs in the box: they are zero, full, random and urandom of this machine, which nothing else here opens."""
-    made = not CARDS.exists()
-    if made:
-        CARDS.mkdir()
-    nodes = "mknod card0 c 1 5; mknod card1 c 1 7; mknod renderD128 c 1 8; mknod renderD129 c 1 9; chmod 666 *"
-    box.sh(f"mount -t tmpfs tmpfs {CARDS}; cd {CARDS}; {nodes}")
-    yield
-    box.sh(f"umount {CARDS}")
-    if made:
-        CARDS.rmdir()
+    with place_of_cards():
+        nodes = "mknod card0 c 1 5; mknod card1 c 1 7; mknod renderD128 c 1 8; mknod renderD129 c 1 9; chmod 666 *"
+        box.sh(f"mount -t tmpfs tmpfs {CARDS}; cd {CARDS}; {nodes}")
+        yield
+        box.sh(f"umount {CARDS}")
+
+
+@contextmanager
+def place_of_cards() -> Iterator[None]:
+    """Have the directory of GPUs: it is the machine's, and who removes it takes what is mounted there from all boxes.
+
+    So one test has it at a time, of all workers and suites.
+    """
+    directory = os.open(CARDS.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        made = not CARDS.exists()
+        if made:
+            CARDS.mkdir()
+        yield
+        if made:
+            CARDS.rmdir()
+    finally:
+        os.close(directory)
 
 
 def open_to(box: NodeBox, number: int, gpudevice: str | None, **more: Any) -> list[str]:

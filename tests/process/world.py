@@ -129,6 +129,7 @@ def new_world(box: NodeBox, database: Database) -> Iterator[World]:
     made = World(box, database, context, port, resources, interrupted=interrupted)
     database.deliver = made.told.extend
     yield made
+    context.together.settle()  # what would be done soon would be done while the next test runs
     port.close()
 
 
