@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from bench.snapshots import CORES, CPUS, NOW, plain, platform
 from oar.kao.facts.request_groups import RequestGroup
-from oar.kao.facts.snapshot import Alternative, Pool, RunningJob, Settings, Snapshot, WaitingJob
+from oar.kao.facts.snapshot import Alternative, Pool, RunningJob, Settings, Snapshot, StoredPlacement, WaitingJob
 from oar.lib.facts.records import Level, PropertyValue, Queue
-from oar.lib.facts.states import JobState, QueueState
+from oar.lib.facts.states import JobState, QueueState, Reservation
 
 PER_NODE = CORES * CPUS
 
@@ -141,6 +141,31 @@ def besteffort_running(jobs: int, holders: int, cores: int) -> Snapshot:
         for number in range(holders + 1, holders + jobs + 1)
     ]
     return replace(_on(machine, waiting), running=tuple(running))
+
+
+def occupied(running: int, reserved: int, cores: int) -> Snapshot:
+    """Return a machine full of running jobs, and accepted reservations, fifty side by side every two days."""
+    rng, machine = random.Random(1), plain(0, cores)
+    held, wide = cores // running, cores // 50
+
+    def reservation(number: int, day: int, place: int) -> WaitingJob:
+        job = _job(number, _one(number, rng.randint(300, 46 * 3600), Level("core", wide)))
+        start = NOW + day * 24 * 3600 + rng.randrange(3600)
+        granted = StoredPlacement(number, start, ((1 << wide) - 1) << place * wide)
+        return replace(job, reservation=Reservation.SCHEDULED, start_time=start, granted=granted)
+
+    jobs = [
+        replace(
+            machine.running[0],
+            id=number + 1,
+            start_time=NOW - 100,
+            walltime=rng.randint(300, 47 * 3600),
+            resources=((1 << held) - 1) << number * held,
+        )
+        for number in range(running)
+    ]
+    waiting = [reservation(running + 1 + index, 2 + 2 * (index // 50), index % 50) for index in range(reserved)]
+    return replace(_on(machine, waiting), running=tuple(jobs))
 
 
 def own_filters(jobs: int, cores: int) -> Snapshot:

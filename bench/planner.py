@@ -1,10 +1,11 @@
 """Cost of planning, without the database: ``python -m bench.planner [case ...]``; ``growth`` for how it grows.
 
 The snapshots are those of ``bench/snapshots.py`` and ``bench/cliffs.py``.  Every job gets its start and its resources.
-Seconds of CPU of one thread, for a first round and for one in which nothing has changed, each beside its limit; memory
-of a process that does nothing else.
+Seconds of CPU of one thread, for a first round and for one in which nothing has changed, each beside its limit; of some
+also those of the longest step, when the plan is made in steps; memory of a process that does nothing else.
 """
 
+import itertools
 import multiprocessing
 import resource
 import sys
@@ -30,6 +31,7 @@ class Case:
     first: float  #: seconds of a round without memory
     quiet: float | None = None  #: seconds of a later round in which nothing has changed; None = not measured
     memory: int | None = None  #: MiB
+    step: float | None = None  #: seconds of the longest step of a plan in steps; None = not measured
 
 
 CASES = {
@@ -52,6 +54,7 @@ CASES = {
     "300 different requests, 100,000 cores": Case(lambda: cliffs.distinct_requests(300, 100000), 2.0),
     "10,000 jobs on 10,000 cores, up to an eighth": Case(lambda: wide(10000, 10000), 8.0),
     "10,000 jobs on 10,000 cores, depth 100": Case(lambda: to_depth(plain(10000, 10000), 100), 1.0),
+    "5,000 jobs and 5,000 reservations are entered": Case(lambda: cliffs.occupied(5000, 5000, 100000), 1.0, step=0.3),
     "10,000 jobs on 100,000 cores": Case(lambda: plain(10000, 100000), 90.0, memory=2048),
 }
 
@@ -83,8 +86,18 @@ def seconds_of(make: Callable[[], Snapshot]) -> float:
         return time.process_time() - begin
 
 
+def longest_step(snapshot: Snapshot) -> float:
+    """Return the CPU seconds of the longest step of a plan; the first one enters what has begun or is promised."""
+    longest, begin = 0.0, time.process_time()
+    planning = Round(snapshot)
+    for _ in itertools.chain((None,), planning.steps(gives_way=lambda: True), planning.finishing(), (None,)):
+        now = time.process_time()
+        longest, begin = max(longest, now - begin), now
+    return longest
+
+
 def measure(case: Case, answer: Connection) -> None:
-    """Send the seconds of the first round, those of a quiet one, the number of places, and the MiB."""
+    """Send the seconds of the first round, of a quiet one, and of the longest step, the number of places, the MiB."""
     snapshot = case.make()
     seconds = []
     memory = None
@@ -98,8 +111,9 @@ def measure(case: Case, answer: Connection) -> None:
             if len(seconds) == 1:
                 placed = len(plan.placements)
             snapshot = replace(carried_out(snapshot, plan), now=snapshot.now + 1)
+        step = longest_step(case.make()) if case.step else None
     mebibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    answer.send((seconds[0], seconds[-1] if case.quiet else None, placed, mebibytes))
+    answer.send((seconds[0], seconds[-1] if case.quiet else None, step, placed, mebibytes))
 
 
 def grow() -> None:
@@ -124,11 +138,13 @@ def main(wanted: list[str]) -> None:
         child = fresh.Process(target=measure, args=(case, sender))
         child.start()
         sender.close()
-        first, quiet, placed, mebibytes = receiver.recv()
+        first, quiet, step, placed, mebibytes = receiver.recv()
         child.join()
         figures.add(name, first, case.first, "s")
         if case.quiet:
             figures.add(f"{name}, nothing has changed", quiet, case.quiet, "s")
+        if case.step:
+            figures.add(f"{name}, longest step", step, case.step, "s")
         if case.memory:
             figures.add(f"{name}, memory", mebibytes, case.memory, "MiB")
         if placed < len(case.make().waiting):
