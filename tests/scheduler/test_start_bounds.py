@@ -44,4 +44,4 @@ def test_bounds_are_kept_of_the_latest_requests_only() -> None:
     for number, request in enumerate(reversed(requests)):
         bounds.learn(query(*request, 5), 1000 - number)
     (kept,) = bounds._bounds.values()
-    assert sorted(kept) == requests[: spaces.MAX_BOUNDS]
+    assert kept._wanted == requests[: spaces.MAX_BOUNDS]

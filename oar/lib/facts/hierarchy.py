@@ -248,29 +248,34 @@ def _are_enough(marks: ResourceSet, quantity: int, present: ResourceSet) -> bool
     return marks.bit_count() >= quantity if quantity > 1 else marks != 0
 
 
+class _Nest:
+    """Levels of a pool whose blocks are runs, each inside one of the level above."""
+
+    __slots__ = ("blocks", "is_whole", "orders", "pool", "present", "runs", "smallest")
+
+    def __init__(self, pool: ResourceSet, runs: Sequence[BitRuns], orders: Sequence[TakingOrder]) -> None:
+        """``runs``: of each level, without the last one when its blocks are single resources (``orders``: of all)."""
+        self.pool = pool
+        self.runs = runs
+        self.orders = orders
+        self.is_whole = len(runs) == len(orders)
+        self.present = [run.touched(pool) for run in runs] + ([] if self.is_whole else [pool])
+        self.blocks = self.present[0].bit_count()
+        self.smallest = runs[-1].smallest(pool) if self.is_whole else 1  #: size of the smallest block of the last level
+
+
 class _NestedGroup:
-    """Levels whose blocks are runs, each inside one of the level above: everything by arithmetic on all blocks."""
+    """A nest of levels, of which some blocks are asked: everything by arithmetic on all blocks."""
 
-    def __init__(
-        self,
-        pool: ResourceSet,
-        quantities: Sequence[int],
-        runs: Sequence[BitRuns],
-        orders: Sequence[TakingOrder],
-        smallest: int,
-    ) -> None:
-        """``runs``: of each level, without the last one when its blocks are single resources (``orders``: of all).
-
-        ``smallest``: size of the smallest block of the last level.
-        """
-        self._pool = pool
+    def __init__(self, nest: _Nest, quantities: Sequence[int]) -> None:
         self._quantities = quantities
-        self._runs = runs
-        self._orders = orders
-        self._is_whole = len(runs) == len(quantities)
-        self._present = [run.touched(pool) for run in runs] + ([] if self._is_whole else [pool])
-        self._blocks = self._present[0].bit_count()
-        self.least = _product(quantities) * smallest
+        self._pool = nest.pool
+        self._runs = nest.runs
+        self._orders = nest.orders
+        self._is_whole = nest.is_whole
+        self._present = nest.present
+        self._blocks = nest.blocks
+        self.least = _product(quantities) * nest.smallest
 
     @property
     def is_fixed(self) -> bool:
@@ -535,6 +540,7 @@ class Hierarchy:
         self._requests: dict[tuple[PooledGroup, ...], RequestFit] = {}
         self._families: dict[object, object] = {}
         self._groups: dict[PooledGroup, GroupFit] = {}
+        self._nests: dict[tuple[ResourceSet, ResourceSet, tuple[str, ...]], _Nest | None] = {}
         self._block_orders: dict[tuple[int, ResourceSet], TakingOrder] = {}
         self._units: dict[tuple[int, ResourceSet], BlockUnits | None] = {}
 
@@ -601,16 +607,24 @@ class Hierarchy:
 
     def _in(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]) -> GroupFit:
         """Return what levels take within a block."""
-        partitions = [self.layout.partition(names[: depth + 1], inside) for depth in range(len(names))]
-        if partitions[0].is_units:  # a single resource is a block of each level below
+        outermost = self.layout.partition(names[:1], inside)
+        if outermost.is_units:  # a single resource is a block of each level below
             return _Units(pool if max(quantities[1:], default=1) <= 1 else 0, quantities[0], self._order)
-        runs = [partition.runs for partition in partitions if partition.runs is not None]
-        is_whole = not partitions[-1].is_units
-        if len(runs) != len(names) - (0 if is_whole else 1):
-            return _WalkedGroup(pool, quantities[0], self._blocks(partitions[0], pool, names[1:], quantities[1:]))
-        orders = [self._block_order(partition, pool) for partition in partitions]
-        smallest = runs[-1].smallest(pool) if is_whole else 1
-        return _NestedGroup(pool, quantities, runs, orders, smallest)
+        nest = self._nest(inside, pool, names)
+        if nest is None:
+            return _WalkedGroup(pool, quantities[0], self._blocks(outermost, pool, names[1:], quantities[1:]))
+        return _NestedGroup(nest, quantities)
+
+    def _nest(self, inside: ResourceSet, pool: ResourceSet, names: tuple[str, ...]) -> _Nest | None:
+        """Return what all requests for some levels within a block have in common; None if they do not nest."""
+        key = inside, pool, names
+        if key not in self._nests:
+            partitions = [self.layout.partition(names[: depth + 1], inside) for depth in range(len(names))]
+            runs = [partition.runs for partition in partitions if partition.runs is not None]
+            is_nest = len(runs) == len(names) - partitions[-1].is_units
+            orders = [self._block_order(partition, pool) for partition in partitions] if is_nest else []
+            self._nests[key] = _Nest(pool, runs, orders) if is_nest else None
+        return self._nests[key]
 
     def _blocks(
         self, partition: _Partition, pool: ResourceSet, names: tuple[str, ...], quantities: list[int]

@@ -73,7 +73,7 @@ class PlacementReasons:
         usable = self._usable
         if not query.request.fit(usable.present):
             return self._impossible(alternative)
-        if not query.request.fit(query.usable):
+        if query.usable != usable.present and not query.request.fit(query.usable):
             return self._not_alive(alternative)
         if types.inner and self._spaces.size_of(types.inner) < query.request.least:
             size, reservation = self._spaces.size_of(types.inner), self._reservation_around(types)
@@ -173,12 +173,13 @@ class PlacementReasons:
 
     def _until_others_end(self, start: int, jobs: Sequence[int], last: Reason | None) -> Reason:
         """Return that a job waits for those that end at a date; ``last``: the reason of the last round, if it helps."""
-        frames = [self._frames[job].number for job in jobs if job in self._frames]
-        if frames:
+        booked = self._bookings.reservations
+        if not self._frames.keys().isdisjoint(jobs):
+            frames = [self._frames[job].number for job in jobs if job in self._frames]
             return reasons.reserved_for_others(start, frames, [job for job in jobs if job not in self._frames])
-        reservations = [job for job in jobs if job in self._bookings.reservations]
-        if reservations:
-            return reasons.behind(start, reservations, [job for job in jobs if job not in self._bookings.reservations])
+        if not booked.isdisjoint(jobs):
+            reservations = [job for job in jobs if job in booked]
+            return reasons.behind(start, reservations, [job for job in jobs if job not in booked])
         return last if last and reasons.is_busy(last, start, jobs) else reasons.busy(start, jobs)
 
     def _rule_of_job(self, task: PlacementTask, placement: Placement) -> Reason | None:

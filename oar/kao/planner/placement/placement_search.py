@@ -65,6 +65,10 @@ class PlacementSearch:
             task.found = last = SearchResult(placed, task.space.occupants, best, refusal)
         return last.best, last.refusal
 
+    def last(self, task: PlacementTask) -> tuple[Placement | None, Reason | None]:
+        """Return what ``best`` does, of a job for which nobody will ask again."""
+        return self.best(task) if task.found else self._search_best(task)
+
     def _best_again(self, task: PlacementTask, last: SearchResult) -> tuple[Placement | None, Reason | None]:
         """Return what ``best`` does where others have been placed since the last search: nothing begins sooner."""
         best = last.best
@@ -355,6 +359,8 @@ class PlacementSearch:
         self, task: PlacementTask, alternative: Alternative, query: SlotQuery, begin: int, latest: int
     ) -> SlotMatch | None:
         """Return the earliest match at a start that the limit of the array allows."""
+        if not (task.job.array_limit or task.types.is_besteffort):  # the usual case
+            return self._earliest(task, query, begin, latest)
         while True:
             begin = self._arrays.first_start(task.job, begin, alternative.walltime)
             match = self._earliest(task, query, begin, latest)

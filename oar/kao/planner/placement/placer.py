@@ -147,7 +147,7 @@ class Placer:
 
     def _searched(self, task: PlacementTask) -> SearchRecord:
         """Search for the best placement and book it, with those of equal jobs; return what the next round is told."""
-        best, obstacle = self._search.best(task)
+        best, obstacle = self._search.last(task)
         refusal = self._refusal(task, best, obstacle)
         if best is None or refusal:
             refused = (task.job, *task.upcoming.equal(task.types))

@@ -49,12 +49,16 @@ class Endings:
         """Return the ids of the jobs that give back some of these resources at a date, in order."""
         by_date = self._by_date
         for occupation in self._occupations[self._sorted :]:
-            by_date.setdefault(occupation.end, []).extend(occupation.holders())
+            ending = by_date.setdefault(occupation.end, [])
+            if occupation.wave is None:
+                ending.append((occupation.job_id, occupation.resources))
+            else:
+                ending += [(job_id, placement.resources) for job_id, placement in occupation.wave.items()]
         self._sorted = len(self._occupations)
-        ending = by_date.get(date, ())
-        if len(ending) <= FEW:
-            return sorted({job_id for job_id, held in ending if held & resources})
-        return sorted(set(self._index(date, ending).on(resources)))
+        all_ending = by_date.get(date, ())
+        if len(all_ending) <= FEW:
+            return sorted({job_id for job_id, held in all_ending if held & resources})
+        return sorted(set(self._index(date, all_ending).on(resources)))
 
     def _index(self, date: int, ending: Sequence[tuple[int, ResourceSet]]) -> ResourceIndex[int]:
         """Return the index of a date, with all that end then."""

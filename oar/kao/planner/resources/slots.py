@@ -309,10 +309,9 @@ class SlotSet:
         start = max(start, self.begin)
         if start >= end or not resources:
             return
-        self._cut(start)
         self._cut(end)
         remaining, count = without(self._everything, resources), resources.bit_count()
-        for page, first, last in self._between(start, end):
+        for page, first, last in self._pages(*self._cut(start), end):
             is_whole = last - first == len(page.free)
             if key is not None and is_whole:
                 page.cover_keyed(resources, remaining, count, key)
@@ -448,23 +447,26 @@ class SlotSet:
         page_index = bisect_right(self._firsts, date) - 1
         return page_index, bisect_right(self.pages[page_index].starts, date) - 1
 
-    def _cut(self, date: int) -> None:
-        """Cut the slot in which ``date`` lies, so that one begins there."""
-        if date >= FOREVER:
-            return
+    def _cut(self, date: int) -> tuple[int, int]:
+        """Cut the slot in which ``date`` lies, so that one begins there; return where it is, as ``locate``."""
         page_index, slot_index = self.locate(date)
         page = self.pages[page_index]
-        if page.starts[slot_index] == date:
-            return
+        if date >= FOREVER or page.starts[slot_index] == date:
+            return page_index, slot_index
         page.split(slot_index, date)
         if len(page.starts) > LARGEST_PAGE:
             second = page.halve()
             self.pages.insert(page_index + 1, second)
             self._firsts.insert(page_index + 1, second.starts[0])
+            return self.locate(date)
+        return page_index, slot_index + 1
 
     def _between(self, start: int, end: int) -> Iterable[tuple[Page, int, int]]:
         """Iterate over the pages from ``start`` to ``end``: page, first slot, and the slot behind the last one."""
-        page_index, slot_index = self.locate(start)
+        return self._pages(*self.locate(start), end)
+
+    def _pages(self, page_index: int, slot_index: int, end: int) -> Iterable[tuple[Page, int, int]]:
+        """Iterate over the pages from a slot to ``end`` as ``_between``."""
         for page in self.pages[page_index:]:
             if page.starts[0] >= end:
                 return

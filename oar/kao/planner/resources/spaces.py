@@ -37,6 +37,50 @@ MAX_BOUNDS = 64
 MOST_KINDS = 4
 
 
+#: What is wanted, durations, and the starts that these have at least, both ascending.
+_Bounds = tuple[tuple[int, ...], list[int], list[int]]
+
+
+class _FamilyBounds:
+    """Earliest starts of requests that differ in their quantities only."""
+
+    def __init__(self) -> None:
+        self._wanted: list[tuple[int, ...]] = []  #: ascending
+        self._bounds: list[_Bounds] = []  #: the same, with durations and starts
+        self._latest: dict[tuple[int, ...], None] = {}  #: the same, in the order in which it was learnt
+
+    def of(self, wanted: tuple[int, ...], longest: int) -> int:
+        """Return a date before which what is wanted is not there for so long; 0 without a bound."""
+        bound, less = 0, bisect_right(self._wanted, wanted)  # compared as tuples: for one quantity that is all
+        for quantities, durations, starts in self._bounds[less - 1 :: -1] if less else ():  # who wants more says more
+            if starts[-1] > bound:
+                shorter = bisect_right(durations, longest)
+                if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
+                    bound = starts[shorter - 1]
+        return bound
+
+    def learn(self, wanted: tuple[int, ...], duration: int, start: int) -> None:
+        """Note the earliest start of a request."""
+        _, durations, starts = self._of(wanted)
+        first = bisect_left(durations, duration)  # those that are as long or longer, and begin no later
+        behind = bisect_right(starts, start, first)  # are of no use any more
+        durations[first:behind], starts[first:behind] = [duration], [start]
+
+    def _of(self, wanted: tuple[int, ...]) -> _Bounds:
+        """Return the bounds of what is wanted, which become the latest."""
+        is_known = self._latest.pop(wanted, self) is None
+        if len(self._latest) == MAX_BOUNDS:
+            oldest = next(iter(self._latest))
+            del self._latest[oldest], self._bounds[self._wanted.index(oldest)]
+            self._wanted.remove(oldest)
+        self._latest[wanted] = None
+        at = bisect_left(self._wanted, wanted)
+        if not is_known:
+            self._wanted.insert(at, wanted)
+            self._bounds.insert(at, (wanted, [], []))
+        return self._bounds[at]
+
+
 class StartBounds:
     """Earliest starts of queries, learnt from earlier searches.
 
@@ -45,30 +89,20 @@ class StartBounds:
     """
 
     def __init__(self) -> None:
-        #: by family, and by what is wanted: durations, and the starts that they have at least, both ascending
-        self._bounds: dict[object, dict[tuple[int, ...], tuple[list[int], list[int]]]] = {}
+        self._bounds: dict[object, _FamilyBounds] = {}
 
     def of(self, query: SlotQuery) -> int:
         """Return a date before which the query has no match; 0 without a bound."""
-        bound, wanted, longest = 0, query.request.quantities, query.duration
         bounds = self._bounds.get((query.request.family, query.kind, query.keys))
-        for quantities, (durations, starts) in reversed(bounds.items()) if bounds else ():  # late ones say more, mostly
-            if starts[-1] > bound and quantities <= wanted:  # as tuples: for one quantity that is all
-                shorter = bisect_right(durations, longest)
-                if shorter and starts[shorter - 1] > bound and all(map(le, quantities, wanted)):
-                    bound = starts[shorter - 1]
-        return bound
+        return bounds.of(query.request.quantities, query.duration) if bounds else 0
 
     def learn(self, query: SlotQuery, start: int) -> None:
         """Note the earliest start of a query, which was searched from the date of the round on."""
-        bounds = self._bounds.setdefault((query.request.family, query.kind, query.keys), {})
-        durations, starts = bounds.pop(query.request.quantities, ([], []))
-        first = bisect_left(durations, query.duration)  # those that are as long or longer, and begin no later
-        behind = bisect_right(starts, start, first)  # are of no use any more
-        durations[first:behind], starts[first:behind] = [query.duration], [start]
-        if len(bounds) == MAX_BOUNDS:
-            del bounds[next(iter(bounds))]
-        bounds[query.request.quantities] = durations, starts
+        key = query.request.family, query.kind, query.keys
+        bounds = self._bounds.get(key)
+        if bounds is None:
+            bounds = self._bounds[key] = _FamilyBounds()
+        bounds.learn(query.request.quantities, query.duration, start)
 
 
 class Space:
