@@ -40,11 +40,17 @@ def main(context: Context, **values: Any) -> int | None:
         return _complain(context, error)
 
 
+#: How a command is given.
+_WAYS = "# A command: oarsub 'sleep 60'; a script: oarsub -S ./job.sh, or oarsub -S - < job.sh; a shell: oarsub -I"
+
+
 def _complain(context: Context, error: BadSubmission) -> int:
     """Print the error of a submission, as documented for its code; return the exit code."""
     print_error(error.prefix + str(error))
     if error.usage:
         click.echo(context.command.get_usage(click.get_current_context()), err=error.code is not Code.COMMAND)
+    if error.usage and error.code is Code.COMMAND:
+        print_error(_WAYS)
     if error.verify:
         print_error(VERIFY)
     return error.exit_code

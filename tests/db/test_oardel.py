@@ -169,6 +169,11 @@ def test_what_is_no_id_is_said_and_the_rest_is_done(frontend: Frontend) -> None:
     )
 
 
+def test_a_job_behind_an_option_of_another_scheduler(frontend: Frontend) -> None:
+    expected = "Unknown option: j\n# Here: the numbers of jobs, without an option\n"
+    assert frontend.type(oardel.main, "-j", "12") == CommandResult(1, "", expected)
+
+
 @pytest.mark.parametrize(
     ("word", "way_out"),
     [

@@ -237,6 +237,11 @@ def test_a_word_that_is_no_job_id_is_refused(cluster: Cluster, words: list[str])
         assert result.err == '# Error: "bob" is no job id. The jobs of a user: oarstat -u bob\n'
 
 
+def test_who_asks_as_of_another_scheduler_is_told_how_it_is_done_here(cluster: Cluster) -> None:
+    assert cluster.oarstat("-s", "T").err == '# Error: "T" is no job id. The jobs in a state: oarstat --states T\n'
+    assert cluster.oarstat("--from", "monday").err == "Unknown option: from\n# Here: --since DATE\n"
+
+
 def test_the_name_of_a_queue_that_nextflow_gives_changes_nothing(cluster: Cluster) -> None:
     cluster.job(queue="besteffort")
     result = cluster.oarstat("-f", "default")

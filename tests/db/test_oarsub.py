@@ -289,7 +289,8 @@ class TestScript:
         path = script("#!/bin/sh\n#OAR -I\n#OAR --nope x\n#OAR -n\n#OAR -h\n#OAR --hold yes\n#OAR -k x\n#OAR word\n")
         result = site.oarsub("-S", path)
         assert result.exit == 12
-        assert result.err.splitlines() == [
+        lines = result.err.splitlines()
+        assert [line for line in lines if not line.startswith("#")] == [
             *(
                 f"/!\\ Not able to scan file line: #OAR {text}."
                 for text in ("-I", "--nope x", "-n", "-h", "--hold yes")
@@ -298,8 +299,65 @@ class TestScript:
             "/!\\ Not able to scan file line: #OAR word.",
             f"[ERROR] 7 error(s) encountered while parsing the file {path}.",
         ]
+        assert [line for line in lines if line.startswith("#")] == [
+            "# -I may stand on the command line only.",
+            "# Unknown option: nope",
+            "# Option n requires an argument",
+            "# -h may stand on the command line only.",
+            "# Option hold does not take an argument",
+            "# more than an option",
+            "# not an option",
+        ]
         assert result.out == ""
         assert site.is_empty()
+
+    @pytest.mark.parametrize(
+        ("line", "reason"),
+        [
+            ("--nme x", "# Unknown option: nme\n# Did you mean --name?\n"),
+            ("-N 2", "# Unknown option: N\n# Here: -l nodes=NUMBER\n"),
+            ("--time=1:00", "# Unknown option: time\n# Here: -l walltime=HOURS:MINUTES\n"),
+            ("--array 1-9", "# Here: --array NUMBER; OAR_ARRAY_INDEX is from 1 to NUMBER in its jobs\n"),
+            ("=", "# not an option\n"),
+        ],
+    )
+    def test_a_line_that_is_not_understood_is_explained(
+        self, site: LoginNode, script: Callable[[str], str], line: str, reason: str
+    ) -> None:
+        assert reason in site.oarsub("-S", script(f"#!/bin/sh\n#OAR {line}\n")).err
+
+    @pytest.mark.parametrize(
+        ("text", "warning"),
+        [
+            ("#!/bin/sh\n#SBATCH -N 1\n", "has #SBATCH lines, which mean nothing here: write #OAR lines."),
+            ("#!/bin/sh\n#PBS -l nodes=1\n", "has #PBS lines, which mean nothing here: write #OAR lines."),
+            ("#!/bin/sh\n#$ -cwd\n", "has #$ lines, which mean nothing here: write #OAR lines."),
+            (
+                "#!/bin/sh\n# OAR -l nodes=1\n",
+                "has a line that does not begin with #OAR and a blank, and is no option: # OAR -l nodes=1",
+            ),
+            (
+                "#!/bin/sh\n#OAR-l nodes=1\n",
+                "has a line that does not begin with #OAR and a blank, and is no option: #OAR-l nodes=1",
+            ),
+            (
+                "#!/bin/sh\r\n#OAR -n x\r\n",
+                "has the line ends of Windows, with which its first line names no program: dos2unix ",
+            ),
+            ("#!/bin/sh\n#SBATCH -N 1\n#OAR -n x\n", ""),
+            ("#!/bin/sh\n# OAR - the scheduler\n#$HOME\n", ""),
+        ],
+    )
+    def test_a_script_for_another_scheduler_is_noticed(
+        self, site: LoginNode, script: Callable[[str], str], text: str, warning: str
+    ) -> None:
+        path = script(text)
+        result = site.oarsub("-S", path)
+        assert result.exit == 0
+        said = [line for line in result.err.splitlines() if line.startswith(f"# Warning: {path} has")]
+        assert said == (
+            [f"# Warning: {path} {warning}{path if warning.endswith('dos2unix ') else ''}"] if warning else []
+        )
 
     def test_a_script_that_is_not_there_or_not_executable(self, site: LoginNode, tmp_path: Path) -> None:
         result = site.oarsub("-S", "/no/where a b")

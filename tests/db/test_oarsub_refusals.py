@@ -20,12 +20,13 @@ from tests.frontend import LoginNode, add_rules
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
 NOT_ENOUGH = "# There are not enough resources for your request\n"
+WAYS = "# A command: oarsub 'sleep 60'; a script: oarsub -S ./job.sh, or oarsub -S - < job.sh; a shell: oarsub -I\n"
 TOGETHER = "# each part of the request can be satisfied alone, but not all parts together\n"
 
 #: What cannot be submitted: words, exit code, stderr.
 REFUSED = [
-    ((), 5, "# Error: a command is needed.\n"),
-    (("a", "b"), 5, '# Error: only one command is accepted, quote it or put it after "--".\n'),
+    ((), 5, f"# Error: a command is needed.\n{WAYS}"),
+    (("a", "b"), 5, f'# Error: only one command is accepted, quote it or put it after "--".\n{WAYS}'),
     (("x" * 131072,), 5, "# Error: the command is too long (131072 bytes, at most 131071).\n"),
     (("-l", "nodes=2x", "x"), 18, f"# Error: cannot recognize the resource description: nodes=2x\n# {EXAMPLE}\n"),
     (
@@ -166,6 +167,18 @@ REFUSED = [
         6,
         "# Error: an array job must have a positive number of sub-jobs.\n",
     ),
+    (
+        ("--array", "1-10", "true"),
+        1,
+        'Value "1-10" invalid for option array (number expected)\n'
+        "# Here: --array NUMBER; OAR_ARRAY_INDEX is from 1 to NUMBER in its jobs\n",
+    ),
+    (("--time", "1:00", "x"), 1, "Unknown option: time\n# Here: -l walltime=HOURS:MINUTES\n"),
+    (("--nodes=2", "x"), 1, "Unknown option: nodes\n# Here: -l nodes=NUMBER\n"),
+    (("-N", "2", "x"), 1, "Unknown option: N\n# Here: -l nodes=NUMBER\n"),
+    (("-cwd", "x"), 1, "Unknown option: c\n# Here: -d DIRECTORY (as a rule the one where you submit)\n"),
+    (("-c4", "x"), 1, "Unknown option: c\n# Here: -l core=NUMBER\n"),
+    (("-W", "depend=afterok:5", "x"), 1, "Unknown option: W\n# Here: -a JOB_ID (start when it has ended well)\n"),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
     (("--signal", "²", "x"), 1, "# Error: unknown signal ².\n"),

@@ -242,7 +242,9 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments by GNU's rules."""
-        reader = OptionReader(self.get_params(ctx), self.style, signed_operands=self.signed_operands)
+        reader = OptionReader(
+            self.get_params(ctx), self.style, signed_operands=self.signed_operands, command=self.name or ""
+        )
         canonical = reader.read(args)
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)

@@ -24,8 +24,12 @@ class OptionForm(NamedTuple):
 class OptionReader:
     """Turns what a user wrote into what click cannot misread."""
 
-    def __init__(self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False) -> None:
+    def __init__(
+        self, parameters: Iterable[click.Parameter], style: Style, *, signed_operands: bool = False, command: str = ""
+    ) -> None:
+        """``command``: whose options they are."""
         self._words = style.words
+        self._command = command
         self._short: dict[str, OptionForm] = {}
         self._long: dict[str, OptionForm] = {}
         self._underscores = style.underscores
@@ -112,23 +116,31 @@ class OptionReader:
         if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
             raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
         if not fitting:
-            from oar.lib.facts.did_you_mean import did_you_mean
-
-            dashes = "-" if self._words else "--"
-            known = [f"{dashes}{each}" for each in self._long if each != "debug"]
-            guess = did_you_mean(f"{dashes}{written}", known, quote="")
-            if self._words:
-                guess = guess.replace("# Did", "  did")
-            raise BadOption(f"Unknown option: {written}{guess}")
+            raise BadOption(f"Unknown option: {written}{self._way_out(written)}")
         return shortest
+
+    def _way_out(self, written: str) -> str:
+        """Return a line that helps who wrote an unknown long option; '' if nothing is like it."""
+        from oar.cli.common.other_schedulers import way_here
+        from oar.lib.facts.did_you_mean import did_you_mean
+
+        if here := way_here(self._command, written):
+            return here
+        dashes = "-" if self._words else "--"
+        known = [f"{dashes}{each}" for each in self._long if each != "debug"]
+        guess = did_you_mean(f"{dashes}{written}", known, quote="")
+        return guess.replace("# Did", "  did") if self._words else guess
 
     def _bundle(self, letters: str) -> None:
         """Read what follows one dash: flags, and at the end perhaps an option with its argument."""
+        whole = letters
         while letters:
             letter, letters = letters[0], letters[1:]
             form = self._short.get(letter)
             if form is None:
-                raise BadOption(f"Unknown option: {letter}")
+                from oar.cli.common.other_schedulers import way_here
+
+                raise BadOption(f"Unknown option: {letter}{way_here(self._command, whole, letter)}")
             if not form.takes:
                 self.options.append(form.spelling)
             elif form.takes == "digits" and letters:

@@ -86,6 +86,7 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
     path = words[0]
     script = script_options.read_script(call.files, path)
     scanned = script_options.scan(script.text, path, call.context.command.params)
+    script_options.warn_of_script(call.context, path, script.text, has_options=bool(scanned.lines))
     options = script_options.add_script(call.context, line.options, line.names, scanned)
     is_stored = path in script_options.STDIN or options.spool
     if not is_stored and not script.is_executable:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.command import Command
-from oar.cli.common.options import COUNT, NUMBER, USER, Number, PathOption, option, optional_argument
+from oar.cli.common.options import COUNT, NUMBER, USER, BadOption, Number, PathOption, option, optional_argument
 from oar.lib.facts.formats import Format
 from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
 
@@ -21,6 +21,10 @@ class _ArraySize(Number):
         if isinstance(value, ArraySize):
             return value
         count, percent, limit = str(value).partition("%")
+        first, dash, last = count.partition("-")
+        if dash and first.isdecimal() and last[:1].isdecimal():
+            text = f'Value "{value}" invalid for option array (number expected)'
+            raise BadOption(f"{text}\n# Here: --array NUMBER; OAR_ARRAY_INDEX is from 1 to NUMBER in its jobs")
         size = Number.convert(self, count, param, ctx) if count or not percent else 0
         return ArraySize(size or 0, Number.convert(self, limit, param, ctx) if percent else None)
 

@@ -94,6 +94,28 @@ def option_lines(text: str) -> list[str]:
     return [line for line in (each.rstrip() for each in lines) if re.match(r"#OAR\s", line)]
 
 
+def foreign_lines(text: str) -> str:
+    r"""Return how the lines of a script begin that hold options of another scheduler; '' if there are none.
+
+    >>> foreign_lines("#!/bin/sh\n#SBATCH -N 1\n")
+    '#SBATCH'
+    """
+    found = re.search(r"^#(?:SBATCH|PBS|BSUB|MSUB|\$(?= ?-))", text, re.MULTILINE)
+    return found[0] if found else ""
+
+
+def missed_lines(text: str) -> list[str]:
+    r"""Return the lines of a script that look as if they were to hold options, and do not.
+
+    >>> missed_lines("#!/bin/sh\n# OAR -l core=1\n#OAR -n x\n# OAR - a scheduler\n")
+    ['# OAR -l core=1']
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [
+        line for line in lines if re.match(r"(?i)#+[ \t]*OAR[: \t]*--?[A-Za-z]", line) and not re.match(r"#OAR\s", line)
+    ]
+
+
 def words_of_several(line: str) -> list[str] | None:
     """Return the words of a line that may hold several options, None for one that does not."""
     try:
