@@ -138,6 +138,29 @@ class OldSite:
         )
         return int(job)
 
+    def submit_array(self, count: int) -> list[int]:
+        """Do what oarsub --array did; return the numbers of the jobs."""
+        jobs = [self.submit() for _ in range(count)]
+        for index, job in enumerate(jobs, 1):
+            self.run("UPDATE jobs SET array_id = %s, array_index = %s WHERE job_id = %s", jobs[0], index, job)
+        return jobs
+
+    def add_alternative(self, job: int, walltime: int, cores: int) -> int:
+        """Do what a second -l did; return the number of the description."""
+        moldable = self.value(
+            "INSERT INTO moldable_job_descriptions (moldable_job_id, moldable_walltime) VALUES (%s, %s)"
+            " RETURNING moldable_id",
+            job,
+            walltime,
+        )
+        group = self.value(
+            "INSERT INTO job_resource_groups (res_group_moldable_id, res_group_property) VALUES (%s, '')"
+            " RETURNING res_group_id",
+            moldable,
+        )
+        self.run("INSERT INTO job_resource_descriptions VALUES (%s, 'core', %s, 0)", group, cores)
+        return int(moldable)
+
     def set_state(self, job: int, state: str, date: int) -> None:
         """Do what set_job_state did."""
         self.run("UPDATE jobs SET state = %s WHERE job_id = %s", state, job)

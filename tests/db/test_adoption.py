@@ -1,13 +1,14 @@
 """oar-database --adopt: databases of OAR 2.5, made of Debian's own files, are taken over."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oar.cli import oar_database
-from oar.cli.common.command import CommandResult, invoke
+from oar.cli import oar_database, oaraccounting, oarstat
+from oar.cli.common.command import Command, CommandResult, invoke
 from oar.lib.facts.records import User
 from tests.db.catalog import catalog
 from tests.db.old_oar import NOW, OldSite
@@ -15,6 +16,7 @@ from tests.documents import SOURCE, matches, named_blocks
 from tests.postgres import PostgreSQL
 
 Adopt = Callable[..., CommandResult]
+Type = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -71,6 +73,17 @@ def new(conf: Path, postgres: PostgreSQL) -> Iterator[Callable[[str], list[tuple
     connection.close()
 
 
+@pytest.fixture
+def type_(conf: Path) -> Type:
+    """Type a command on the new site."""
+
+    def run(command: Command, *words: object) -> CommandResult:
+        typed = [str(word) for word in words]
+        return invoke(command, typed, user=User("root", 0), environment={"OARCONFFILE": str(conf)})
+
+    return run
+
+
 def test_a_week_of_work_is_taken_over(old: OldSite, adopt: Adopt, new: Any, conf: Path) -> None:
     old.live()
     result = adopt()
@@ -118,6 +131,78 @@ def test_numbers_go_on(old: OldSite, adopt: Adopt, new: Any) -> None:
     assert new("SELECT nextval('jobs_job_id_seq')") == [(4712,)]
     assert new("SELECT nextval('moldable_job_descriptions_moldable_id_seq')") == [(10,)]
     assert new("SELECT nextval('resources_resource_id_seq'), nextval('admission_rules_id_seq')") == [(5, 19)]
+
+
+def test_arrays_copies_and_alternatives_are_what_they_were(old: OldSite, adopt: Adopt, type_: Type) -> None:
+    old.add_nodes()
+    array = old.submit_array(3)
+    for job in array[:2]:
+        old.start(job)
+        old.end(job)
+    moldable = old.submit()
+    taken = old.add_alternative(moldable, 7200, 2)
+    old.start(moldable)
+    old.run("UPDATE jobs SET assigned_moldable_job = %s WHERE job_id = %s", taken, moldable)
+    old.run("INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES (%s, 1), (%s, 2)", taken, taken)
+    old.end(moldable)
+    waiting, copy = old.submit(), old.submit()
+    old.add_alternative(waiting, 600, 3)
+    old.run("UPDATE jobs SET resubmit_job_id = %s WHERE job_id = %s", array[1], copy)
+    assert adopt().exit == 0
+    shown = type_(oarstat.main, "--array", array[0]).out.splitlines()[2:]
+    assert [(line.split()[:3], line.split()[-2]) for line in shown] == [
+        ([str(job), str(array[0]), str(index)], "W" if index == 3 else "T") for index, job in enumerate(array, 1)
+    ]
+    records = json.loads(type_(oarstat.main, "-J", "-f", *("-j", f"{moldable},{waiting},{copy},{array[1]}")).out)
+    assert (records[str(moldable)]["walltime"], records[str(moldable)]["assigned_resources"]) == (7200, [1, 2])
+    assert records[str(waiting)]["wanted_resources"].split() == [
+        *("-l", '"/resource_id=1,walltime=1:0:0"', "-l", '"/core=3,walltime=0:10:0"'),
+    ]
+    assert (records[str(copy)]["resubmit_job_id"], records[str(array[1])]["resubmitted_as"]) == (array[1], copy)
+
+
+def test_a_reservation_and_its_past_are_seen_as_agreed(old: OldSite, adopt: Adopt, type_: Type) -> None:
+    old.add_nodes()
+    agreed, past = old.submit("bob", reservation="Scheduled"), old.submit("bob", reservation="Scheduled")
+    old.start(past)
+    old.end(past)
+    moldable = old.value("SELECT moldable_id FROM moldable_job_descriptions WHERE moldable_job_id = %s", agreed)
+    old.run("UPDATE jobs SET start_time = 2000000000 WHERE job_id = %s", agreed)
+    for suffix in ("", "_visu"):
+        old.run(f"INSERT INTO gantt_jobs_predictions{suffix} VALUES (%s, 2000000000)", moldable)
+        old.run(f"INSERT INTO gantt_jobs_resources{suffix} VALUES (%s, 1)", moldable)
+    assert adopt().exit == 0
+    assert "Why: It is a reservation, and its date is 2033-05-18 " in type_(oarstat.main, "--explain", agreed).out
+    assert "on node-1, as agreed\n" in type_(oarstat.main, "--explain", agreed).out
+    drawn = type_(oarstat.main, "--ascii", "-g", "2023-11-14 00:00:00,2033-06-01 00:00:00").out
+    assert [line.split()[1] for line in drawn.splitlines() if " bob " in line] == [str(agreed), str(past)]
+
+
+def test_an_unanswered_reservation_is_left_to_the_old_server(old: OldSite, adopt: Adopt) -> None:
+    old.add_nodes()
+    job = old.submit("bob", reservation="toSchedule")
+    result = adopt()
+    assert (result.exit, result.out) == (1, "")
+    assert result.err.startswith(f"[ERROR] 1 jobs run or wait for an answer under the old server ({job}), which alone")
+
+
+def test_what_was_counted_is_not_counted_again_and_inner_jobs_never(old: OldSite, adopt: Adopt, type_: Type) -> None:
+    old.live()
+    old.run("UPDATE jobs SET accounted = 'YES'")
+    container, inner = old.submit(), old.submit()
+    for job, name in ((container, "container"), (inner, f"inner={container}")):
+        old.run("INSERT INTO job_types (job_id, type) VALUES (%s, %s)", job, name)
+        old.start(job)
+        old.end(job)
+    assert adopt().exit == 0
+    counted = type_(oaraccounting.main).out.splitlines()
+    assert counted[:2] == [
+        f"[ACCOUNTING] Treating job {container}",
+        f"[ACCOUNTING] Not applicable for job {inner}",
+    ]
+    window = type_(oarstat.main, "--accounting", "2023-11-14,2023-11-17").out.splitlines()[-1].split()
+    assert (window[0], window[-1]) == ("alice", str(360 + 60))
+    assert type_(oaraccounting.main) == CommandResult(0, "", "")
 
 
 def test_the_schema_stays_what_it_was(old: OldSite, adopt: Adopt, postgres: PostgreSQL) -> None:
