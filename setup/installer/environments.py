@@ -27,6 +27,9 @@ _COMPLETE = "oar-environment.json"
 _NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
 #: In an environment: its packages, and the client of the command server.
 PACKAGES, CLIENT = "packages", "client.pyc"
+#: What helps where libraries cannot be had.
+_NO_INDEX = "If this machine does not reach the package index: --wheels DIR, filled by --collect DIR on one that does."
+_COLLECTED_ELSEWHERE = "The directory of --wheels has to be filled by --collect on a machine with the same Python."
 #: What builds the package of the sources: every environment has it, so that a build fetches nothing.
 BUILD = "setuptools>=68"
 
@@ -185,10 +188,13 @@ def _add(venv: Path, what: Sequence[str], wheels: str) -> None:
     python = venv / "bin" / "python"
     source = ["--no-index", "--find-links", wheels] if wheels else []
     if uv := shutil.which("uv"):
-        _call([uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *source, *what])
+        command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
     else:
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        _call([*pip, *source, *what])
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+    try:
+        _call([*command, *source, *what])
+    except InstallError as error:
+        raise InstallError(f"{error}\n{_COLLECTED_ELSEWHERE if wheels else _NO_INDEX}") from None
 
 
 def _call(command: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import environments, parts
 from .files import give, has_account
-from .programs import Programs
+from .programs import Programs, completion_of
 from .target import InstallError, Target
 
 
@@ -46,7 +46,8 @@ def _user(target: Target, programs: Programs) -> None:
     parts.common(target)
     parts.both(target, programs)
     parts.user(target, programs)
-    programs.completion(target.under(f"{programs.environment}/bin/python"))
+    python = target.under(f"{programs.environment}/bin/python")
+    programs.completion(lambda shell: completion_of(shell, python))
     _configuration(target)
 
 

@@ -85,7 +85,7 @@ def agent(target: Target) -> None:
 
 def documents(target: Target) -> None:
     """The documents."""
-    docs = target.under(target.docdir or f"{target.prefix}/share/doc/oar")
+    docs = target.under(target.documents)
     for name in _DOCUMENTS:
         source = SOURCE / name
         if source.is_dir():

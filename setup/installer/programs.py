@@ -100,15 +100,15 @@ class Programs:
         """The program of the REST API."""
         self._all(tables.API_PROGRAMS, self._program)
 
-    def completion(self, python: Path) -> None:
-        """What shells need to complete the commands of users.  ``python``: one that has the package."""
+    def completion(self, text_of: Callable[[str], str]) -> None:
+        """What shells need to complete the commands of users.  ``text_of``: the script for a shell."""
         share = f"{self.target.prefix}/share"
         for shell, place in (
             ("bash", f"{share}/bash-completion/completions/oarsub"),
             ("zsh", f"{self.target.zsh}/_oar"),
             ("fish", f"{share}/fish/vendor_completions.d/oarsub.fish"),
         ):
-            write(self.target.under(place), _completion_of(shell, python), 0o644)
+            write(self.target.under(place), text_of(shell), 0o644)
         for name in [each for each in tables.USER_COMMANDS if each not in ("oarsub", "oarnotify")]:
             link(self.target.under(f"{share}/bash-completion/completions/{name}"), "oarsub")
             link(self.target.under(f"{share}/fish/vendor_completions.d/{name}.fish"), "oarsub.fish")
@@ -201,7 +201,8 @@ def agent(path: Path) -> None:
     path.chmod(0o755)
 
 
-def _completion_of(shell: str, python: Path) -> str:
+def completion_of(shell: str, python: Path) -> str:
+    """Return the completion script for a shell.  ``python``: one that has the package.  Raises InstallError."""
     program = "from oar.cli.oarsub import main; main()"
     words = [str(python), "-I", "-c", program, "--completion", shell]
     done = subprocess.run(words, check=False, capture_output=True, text=True)

@@ -57,6 +57,11 @@ class Target:
         """Where zsh looks for completions."""
         return self.zshdir or f"{self.prefix}/share/zsh/site-functions"
 
+    @property
+    def documents(self) -> str:
+        """DOCDIR."""
+        return self.docdir or f"{self.prefix}/share/doc/oar"
+
     def under(self, path: str) -> Path:
         """The place of a path in this installation, its directory made."""
         place = Path(f"{self.destdir}{path}")

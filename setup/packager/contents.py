@@ -11,7 +11,7 @@ from pathlib import Path
 
 from installer import environments, parts
 from installer.files import copy_readable, write
-from installer.programs import Programs
+from installer.programs import Programs, completion_of
 from installer.target import SOURCE, Target
 
 from . import libraries
@@ -120,7 +120,7 @@ def _server(build: Build, tree: Path) -> None:
 def _user(build: Build, tree: Path) -> None:
     programs = build.programs(tree)
     parts.user(build.target(tree), programs)
-    programs.completion(build.python)
+    programs.completion(lambda shell: completion_of(shell, build.python))
 
 
 def _api(build: Build, tree: Path) -> None:

@@ -33,6 +33,12 @@ def test_a_stop_signals_the_server_alone_and_gives_it_time() -> None:
     assert service["TimeoutStopSec"] == "60"
 
 
+def test_a_node_whose_sshd_is_stopped_and_started_says_that_it_is_back() -> None:
+    unit_of_reports = unit("oar-node-script.service")
+    assert unit_of_reports["Unit"]["Requires"] == "oar-node.service"
+    assert unit_of_reports["Install"]["WantedBy"].split() == ["multi-user.target", "oar-node.service"]
+
+
 def test_a_stop_of_the_api_lets_its_workers_do_what_has_begun() -> None:
     service = unit("oar-api.service")["Service"]
     assert (service["KillMode"], service["TimeoutStopSec"]) == ("mixed", "30")
