@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,8 @@ _PIECE = 65536
 _TAIL = 4096
 #: So many seconds has a program to end when it is asked to.
 _GRACE = 10.0
+#: Seconds of one look at its output: silence is counted in looks, for a machine may stand still with all that runs.
+_LOOK = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,17 @@ def _pass_on(output: int, ended: int, silence: float) -> tuple[bytes, bool]:
     The end of the output is not the program's: it may close it, and a child that stays behind may keep it open.
     """
     os.set_blocking(output, False)
-    tail = b""
-    until = time.monotonic() + silence
+    tail, left = b"", silence
     watched = [output, ended]
-    while ready := select.select(watched, [], [], max(until - time.monotonic(), 0))[0]:
+    while left > 0:
+        ready = select.select(watched, [], [], min(_LOOK, left))[0]
+        if not ready:
+            left -= _LOOK
+            continue
         piece = _read(output)
         if piece:
             _show(piece)
-            tail = (tail + piece)[-_TAIL:]
-            until = time.monotonic() + silence
+            tail, left = (tail + piece)[-_TAIL:], silence
         elif ended in ready:
             return tail, False
         elif piece is not None:

@@ -3,8 +3,10 @@
 import os
 import signal
 import sys
+import time
 from collections import defaultdict
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,13 @@ def run(script: str, silence: float) -> watched.End:
 def test_a_program_that_prints_a_dot_now_and_then_takes_the_time_it_needs() -> None:
     slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do printf .; sleep 0.5; done; echo; echo '=== 6 passed ==='; exit 3"
     assert run(slow, silence=6) == watched.End(3, "6 passed")
+
+
+def test_a_program_is_not_ended_for_the_silence_of_a_machine_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = count(0, 3600)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: float(next(hours)))
+        assert run("sleep 2; echo done", silence=1000) == watched.End(0, "done")
 
 
 def test_a_program_that_prints_nothing_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
