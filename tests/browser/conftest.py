@@ -79,7 +79,9 @@ def chromium() -> Iterator[Browser]:
     """One browser for all tests of this process."""
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=list(ARGUMENTS), timeout=PATIENCE, env={**os.environ, "TZ": "UTC"}
+        )
         yield browser
         browser.close()
 
@@ -105,7 +107,6 @@ class Visitor:
     def open(self, path: str, *, scripted: bool = True) -> Page:
         """Open a page in a tab of its own, and wait until it shows its records."""
         tab = self.context.new_page()
-        tab.set_default_timeout(PATIENCE)
         tab.goto(f"{self.base}/ui/{path}")
         if scripted:
             tab.wait_for_selector("html[data-ready]")
@@ -150,6 +151,7 @@ def visitor(chromium: Browser, api: Api) -> Iterator[Visitor]:
 def visiting(chromium: Browser, api: Api, **choices: Any) -> Iterator[Visitor]:
     """Let somebody look; ``choices`` are those of a context of playwright."""
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en", **choices})
+    context.set_default_timeout(PATIENCE)
     made = Visitor(context, f"http://127.0.0.1:{api.port}")
     made.watch()
     yield made

@@ -6,6 +6,8 @@ import { script, site } from "./site.js";
 const POLLING = 10_000;
 /** A page asks at most once in this time, and begins at random in it: 200 pages must not ask at the same moment. */
 const SPREAD = 1000;
+/** After so long a question is taken for one that is never answered. */
+const HANGING = 60_000;
 const NAMES = ["state", "event", "reset", "jobs", "resources", "gantt", "queues", "accounting", "events", "reservations"];
 
 const listeners = new Set();
@@ -60,22 +62,27 @@ export function begin() {
 }
 
 /**
- * Call `refresh`, which tells whether it could, when a message concerns a page: soon, never twice in a second, never while it is hidden; also now and
- * then while nothing is told.
+ * Call `refresh`, which tells whether it could, at once, and when a message concerns a page: soon, never twice in a second, never while it is hidden;
+ * also now and then while nothing is told.  One that takes long is not cut off by the next: that one comes when it has ended.
  */
 export function refreshing(refresh, concerns) {
-  let isDue = false, timer = 0, last = 0;
-  const run = async () => {
-    timer = 0;
-    if (document.hidden) return; // it catches up when it is shown
+  let isDue = false, isAtWork = false, timer = 0, last = 0;
+  const work = async () => {
     isDue = false;
+    isAtWork = true;
     last = Date.now();
-    if (!(await refresh())) setTimeout(plan, POLLING); // what it was told is not shown yet
+    const isShown = await Promise.race([refresh(), new Promise((give) => setTimeout(give, HANGING))]);
+    isAtWork = false;
+    if (!isShown) setTimeout(plan, POLLING); // what it was told is not shown yet
     else if (isDue) plan();
+  };
+  const run = () => {
+    timer = 0;
+    if (!document.hidden) work(); // else it catches up when it is shown
   };
   const plan = () => {
     isDue = true;
-    if (timer || document.hidden) return;
+    if (timer || isAtWork || document.hidden) return;
     const rest = Math.max(0, last + SPREAD - Date.now());
     timer = setTimeout(run, rest + Math.random() * (rest ? SPREAD / 2 : SPREAD / 5));
   };
@@ -87,5 +94,6 @@ export function refreshing(refresh, concerns) {
   });
   addEventListener("online", plan);
   addEventListener("visibilitychange", () => !document.hidden && isDue && plan());
-  setInterval(() => status !== "live" && !document.hidden && Date.now() - last >= POLLING && plan(), POLLING / 4);
+  setInterval(() => status !== "live" && !isAtWork && !document.hidden && Date.now() - last >= POLLING && plan(), POLLING / 4);
+  work();
 }

@@ -70,7 +70,6 @@ export function run({ load, view, concerns = () => false, shown = () => {} }) {
   };
   setUp();
   refreshing(refresh, concerns);
-  refresh();
   return { refresh, show };
 }
 
