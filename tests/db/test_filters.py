@@ -1,5 +1,6 @@
 """Conditions in rounds: evaluated once, in memory where that is possible, and never at the cost of others."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -73,8 +74,14 @@ def pools_of(reader: SnapshotReader) -> list[int]:
     return [pool.members.bit_count() for pool in reader.read().snapshot.pools]
 
 
-def test_large_conditions_of_one_user_do_not_hold_up_a_round(clocked: Database, runtime: Runtime) -> None:  # noqa: F811
+def test_large_conditions_of_one_user_do_not_hold_up_a_round(
+    clocked: Database,  # noqa: F811
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """To read them takes time, too; each round reads some of them, until all have an answer."""
+    own_work = SimpleNamespace(monotonic=time.thread_time)  # a busy machine stops a short evaluation for a while, too
+    monkeypatch.setattr(filter_pools, "time", own_work)
     add_resources(clocked, nodes=2)
     numbers = ", ".join(map(str, range(2500)))
     for number in range(12):

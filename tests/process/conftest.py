@@ -7,6 +7,7 @@ import pytest
 import zmq
 
 from oar.lib.db.database import Database
+from oar.lib.io import doorbell
 from tests.process.node_box import NodeBox, node_box
 from tests.process.world import World, new_world
 
@@ -30,6 +31,12 @@ def box(shared_box: NodeBox) -> Iterator[NodeBox]:
 def world(box: NodeBox, database: Database) -> Iterator[World]:
     """A node without any job, and a database that knows it."""
     yield from new_world(box, database)
+
+
+@pytest.fixture(autouse=True)
+def _patient_doorbells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server on a busy machine is heard, however late it answers the door."""
+    monkeypatch.setattr(doorbell, "_PATIENCE", 120.0)
 
 
 @pytest.fixture

@@ -62,7 +62,8 @@ def test_nothing_to_say_needs_no_server() -> None:
     doorbell.send_effects(Config(server_hostname="no.such.host.invalid"), [])
 
 
-def test_who_takes_the_connection_and_says_nothing_is_given_up() -> None:
+def test_who_takes_the_connection_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorbell, "_PATIENCE", 0.1)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         doorbell.Doorbell("127.0.0.1", silent.getsockname()[1]) as bell,
