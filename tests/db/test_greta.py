@@ -434,7 +434,7 @@ def test_a_stuck_command_holds_only_its_own_node(plant: GretasPlant) -> None:
     wait_until(lambda: plant.greta.due() == 0)
     begin = time.monotonic()
     plant.greta_looks(OF_A_WORKER)
-    assert time.monotonic() - begin < 30  # it waits for no command
+    assert time.monotonic() - begin < 100  # it waits for no command, which may take 120
     plant.come("node-2")
     assert plant.states() == {"node-1": "Absent", "node-2": "Alive"}
     stuck.unlink()
