@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.answers.statuses import TooMany
@@ -53,7 +53,7 @@ class Subscriber:
         self._waiting: deque[Message] = deque()
         self._is_told = asyncio.Event()
 
-    def put(self, messages: list[Message]) -> None:
+    def put(self, messages: Sequence[Message]) -> None:
         """Give it what it wants of some messages."""
         self._waiting.extend(message for message in messages if self.wants(message))
         if len(self._waiting) > QUEUE:
@@ -170,8 +170,7 @@ class Hub:
         self.position = news.position
         rows, all_topics = row_messages(news), self._topic_messages(news.topics)
         folded = self._topic_messages(self._due_topics(news.topics))
-        for listener in tuple(self._listeners):
-            listener.put([*rows, *(folded if listener.folds else all_topics)])
+        self._tell([*rows, *all_topics], folded=[*rows, *folded])
 
     def _due_topics(self, topics: Collection[Topic]) -> Collection[Topic]:
         """Return the topics of which may be told now; those of which it was told a moment ago are told later."""
@@ -187,10 +186,7 @@ class Hub:
 
     def _tell_late(self) -> None:
         topics, self._late = self._late, set()
-        messages = self._topic_messages(self._due_topics(topics))
-        for listener in tuple(self._listeners):
-            if listener.folds:
-                listener.put(messages)
+        self._tell([], folded=self._topic_messages(self._due_topics(topics)))
 
     def _topic_messages(self, topics: Collection[Topic]) -> list[Message]:
         assert self.position
@@ -198,8 +194,13 @@ class Hub:
 
     def _say_goodbye(self) -> None:
         if self.position:
-            for listener in tuple(self._listeners):
-                listener.put([Message(BYE, {}, self.position)])
+            goodbye = [Message(BYE, {}, self.position)]
+            self._tell(goodbye, folded=goodbye)
+
+    def _tell(self, messages: Sequence[Message], *, folded: Sequence[Message]) -> None:
+        """Tell all who listen; ``folded``: instead to those who are told of topics once a second."""
+        for listener in tuple(self._listeners):
+            listener.put(folded if listener.folds else messages)
 
 
 def row_messages(news: News) -> list[Message]:
