@@ -13,7 +13,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import dashboard, desktop, general, metrics, pages, reference, sessions, site
+from oar.api import dashboard, desktop, general, metrics, old_pages, pages, reference, sessions, site
 from oar.api.administration import accounting, fair_shares, queue_changes, rounds, rules, server_control, usage
 from oar.api.administration import overview as administration
 from oar.api.answers.bodies import REVALIDATED
@@ -136,7 +136,7 @@ def all_routes() -> Routes:
         administration,
     )
     routers = (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router)
-    others = (general.health, metrics.router, reference.router, pages.router)
+    others = (general.health, metrics.router, reference.router, old_pages.router, pages.router)
     return Routes([each for router in (*routers, *others) for each in router.routes if isinstance(each, Route)])
 
 

@@ -21,7 +21,6 @@ from oar.api.identity.callers import Caller
 from oar.api.jobs.arrays import array_record
 from oar.api.jobs.parts import EVERYTHING
 from oar.api.jobs.reading import JobListing, job_page, job_record
-from oar.api.legacy.old_links import drawgantt_place, monika_place
 from oar.api.nodes.grid import totals
 from oar.api.nodes.reading import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations.reading import ReservationListing, reservation_page, reservation_with_log
@@ -229,30 +228,10 @@ def tokens(request: Request) -> Answer:
     return _page(request, "tokens", lambda who: {"user": who.caller.identified().name})
 
 
-@router.get("/monika")
-@router.get("/monika.cgi")
-def monika(request: Request) -> Answer:
-    """Lead links of Monika to the pages that show the same."""
-    return _moved(monika_place(request.query_params))
-
-
-@router.get("/drawgantt")
-@router.get("/drawgantt.php")
-@router.get("/drawgantt.cgi")
-@router.get("/drawgantt-svg.php")
-def drawgantt(request: Request) -> Answer:
-    """Lead links of DrawGantt to the view that they showed."""
-    return _moved(drawgantt_place(request.query_params, int(time.time())), HTTPStatus.FOUND)
-
-
 @router.get("/{path:path}")
 def nothing(request: Request) -> Answer:
     """Tell that there is no such page."""
     return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())
-
-
-def _moved(place: str, status: HTTPStatus = HTTPStatus.MOVED_PERMANENTLY) -> Answer:
-    return Response(status_code=status, headers={"Location": place})
 
 
 def _documents(request: Request) -> Documents:

@@ -7,9 +7,12 @@ import httpx
 import pytest
 
 from oar.api.legacy.old_links import drawgantt_place
+from oar.api.old_pages import DRAWGANTT, MONIKA
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.resources import nodes
+from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 
 
@@ -79,9 +82,14 @@ def test_the_first_page_is_found_without_its_slash(anonymous: httpx.Client) -> N
     ],
 )
 def test_links_of_monika_lead_to_what_shows_the_same(anonymous: httpx.Client, query: str, place: str) -> None:
-    answer = anonymous.get(f"/ui/monika.cgi{query}")
-    assert answer.status_code == 301
-    assert anonymous.base_url.join(f"/ui/{answer.headers['location']}").raw_path.decode() == place
+    for path in ("/monika", "/monika/", "/cgi-bin/monika.cgi", "/ui/monika.cgi"):
+        answer = anonymous.get(f"{path}{query}")
+        assert (answer.status_code, _led(answer)) == (301, place), path
+
+
+def _led(answer: httpx.Response) -> str:
+    """Return where an answer leads to."""
+    return answer.url.join(answer.headers["location"]).raw_path.decode()
 
 
 def test_parameters_of_scripts_do_not_disturb_the_first_view(anonymous: httpx.Client, database: Database) -> None:
@@ -211,15 +219,32 @@ def test_a_job_comes_with_all_that_its_page_shows(anonymous: httpx.Client, datab
             "/ui/gantt?rows=network_address%2Ccpuset&from=5&to=9",
         ),
         ("?start=9&stop=5", "/ui/gantt"),
+        ("?filter=all%20clusters", "/ui/gantt"),
+        ("?filter=resources.type%20=%20'default'", "/ui/gantt"),
+        ("?filter=resources.cluster='hot'", "/ui/gantt?rows=cluster%2Cnetwork_address&node=hot"),
+        ("?filter=network_address%20LIKE%20'node-1%25'&resource_base=network_address", "/ui/gantt?node=node-1"),
+        ("?filter=host='n1'&resource_base=core", "/ui/gantt?rows=network_address%2Ccore&node=n1"),
+        ("?filter=1=1)%20UNION%20SELECT", "/ui/gantt"),
         ("?start=1%20OR%201=1&stop=99999999999999999999", "/ui/gantt"),
         ("?year=20x4&month=Nov", "/ui/gantt"),
         ("?resource_base=%22%3E%3Cscript%3E", "/ui/gantt"),
     ],
 )
 def test_links_of_drawgantt_lead_to_what_they_showed(anonymous: httpx.Client, query: str, place: str) -> None:
-    answer = anonymous.get(f"/ui/drawgantt.php{query}")
-    assert answer.status_code == 302
-    assert str(answer.url.join(answer.headers["location"])).removeprefix(str(anonymous.base_url).rstrip("/")) == place
+    for path in ("/drawgantt-svg/", "/drawgantt", "/drawgantt-svg/drawgantt-svg.php", "/ui/drawgantt.php"):
+        answer = anonymous.get(f"{path}{query}")
+        assert (answer.status_code, _led(answer)) == (302, place), path
+
+
+@pytest.mark.parametrize("path", sorted((*MONIKA, *DRAWGANTT)))
+def test_every_address_of_the_old_pages_leads_to_a_page(anonymous: httpx.Client, path: str) -> None:
+    assert anonymous.get(path, follow_redirects=True).url.path in ("/ui/nodes", "/ui/gantt")
+
+
+def test_links_of_the_old_pages_lead_below_the_prefix_of_the_site(api: Api, anonymous: httpx.Client) -> None:
+    api.runtime.config = Config(api_root_path="/cluster/")
+    assert anonymous.get("/monika?job=42").headers["location"] == "/cluster/ui/jobs/42"
+    assert anonymous.get("/drawgantt-svg/").headers["location"] == "/cluster/ui/gantt"
 
 
 def test_relative_dates_of_drawgantt_count_from_now() -> None:

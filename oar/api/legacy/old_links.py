@@ -15,8 +15,13 @@ _RANGES = {
     "week": 7 * _DAY,
     "month": 31 * _DAY,
 }
-#: Properties by which DrawGantt made its rows, and which every site has.
-_ROWS = {"resource_id": "network_address,resource_id", "cpuset": "network_address,cpuset"}
+_NODE, _NODES = "network_address", frozenset({"network_address", "host"})
+#: The name of a property.
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+#: A filter of DrawGantt that can be had here: one value of one property, or how it begins.
+_FILTER = re.compile(rf"\s*(?:resources\.)?({_NAME.pattern})\s*(?:=|like)\s*'([^'%]+)%?'\s*", re.IGNORECASE)
+#: The filter that most sites had by default: all nodes.
+_EVERYTHING = ("type", "default")
 #: The latest date that the diagram knows.
 _LATEST = 2**32 - 1
 
@@ -30,11 +35,26 @@ def monika_place(asked: Mapping[str, str]) -> str:
 def drawgantt_place(asked: Mapping[str, str], now: int) -> str:
     """Return the view of the diagram that a link of DrawGantt, of either generation, showed."""
     begin, end = _period(asked, now)
-    values = {"rows": _ROWS.get(asked.get("resource_base", ""), "")}
+    values = _rows(asked)
     if begin is not None and end is not None and 0 <= begin < end <= _LATEST:
         values |= {"from": str(begin), "to": str(end)}
-    given = {name: value for name, value in values.items() if value}
-    return f"gantt?{urlencode(given)}" if given else "gantt"
+    return f"gantt?{urlencode(values)}" if values else "gantt"
+
+
+def _rows(asked: Mapping[str, str]) -> dict[str, str]:
+    """Return by what there are rows, and which ones; nothing for what is usual."""
+    name, word = _filter(asked.get("filter", ""))
+    base = asked.get("resource_base", "")
+    levels = dict.fromkeys((*([] if name in _NODES else [name]), _NODE, *([base] if _NAME.fullmatch(base) else [])))
+    values = {"rows": ",".join(filter(None, levels)), "node": word}
+    return {key: value for key, value in values.items() if value not in ("", _NODE)}
+
+
+def _filter(condition: str) -> tuple[str, str]:
+    """Return the property and the value that a filter asks for; '' and '' for another one, and for all nodes."""
+    found = _FILTER.fullmatch(condition)
+    chosen = (found[1].lower(), found[2]) if found else ("", "")
+    return ("", "") if chosen == _EVERYTHING else chosen
 
 
 def _period(asked: Mapping[str, str], now: int) -> tuple[int | None, int | None]:
