@@ -251,6 +251,59 @@ def test_a_job_is_submitted_again_once_on_its_old_address(nobody: httpx.Client, 
     assert [each.headers.get("Idempotency-Replayed") for each in answers] == [None, "true"]
 
 
+def test_clients_of_both_versions_find_what_is_done_with_jobs(nobody: httpx.Client, database: Database) -> None:
+    job = add_job(database, user="nobody")
+    for path, state in (
+        (f"/jobs/{job}/hold", JobState.HOLD),
+        (f"/jobs/{job}/resumptions/new", JobState.WAITING),
+        (f"/jobs/array/{job}/holds/new.json", JobState.HOLD),
+        (f"/jobs/array/{job}/resumptions/new.json", JobState.WAITING),
+    ):
+        done = nobody.post(path)
+        assert (done.status_code, state_of(database, job)) == (202, state), path
+    other, third = add_job(database, user="nobody"), add_job(database, user="nobody")
+    for path in (f"/jobs/{job}/deletions/new", f"/jobs/array/{other}", f"/jobs/{third}?array=true"):
+        assert nobody.delete(path).json()["status"] == "Delete request registered", path
+    assert nobody.post(f"/jobs/{job}/rhold.json").json()["title"] == "Hold error"  # that is for administrators
+    assert nobody.post("/jobs/array/999/holds/new").json()["title"] == "Job not found"
+
+
+def test_what_is_refused_has_the_title_of_its_act(
+    nobody: httpx.Client, daemon: httpx.Client, database: Database
+) -> None:
+    job, ended = add_job(database, user="nobody"), add_job(database, JobState.TERMINATED, user="nobody")
+    for path, status, title in (
+        (f"/jobs/{ended}/resubmissions/new", 403, "Resubmit error"),
+        (f"/jobs/{job}/signals/9", 403, "Signal error"),
+        (f"/jobs/{job}/deletions/new", 403, "Delete error"),
+        (f"/jobs/{job}/rholds/new", 403, "Hold error"),
+    ):
+        refused = daemon.post(path).json()
+        assert (refused["status"], refused["title"]) == (status, title), path
+    for path, title in (
+        (f"/jobs/{job}/signals/HARD", "Signal error"),
+        (f"/oarapi/jobs/{job}/resubmissions/new.json", "Resubmit error"),  # it has not ended
+    ):
+        refused = nobody.post(path).json()
+        assert (refused["status"], refused["title"]) == (400, title), path
+        assert refused["message"] == refused["detail"]
+
+
+def test_an_estimate_is_told_and_nothing_is_submitted(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    asked = {"resource": "nodes=1,walltime=0:10:0", "command": "x", "estimate": "1"}
+    told = nobody.post("/oarapi/jobs.json", json=asked)
+    assert told.status_code == 200, told.text
+    record = told.json()
+    assert (record["feasible"], record["walltime"], record["hosts"]) == (True, 600, ["node-1"])
+    assert record["cmd_output"] == record["output"]
+    refused = nobody.post("/oarapi/jobs", json={**asked, "resource": "nodes=x"})
+    assert (refused.status_code, "nodes=x" in refused.json()["message"]) == (400, True)
+    with database.snapshot() as tx:
+        assert not list(tx.jobs.live("nobody"))
+    assert nobody.post("/oarapi/jobs.json", json={**asked, "estimate": "0"}).status_code == 201
+
+
 def test_oar_may_have_problems_as_answers(nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert nobody.get("/jobs/999?debug=1").status_code == 404
     monkeypatch.setattr(legacy, "DEBUGGER", "nobody")

@@ -1,6 +1,6 @@
 """Changes of jobs: new ones, and requests about those that exist.  The same functions as those of the commands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import Expected, IfMatch, RequestKey
+from oar.api.identity.callers import Caller
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.alteration import AlterArray, AlterJob
+from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.jobs.estimation import EstimateJobs
 from oar.api.jobs.parts import Id
 from oar.api.jobs.request import Count, JobAlteration, JobRequest, Text
@@ -264,14 +266,18 @@ def array_alter(request: Request, array_id: Id, wanted: JobAlteration) -> Answer
 @estimates.post("", operation_id="estimates", summary="When and where jobs would start")
 def estimate(request: Request, wanted: EstimatesWish) -> Answer:
     """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
-    caller = asking(request).caller
-    task = EstimateJobs(caller.identified(), [each.asked for each in wanted.alternatives])
+    return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
+
+
+def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs]) -> "Outcome":
+    """Tell what the answer is of alternatives.  Raises Unidentified, Unavailable."""
+    task = EstimateJobs(caller.identified(), alternatives)
     service = service_of(request)
     config = service.runtime.config
     # The last may begin at the end of its time.
     seconds = config.admission_rules_timeout + config.api_timeout + 2 * config.estimate_timeout
     with service.estimating(request, caller):
-        return answer_of(request, service.workers.run_long(task, seconds))
+        return service.workers.run_long(task, seconds)
 
 
 @router.put(

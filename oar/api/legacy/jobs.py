@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.answers.exports import PAGE, Export
 from oar.api.jobs.acts import Acted, JobOrders
-from oar.api.jobs.changes import resubmitted
+from oar.api.jobs.changes import estimated, resubmitted
 from oar.api.jobs.submission import SubmitJobs
 from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
@@ -22,6 +22,7 @@ from oar.api.legacy.records import (
     walltime_change,
 )
 from oar.api.legacy.submission import LegacyJob, read_job
+from oar.api.legacy.titles import refusing, title_of
 from oar.api.serving.service import MOST_EXPORTS, client_of, service_of
 from oar.api.workers.tasks import Outcome
 from oar.lib.access.scopes import JobAct
@@ -187,6 +188,8 @@ def submit(call: LegacyCall) -> Reply:
     job = read_job(call.fields, read, unescapes=config.api_oar2_unescape)
     if job.resubmits:
         return resubmit(call, job.resubmits)
+    if job.is_estimate:
+        return _estimated(call, job)
     wait = call.number("wait", 0)
     check_wait(wait, job.wanted.reservation)
     key = call.request.headers.get("idempotency-key")
@@ -202,6 +205,17 @@ def submit(call: LegacyCall) -> Reply:
         return _outcome_told(call, job, await with_answer(call.request, outcome, wait))
 
     return Reply({}, later=answered)
+
+
+def _estimated(call: LegacyCall, job: LegacyJob) -> Reply:
+    """Tell when the jobs would start; nothing is submitted."""
+    outcome = estimated(call.request, call.who.caller, [job.wanted.asked])
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return _outcome_told(call, job, outcome)
+    (item,) = outcome.record["items"]
+    if refused := item.get("problem"):
+        return _outcome_told(call, job, Outcome(refused["status"], refused))
+    return Reply(timed({**item, "cmd_output": item["output"]}))
 
 
 def _outcome_told(call: LegacyCall, job: LegacyJob, outcome: Outcome) -> Reply:
@@ -232,7 +246,8 @@ def _submitted(call: LegacyCall, record: Mapping[str, Any], headers: Mapping[str
 def resubmit(call: LegacyCall, job_id: int) -> Reply:
     """Submit a copy of a job that has ended."""
     key = call.request.headers.get("idempotency-key")
-    record, headers = resubmitted(call.request, call.who, job_id, key and key[:255], f"resubmission {job_id}")
+    with refusing("Resubmit"):
+        record, headers = resubmitted(call.request, call.who, job_id, key and key[:255], f"resubmission {job_id}")
     reply = _submitted(call, record, headers)
     return reply._replace(record={**reply.record, "status": "submitted"})
 
@@ -245,18 +260,19 @@ def act(call: LegacyCall, job_id: int, word: str) -> Reply:
     return _done(call, job_id, _ACTS[word])
 
 
-def delete_array(call: LegacyCall, array_id: int) -> Reply:
-    """Ask for the end of all jobs of an array."""
+def act_on_array(call: LegacyCall, array_id: int, word: str) -> Reply:
+    """Do with all jobs of an array what a word of an address says.  Raises NoSuchJob."""
     with call.who.database.snapshot() as tx:
         ids = tx.job_pages.page(JobQuery(arrays=(array_id,)), JobPlace(call.who.config.api_max_limit))
     if not ids:
         raise NoSuchJob(array_id)
-    return _done(call, array_id, _ACTS["deletions"], ids)
+    return _done(call, array_id, _ACTS[word], ids)
 
 
 def signal(call: LegacyCall, job_id: int, text: str) -> Reply:
     """Send a job a signal."""
-    number = parse_signal(text)
+    with refusing("Signal"):
+        number = parse_signal(text)
     return _done(call, job_id, LegacyAct(JobAct.SIGNAL, lambda orders: orders.signal(number), "Signal sending"))
 
 
@@ -276,7 +292,7 @@ def method(call: LegacyCall, job_id: int) -> Reply:
 def delete(call: LegacyCall, job_id: int) -> Reply:
     """Ask for the end of a job, or with ``array`` of all jobs of its array."""
     if call.flag("array"):
-        return delete_array(call, job_id)
+        return act_on_array(call, job_id, "deletions")
     return act(call, job_id, "deletions")
 
 
@@ -292,7 +308,8 @@ def _done(call: LegacyCall, job_id: int, act: LegacyAct, ids: Sequence[int] = ()
         record = dict(refused[0])
         if record["status"] == HTTPStatus.CONFLICT:
             record["status"] = int(HTTPStatus.BAD_REQUEST)
-        return Reply({**record, "title": f"{act.title} error", "cmd_output": record["detail"]}, record["status"])
+        title = title_of(act.title.split()[0])
+        return Reply({**record, "title": title, "cmd_output": record["detail"]}, record["status"])
     lines += [f"[{each.job_id}] {each.done}" for each in acted.outcomes if not each.refusal]
     lines += [str(each["detail"]) for each in refused]
     text = "".join(f"{line}\n" for line in lines)
@@ -321,7 +338,7 @@ def _change_walltime(call: LegacyCall, job_id: int, fields: Mapping[str, Any]) -
     except ChangeRefused as refused:
         status = _WALLTIMES.get(refused.outcome, HTTPStatus.BAD_REQUEST)
         message = f"{refused.outcome.value}: {refused}."
-        return Reply({"type": "change-refused", "title": "Walltime error", "detail": message}, status)
+        return Reply({"type": "change-refused", "title": title_of("Walltime"), "detail": message}, status)
     accepted = WalltimeOutcome.ACCEPTED.value
     told = {"id": job_id, "status": accepted, "cmd_output": f"{accepted}: {done}.", "warnings": warnings}
     return Reply(timed(told), HTTPStatus.ACCEPTED)

@@ -49,7 +49,7 @@ from oar.api.legacy.calls import (
     timed,
     written,
 )
-from oar.api.legacy.submission import MissingField
+from oar.api.legacy.titles import Titled
 from oar.api.serving.service import asking
 from oar.lib.access import tokens
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
@@ -234,18 +234,21 @@ def _gone(call: LegacyCall) -> Reply:
 # -- addresses --------------------------------------------------------------------------------------------------------
 
 _JOB = ("jobs", _ID)
+_ARRAY = ("jobs", "array", _ID)
 _RESOURCE = ("resources", _ID)
 _NODE = ("resources", "nodes", _ANY)
 
 
 def _acts() -> list[tuple[str, tuple[str, ...], Handler]]:
-    """Return the addresses of what is done with a job, in the forms of both versions."""
-    words = ("deletions", "checkpoints", "holds", "rholds", "resumptions")
+    """Return the addresses of what is done with a job or an array, in the forms of both versions."""
     found: list[tuple[str, tuple[str, ...], Handler]] = []
-    for word in words:
-        do = partial(legacy_jobs.act, word=word)
-        found += [("POST", (*_JOB, word, "new"), do), ("POST", (*_JOB, word), do)]
-    return found
+    for word in ("deletions", "checkpoints", "holds", "rholds", "resumptions"):
+        do, with_all = partial(legacy_jobs.act, word=word), partial(legacy_jobs.act_on_array, word=word)
+        found += [("POST", (*_JOB, *words), do) for words in ((word, "new"), (word,), (word.removesuffix("s"),))]
+        found.append(("POST", (*_ARRAY, word, "new"), with_all))
+    ends, ends_all = (partial(each, word="deletions") for each in (legacy_jobs.act, legacy_jobs.act_on_array))
+    found.append(("DELETE", (*_JOB, "deletions", "new"), ends))
+    return [*found, *(("DELETE", (*_ARRAY, *words), ends_all) for words in (("deletions", "new"), ()))]
 
 
 #: Method, words of the address, handler: it gets the call, and the words that stand for others.
@@ -284,8 +287,6 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("POST", (*_JOB, "resubmissions", "new"), legacy_jobs.resubmit),
     ("POST", (*_JOB, "signals", _ANY), legacy_jobs.signal),
     ("POST", (*_JOB, "signal", _ANY), legacy_jobs.signal),
-    ("POST", ("jobs", "array", _ID, "deletions", "new"), legacy_jobs.delete_array),
-    ("DELETE", ("jobs", "array", _ID, "deletions", "new"), legacy_jobs.delete_array),
     ("GET", ("resources",), legacy_resources.resources_list),
     ("GET", ("resources", "full"), lambda call: legacy_resources.resources_list(call, "full")),
     ("GET", ("resources", "details"), lambda call: legacy_resources.resources_list(call, "details")),
@@ -409,6 +410,9 @@ def _reply(request: Request, place: Place, data: bytes, handler: Handler, named:
 
 
 def _problem(request: Request, error: OarError) -> Reply:
+    if isinstance(error, Titled):
+        reply = _problem(request, error.why)
+        return reply._replace(record={**reply.record, "title": error.title})
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         raise error
@@ -422,8 +426,6 @@ def _problem(request: Request, error: OarError) -> Reply:
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(getattr(error, "retry_after", 2))
     record = record_of(error, status)
-    if isinstance(error, MissingField):
-        record["title"] = error.title
     if isinstance(error, NoSuchJob):
         record |= {"title": "Job not found", "detail": "Job not found"}
     if isinstance(error, NotAllowed) and request.method != "GET":

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from oar.api.jobs.request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
+from oar.api.legacy.titles import Titled
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
@@ -34,7 +35,7 @@ _ALIASES = {
 #: Options that change the output of a command only.
 _IGNORED = frozenset({"dumper", "xml", "yaml", "json", "help", "version"})
 _OF_TERMINALS = frozenset({"connect", "wait", "parsable", "completion", "propagate_exit", "verbose"})
-_SWITCHES = frozenset({"hold", "use_job_key", "scanscript"})
+_SWITCHES = frozenset({"hold", "use_job_key", "scanscript", "estimate"})
 _LISTS = frozenset({"resources", "types", "dependencies", "nodelist", "exclude"})
 _NUMBERS = frozenset({"checkpoint", "array", "max_restarts"})
 #: Files that a field names, and the field that is in the file.
@@ -45,25 +46,20 @@ _ESCAPED = re.compile(r"\\([$`\"\\])")
 _NEITHER = "A job must have a script, a command (script_path) or must be a reservation!"
 
 
-class MissingField(BadRequest):
-    """A submission lacks what each must have."""
-
-    title = "Missing Required Field"  #: by which clients of 2.5 know it
-
-
 class LegacyJob(NamedTuple):
     """A submission, read."""
 
     wanted: JobRequest
     resubmits: int = 0  #: the job that is to be submitted again, instead
     is_old: bool = False  #: as clients of 2.5 write it
+    is_estimate: bool = False  #: it is only to be told when it would start
 
 
 def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> LegacyJob:
     """Return the submission that the fields of a body describe.
 
     ``read``: reads a file with the rights of the user; ``unescapes``: undo what clients of 2.5 write for its shells.
-    Raises BadRequest, SilentProgram, TooMany.
+    Raises BadRequest, Titled, SilentProgram, TooMany.
     """
     is_old = not _OLD_NAMES.isdisjoint(fields)
     named = _named(fields)
@@ -78,8 +74,9 @@ def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> L
     if is_old and unescapes:
         _unescape(values)
     if not any(values.get(name) for name in ("command", "script", "reservation")):
-        raise MissingField(_NEITHER)
-    return LegacyJob(_checked(_placed(values)), is_old=is_old)
+        raise Titled(BadRequest(_NEITHER), "Missing Required Field")
+    is_estimate = values.pop("estimate", False)
+    return LegacyJob(_checked(_placed(values)), is_old=is_old, is_estimate=is_estimate)
 
 
 def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
