@@ -12,7 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from oar.api.answers.exports import LINES
-from oar.api.answers.schemas import ANSWERS, COMPONENTS
+from oar.api.answers.operations import ANSWERS
+from oar.api.answers.schemas import NAME
 
 Schema = dict[str, Any]
 
@@ -82,14 +83,30 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     parts = document.setdefault("components", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.get("schemas", {}).pop(unused, None)
-    parts.setdefault("schemas", {}).update({"Problem": _PROBLEM, **COMPONENTS})
+    known = parts.setdefault("schemas", {})
+    known["Problem"] = _PROBLEM
     parts["securitySchemes"] = _SECURITY
     parts["headers"] = dict(_HEADERS)
     document["security"] = [{}, *({name: []} for name in _SECURITY)]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
+    document["paths"] = _referring(document["paths"], known)
     app.openapi_schema = document
     return document
+
+
+def _referring(schema: Any, known: Schema) -> Any:
+    """Return a schema that refers to those with a name; these stand among the known ones."""
+    if isinstance(schema, list):
+        return [_referring(each, known) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = {key: _referring(value, known) for key, value in schema.items() if key != NAME}
+    if NAME not in schema:
+        return whole
+    if known.setdefault(schema[NAME], whole) != whole:
+        raise ValueError(f"two schemas have the name {schema[NAME]}")
+    return {"$ref": f"#/components/schemas/{schema[NAME]}"}
 
 
 def _operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:

@@ -3,8 +3,10 @@
 import json
 import os
 import pwd
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -48,6 +50,23 @@ def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
     assert all(each.get("summary") and each.get("description") and each.get("tags") for each in operations)
     ids = [each["operationId"] for each in operations]
     assert len(ids) == len(set(ids))
+
+
+def test_every_record_has_a_name_by_which_clients_know_it(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    components = document["components"]["schemas"]
+    assert not list(_nameless(document["paths"]))
+    assert not [name for name, each in components.items() if list(_nameless([*each.get("properties", {}).values()]))]
+    assert not [name for name in components if not re.fullmatch("([A-Z][a-z]+){1,4}", name)]
+
+
+def _nameless(schema: object) -> Iterator[object]:
+    """Give the records that stand where a name could."""
+    if isinstance(schema, dict) and "properties" in schema and schema.get("type") == "object":
+        yield schema
+    inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for each in inside:
+        yield from _nameless(each)
 
 
 def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) -> None:

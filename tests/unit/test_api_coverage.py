@@ -174,6 +174,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_legacy::test_a_submission_that_cannot_be_says_why",
         "api/test_submission::test_the_checks_are_those_of_oarsub",
         "api/test_submission::test_admission_rules_change_refuse_and_fail_as_for_oarsub",
+        "api/test_legacy::test_an_estimate_is_told_and_nothing_is_submitted",
         "api/test_parity::test_a_job_is_the_same_by_both_ways",
     ),
     "4.3 scripts and files of the user": (
@@ -201,6 +202,8 @@ API: Mapping[str, Sequence[str]] = {
     ),
     "4.4 actions, with the texts of the commands": (
         "api/test_legacy::test_what_is_done_with_jobs_is_registered",
+        "api/test_legacy::test_clients_of_both_versions_find_what_is_done_with_jobs",
+        "api/test_legacy::test_what_is_refused_has_the_title_of_its_act",
         "api/test_changes::test_a_job_that_is_being_deleted_is_told_so",
         "api/test_changes::test_the_job_of_somebody_else_is_left_alone",
         "api/test_changes::test_another_walltime_is_asked_for",
@@ -315,7 +318,10 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_description::test_the_document_tells_how_often_a_client_may_ask",
         "api/test_description::test_the_service_does_what_the_document_says",
     ),
-    "11 a generated client": ("api/test_generated_client",),
+    "11 a generated client": (
+        "api/test_generated_client",
+        "api/test_description::test_every_record_has_a_name_by_which_clients_know_it",
+    ),
     "12 rates": (
         "unit/test_limits",
         "api/test_hostile_clients::test_who_asks_too_often_is_told_so_and_others_are_not",
