@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers.bodies import Answer, answer, answer_unless_known
 from oar.api.answers.statuses import Unidentified
-from oar.api.identity.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, peer_of_request
+from oar.api.identity.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, outer_path, peer_of_request
 from oar.api.routing.administrators import note
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
@@ -65,9 +65,8 @@ def session_begin(request: Request, login: Login) -> Answer:
         with service.runtime.database.begin() as tx:
             secret = tokens.begin_session(tx, user, seconds)
     response = answer({"user": user.name}, status=HTTPStatus.CREATED)
-    response.set_cookie(
-        COOKIE, secret, max_age=seconds, path="/", httponly=True, samesite="lax", secure=_is_secure(request, service)
-    )
+    place, is_secure = _place(request, service), _is_secure(request, service)
+    response.set_cookie(COOKIE, secret, max_age=seconds, path=place, httponly=True, samesite="lax", secure=is_secure)
     return response
 
 
@@ -79,7 +78,7 @@ def session_end(request: Request) -> Answer:
         with service_of(request).runtime.database.begin() as tx:
             tx.api_tokens.revoke([caller.token])
     response = Answer(status_code=HTTPStatus.NO_CONTENT)
-    response.delete_cookie(COOKIE, path="/")
+    response.delete_cookie(COOKIE, path=_place(request, service_of(request)))
     return response
 
 
@@ -152,6 +151,11 @@ def _maker(caller: Caller) -> Caller:
     if caller.way is Way.TOKEN:
         raise NotAllowed("a token cannot make others: log in, or use oar-token create")
     return caller
+
+
+def _place(request: Request, service: "Service") -> str:
+    """Return below which path of the host the cookie is sent: not to what else is there."""
+    return f"{outer_path(request, service.runtime.config)}/"
 
 
 def _is_secure(request: Request, service: "Service") -> bool:

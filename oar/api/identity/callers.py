@@ -4,6 +4,7 @@ What decides is the socket: its peer, as the kernel knows it.  A header counts o
 """
 
 import base64
+import logging
 import pwd
 import re
 import time
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
 
 __all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
+
+_log = logging.getLogger(__name__)
 
 #: Headers in which a trusted proxy tells who was identified, in this order.
 IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
@@ -166,7 +169,9 @@ class Identities:
         peer = peer_of_request(request)
         authorization = request.headers.get("authorization", "")
         if authorization:
-            return self._by_authorization(authorization, request, config)
+            caller = self._by_authorization(authorization, request, config)
+            _note_other(caller, request, config)
+            return caller
         if is_trusted(peer, config):
             caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
             return caller if caller.user else self._by_cookie(request, config)
@@ -311,8 +316,22 @@ def outer_path(request: Request, config: "Config") -> str:
     return (told if is_told else config.api_root_path).rstrip("/")
 
 
+def _name_by_proxy(request: Request) -> str:
+    return next((request.headers[header] for header in IDENTITY_HEADERS if header in request.headers), "")
+
+
+def _note_other(caller: Caller, request: Request, config: "Config") -> None:
+    """Write that a trusted proxy names somebody else than who is shown by the request itself, which counts."""
+    name = _name_by_proxy(request)
+    if name in NOBODY or not (config.api_trust_ident and is_trusted(peer_of_request(request), config)):
+        return
+    if caller.user and caller.user.name != name:
+        shown = (request.state.request_id, caller.user.name, caller.way, name)
+        _log.warning("request %s: %s by %s counts, and not %.32r, whom the proxy names", *shown)
+
+
 def _by_proxy(request: Request, config: "Config") -> Caller:
-    name = next((request.headers[header] for header in IDENTITY_HEADERS if header in request.headers), "")
+    name = _name_by_proxy(request)
     if name in NOBODY or name in PRIVILEGED or not _is_name(name, config):
         return Caller()
     return Caller(user_named(name, config, administers=config.api_admin_by_proxy), Way.PROXY)
