@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
+from oar.api.answers.examples import EXAMPLES
 from oar.api.answers.exports import LINES
 from oar.api.answers.operations import ANSWERS
 from oar.api.answers.schemas import NAME
@@ -91,6 +92,8 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
     document["paths"] = _referring(document["paths"], known)
+    for name, example in EXAMPLES.items():
+        known[name]["examples"] = [example]
     app.openapi_schema = document
     return document
 

@@ -44,6 +44,25 @@ def test_the_document_is_the_one_in_the_documentation(anonymous: httpx.Client) -
     assert served == written, "python -m docs.generate"
 
 
+def test_no_number_is_taken_beyond_the_bounds_that_the_document_tells(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    reads = [(path, all_of["get"]) for path, all_of in document["paths"].items() if "get" in all_of]
+    tried = 0
+    for path, operation in reads:
+        for parameter in operation.get("parameters", ()):
+            schema = parameter["schema"].get("anyOf", [parameter["schema"]])[0]
+            if schema.get("type") != "integer" or parameter["in"] == "header":
+                continue
+            assert {"minimum", "maximum"} <= schema.keys(), (path, parameter["name"])
+            for wrong in (schema["minimum"] - 1, schema["maximum"] + 1):
+                place = path.replace(f"{{{parameter['name']}}}", str(wrong))
+                here = re.sub(r"\{[^}]+\}", "1", place)
+                asked = {} if parameter["in"] == "path" else {parameter["name"]: wrong}
+                assert anonymous.get(here, params=asked).status_code == 400, (path, parameter["name"], wrong)
+                tried += 1
+    assert tried > 50
+
+
 def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
     document = anonymous.get("/openapi.json").json()
     operations = [each for path in document["paths"].values() for each in path.values()]
@@ -67,6 +86,23 @@ def _nameless(schema: object) -> Iterator[object]:
     inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
     for each in inside:
         yield from _nameless(each)
+
+
+def test_each_body_has_an_example_that_its_operation_takes(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    components = document["components"]["schemas"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            place = path
+            for parameter in operation.get("parameters", ()):
+                some = "1" if parameter["schema"].get("type") == "integer" else "x"
+                place = place.replace(f"{{{parameter['name']}}}", some)
+            schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            if schema:
+                (name,) = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schema))
+                (example,) = components[name]["examples"]
+                answer = anonymous.request(method, place, json=example)
+                assert answer.status_code in (401, 404), (name, answer.text)  # it was read before
 
 
 def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) -> None:

@@ -62,6 +62,8 @@ def test_the_owner_reads_what_his_job_has_written(nobody: httpx.Client, database
     assert (whole.status_code, whole.text) == (200, "one\ntwo\nthree\n")
     assert (whole.headers["x-oar-size"], whole.headers["x-oar-complete"]) == ("14", "no")
     assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["content-disposition"] == f"inline; filename*=UTF-8''{job}.out"
     record = nobody.get(f"/v1/jobs/{job}/output").json()
     assert (record["stdout"]["size"], record["stderr"]["size"]) == (14, None)
 
@@ -128,6 +130,8 @@ def test_what_its_owner_may_not_read_or_is_no_plain_file_is_not_read(
     answer = nobody.get(f"/v1/jobs/{job}/output/stdout")
     assert answer.status_code == status
     assert answer.json()["type"] in ("not-allowed", "output-not-here")
+    assert f"{home}/{job}.out" in answer.json()["detail"]
+    assert status == 403 or os.uname().nodename in answer.json()["detail"]
 
 
 def test_an_interactive_job_and_a_site_without_output_have_none(

@@ -93,11 +93,16 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_callers::test_a_header_of_a_stranger_says_nothing",
         "api/test_callers::test_a_forwarded_address_makes_no_proxy",
         "api/test_callers::test_the_kernel_tells_who_uses_the_local_socket",
+        "api/test_who_counts::test_the_token_of_a_request_counts_and_not_whom_a_proxy_names_beside_it",
     ),
     "2 tokens, and those of OAR 3": (
         "api/test_callers::test_a_token_is_its_user",
         "api/test_callers::test_a_token_ends_when_it_expires_or_is_revoked",
         "api/test_sessions::test_signed_tokens_of_oar_3_are_taken_where_there_is_a_key",
+        "api/test_who_counts::test_signed_tokens_of_another_family_are_not_taken",
+        "api/test_who_counts::test_an_account_that_is_gone_has_no_token",
+        "api/test_who_counts::test_no_address_holds_a_secret",
+        "api/test_who_counts::test_that_a_token_is_used_is_not_written_with_each_request",
         "api/test_sessions::test_tokens_are_valid_for_as_long_as_the_site_says",
         "db/test_oar_token",
     ),
@@ -105,17 +110,21 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_sessions::test_a_password_names_the_user",
         "api/test_sessions::test_who_guesses_is_stopped_even_when_he_guesses_right",
         "api/test_sessions::test_passwords_are_not_taken_where_the_site_does_not_say_so",
+        "api/test_who_counts::test_a_password_is_not_taken_over_a_plain_network",
         "api/test_passwords::test_pam_tells_whether_a_password_is_right",
         "api/test_passwords::test_every_kind_of_sum_fits_its_password_only",
     ),
     "2 names of trusted proxies": (
         "api/test_callers::test_a_header_of_a_trusted_proxy_names_the_user",
         "api/test_callers::test_a_trusted_proxy_cannot_name_everybody",
+        "api/test_who_counts::test_the_first_header_of_a_proxy_counts",
+        "api/test_who_counts::test_a_site_may_take_no_name_of_any_proxy",
         "api/test_callers::test_a_proxy_of_a_local_account_is_trusted_on_the_socket",
         "api/test_web_servers",
     ),
     "2 sessions of browsers": (
         "api/test_sessions::test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get",
+        "api/test_who_counts::test_the_cookie_of_a_session_travels_by_tls_and_to_our_pages_only",
         "api/test_sessions::test_a_session_goes_on_while_it_is_used",
         "api/test_sessions::test_who_logs_out_is_nobody_whatever_was_kept",
     ),
@@ -129,6 +138,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_callers::test_an_administrator_is_one_by_a_token_of_that_scope_only",
         "api/test_callers::test_members_of_the_group_of_administrators_are_some",
         "api/test_sessions::test_an_administrator_proves_once_more_who_he_is",
+        "api/test_who_counts::test_whom_a_proxy_names_administers_only_where_the_site_says_so",
     ),
     "2 what of others is hidden, and a site without anonymous readers": (
         "api/test_reading::test_one_job_tells_everything_but_what_is_private",
@@ -262,6 +272,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_desktop",
     ),
     "7 output: pieces, tails, owners, plain files": (
+        "api/test_output::test_the_owner_reads_what_his_job_has_written",
         "api/test_output::test_a_piece_of_it_is_read",
         "api/test_output::test_nobody_else_reads_it",
         "api/test_output::test_what_its_owner_may_not_read_or_is_no_plain_file_is_not_read",
@@ -315,6 +326,8 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_addresses::test_the_beginning_of_v1_leads_to_all_that_can_be_read",
         "api/test_description::test_the_document_is_the_one_in_the_documentation",
         "api/test_description::test_every_operation_says_what_it_is_for",
+        "api/test_description::test_no_number_is_taken_beyond_the_bounds_that_the_document_tells",
+        "api/test_description::test_each_body_has_an_example_that_its_operation_takes",
         "api/test_description::test_the_document_tells_how_often_a_client_may_ask",
         "api/test_description::test_the_service_does_what_the_document_says",
     ),
@@ -373,6 +386,15 @@ API: Mapping[str, Sequence[str]] = {
 OTHERWISE: Mapping[str, str] = {
     "1 WWW-Authenticate: Basic": "only Bearer is named: Basic lets browsers ask for a password in a window of theirs;"
     " clients that have one send it without being asked",
+    "2 a delay of 1 s after a wrong password": "a request that sleeps holds a thread that others need; five wrong ones"
+    " a minute stop who guesses, and PAM has a delay of its own",
+    "7 GET /jobs/ID/log?file=": "the first form of what is /v1/jobs/ID/output now; no client was ever written for it",
+    "7 the keys of the files of a job": "size is null where there is nothing, and problem says why: more than"
+    " exists; follow is a parameter of each file",
+    "11 servers from API_URL": "the pages and the document speak to the address that they come from, so that a site"
+    " moves without a change of a file",
+    "13 the names of metrics": "those of steps of jobs begin with oar_job_, as oar_job_wait_seconds: names that begin"
+    " alike stand together where Prometheus and Grafana list them",
     "7 API_ADMIN_READS_OUTPUT": "administrators that may be root read files on the machine; the service shows those of"
     " a user to nobody else, whatever token is stolen",
     "2 tokens are kept in memory for 30 s": "each request looks its token up, by one statement of an index: what was"

@@ -25,6 +25,8 @@ _UPLOADS, _FORM = frozenset({"/oar-cgi"}), b"multipart/form-data"
 _BESIDE_FILE, _SLOWEST = 1 << 16, 1 << 14
 #: Bytes of a body that are looked at without a thread of their own.
 _AT_ONCE = 1 << 16
+#: Seconds after which who was one too many may ask again.
+_AGAIN_AFTER = b"1"
 #: Routes that hold no thread.
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
@@ -165,6 +167,8 @@ async def _refuse(scope: Scope, send: Send, status: HTTPStatus, word: str, text:
         "detail": text,
         "request_id": scope.get("state", {}).get("request_id", ""),
     }
-    headers = [(b"content-type", b"application/json"), (b"connection", b"close"), (b"retry-after", b"2")]
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", _AGAIN_AFTER))
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": orjson.dumps(record)})
