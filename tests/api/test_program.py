@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import Unavailable
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
+from tests.documents import SOURCE
 from tests.process.this_machine import wait_until
 
 Start = Callable[..., "Program"]
@@ -89,6 +91,7 @@ def _post(path: Path, route: str, content: object) -> httpx.Response:
 def test_it_tells_when_it_is_ready_answers_and_ends(start: Start, tmp_path: Path) -> None:
     program = start(f"unix:{tmp_path}/api.sock")
     assert program.told.recv(100) == b"READY=1"
+    assert stat.S_IMODE((tmp_path / "api.sock").stat().st_mode) == 0o666  # the kernel tells who comes
     assert _get(tmp_path / "api.sock", "/v1/whoami").json()["way"] == "socket"
     assert program.end() == -signal.SIGTERM  # after everything was closed
     assert program.told.recv(100) == b"STOPPING=1"
@@ -103,6 +106,26 @@ def test_it_reads_its_configuration_again(start: Start, tmp_path: Path) -> None:
     while not (log.exists() and "has been read again" in log.read_text()):
         assert program.process.poll() is None
     assert _get(tmp_path / "api.sock", "/health/ready").status_code == 200
+
+
+def test_a_configuration_with_errors_changes_nothing(start: Start, tmp_path: Path) -> None:
+    program = start(f"unix:{tmp_path}/api.sock")
+    assert program.told.recv(100) == b"READY=1"
+    program.conf.write_text(f'{program.conf.read_text()}API_THREADS="many"\n')
+    program.process.send_signal(signal.SIGHUP)
+    log = tmp_path / "oar.log"
+    while not (log.exists() and "API_THREADS" in log.read_text()):
+        assert program.process.poll() is None
+    assert _get(tmp_path / "api.sock", "/health/ready").json()["threads"]["all"] == 16
+
+
+def test_it_tells_systemd_that_it_lives(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "20000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    program = start(f"unix:{tmp_path}/api.sock")
+    assert [program.told.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+    unit = (SOURCE / "setup" / "systemd" / "oar-api.service").read_text().splitlines()
+    assert {"Type=notify", "WatchdogSec=30"} <= set(unit)
 
 
 def _is_waiting_for_a_lock(database: Database) -> bool:

@@ -1,12 +1,16 @@
 """What administrators see of the service: readiness, numbers, a line in the log for each change; and its reference."""
 
 import logging
+import os
+from collections.abc import Callable
 
 import httpx
 import pytest
 
+from oar.api import metrics
 from oar.lib.db.database import Database
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
+from oar.lib.facts.version import VERSION
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 
@@ -18,6 +22,21 @@ def test_readiness_tells_of_workers_threads_and_the_server(anonymous: httpx.Clie
     assert record["threads"]["all"] == 16
     with database.hold_lock(SERVER_LOCK):
         assert anonymous.get("/health/ready").json()["server"]["running"] is True
+
+
+def test_health_tells_nobody_of_versions_or_names_and_life_asks_no_database(
+    api: Api, anonymous: httpx.Client, sent: Callable[[str], list[str]]
+) -> None:
+    told = anonymous.get("/health/ready").text
+    name = api.runtime.database.settings.name
+    assert not [word for word in (VERSION, name, os.uname().nodename) if word in told]
+    assert anonymous.get("/health/live").json() == {"status": "ok"}
+    assert sent("/health/live") == []
+
+
+def test_metrics_are_made_once_for_all_who_ask_in_a_while(sent: Callable[[str], list[str]]) -> None:
+    assert metrics.KEPT_SECONDS == 10
+    assert sent("/metrics") == []  # the second time
 
 
 def test_requests_are_counted_by_the_routes_of_the_document(

@@ -356,6 +356,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_overview::test_what_happens_is_counted",
         "api/test_overview::test_metrics_are_for_the_networks_of_the_site",
         "api/test_overview::test_a_site_chooses_by_whom_jobs_are_told_and_how_many_are_named",
+        "api/test_watching::test_metrics_are_made_once_for_all_who_ask_in_a_while",
         "api/test_watching::test_requests_are_counted_by_the_routes_of_the_document",
         "db/test_metrics_file",
         "db/test_meta_sched::test_a_round_tells_how_long_its_parts_took",
@@ -364,6 +365,9 @@ API: Mapping[str, Sequence[str]] = {
     "13 health, reload": (
         "api/test_reading::test_the_service_is_ready_and_says_of_what",
         "api/test_program::test_it_reads_its_configuration_again",
+        "api/test_program::test_a_configuration_with_errors_changes_nothing",
+        "api/test_program::test_it_tells_systemd_that_it_lives",
+        "api/test_watching::test_health_tells_nobody_of_versions_or_names_and_life_asks_no_database",
     ),
     "14 speed": (
         "api/test_costs",
