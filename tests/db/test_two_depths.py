@@ -1,18 +1,19 @@
 """Rounds that start what can start now, and full plans that follow in slices: what is written, and as of which date."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oar.cli import oarstat
 from oar.cli.common.command import invoke
-from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.meta_sched import LONGEST_DOUBT, MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.facts.messages import Effect, Wake
+from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
@@ -194,6 +195,59 @@ def test_a_full_plan_goes_on_while_other_rounds_are_made_and_tells_nothing_about
     assert job(clocked, second, "state") == "toLaunch"
     let_the_plan_follow(scheduler)
     assert starts(clocked) == {third: 71}
+
+
+@pytest.fixture
+def doubtful(clocked: Database, tmp_path: Path) -> Iterator[tuple[MetaScheduler, int]]:  # noqa: F811
+    """A besteffort job that begins at once in a full plan: the one before it, that counts, begins when it is over."""
+    file = tmp_path / "quotas.json"
+    file.write_text('{"quotas": {"*,*,besteffort,*": [-1, 1, -1]}}')
+    config = with_urgent_time(clocked, 1e-9).config.replace(
+        quotas=True, quotas_conf_file=str(file), scheduler_besteffort_duration=20
+    )
+    add_resources(clocked, nodes=3, cores=1)
+    with clocked.begin() as tx:
+        for queue in ("default", "besteffort"):
+            tx.queues.update(queue, policy="kamelot")
+    scheduler = MetaScheduler(Runtime(config, clocked), goes_on=True)
+    submit(clocked, "/resource_id=2,walltime=0:10:0")
+    scheduler.round()
+    submit(clocked, "/resource_id=3,walltime=0:1:0")
+    _, short = (
+        submit(clocked, f"/resource_id={wide},walltime=0:{minutes}:0", types=("besteffort",), queue="besteffort")
+        for wide, minutes in ((2, 2), (1, 5))
+    )
+    scheduler.round()
+    yield scheduler, short
+    scheduler.close()
+
+
+def test_what_an_urgent_pass_cannot_tell_is_started_by_the_round_behind_the_plan(
+    clocked: Database,  # noqa: F811
+    doubtful: tuple[MetaScheduler, int],
+    sent: list[Effect],
+) -> None:
+    scheduler, number = doubtful
+    assert job(clocked, number, "state") == "Waiting"
+    sent.clear()
+    let_the_plan_follow(scheduler)
+    assert Wake(Tag.SCHEDULING) in sent
+    assert job(clocked, number, "state") == "Waiting"
+    scheduler.round()
+    assert job(clocked, number, "state") == "toLaunch"
+
+
+def test_a_doubt_lasts_no_longer_than_half_a_minute_whatever_changes(
+    clocked: Database,  # noqa: F811
+    doubtful: tuple[MetaScheduler, int],
+) -> None:
+    scheduler, number = doubtful
+    for seconds in range(0, 40, 8):
+        at(clocked, NOW + seconds)
+        submit(clocked, "/resource_id=3,walltime=0:1:0")
+        is_over = seconds > LONGEST_DOUBT
+        scheduler.round()
+        assert (job(clocked, number, "state") == "toLaunch") is is_over
 
 
 def test_a_plan_that_breaks_off_between_the_rounds_is_made_by_the_next_one(

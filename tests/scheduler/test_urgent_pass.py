@@ -249,9 +249,41 @@ def test_few_besteffort_jobs_under_quotas_are_left_to_a_full_plan() -> None:
     assert sum(urgent(counted_besteffort(seed)).is_certain for seed in range(200)) >= 180
 
 
-def besteffort_behind_one_that_waits(jobs: int) -> Cluster:
+def test_what_is_left_to_a_full_plan_is_started_by_the_next_one_as_if_it_had_been_made_at_once() -> None:
+    left = [
+        (snapshot, plan)
+        for snapshot in map(counted_besteffort, range(200))
+        if not (plan := urgent(snapshot)).is_certain
+    ]
+    assert left
+    for snapshot, plan in left:
+        following = schedule(carried_out(snapshot, plan, snapshot.now))
+        assert sorted_starts(plan, following) == sorted_starts(schedule(snapshot))
+
+
+def sorted_starts(*plans: Plan) -> list[Placement]:
+    """What some plans start, by job."""
+    return sorted((start.placement for plan in plans for start in plan.started), key=lambda place: place.job_id)
+
+
+@pytest.mark.parametrize(("walltime", "started"), [(100, []), (1000, [11])])
+def test_who_shares_neither_resources_nor_quotas_may_decide_whether_a_besteffort_job_starts(
+    walltime: int, started: list[int]
+) -> None:
+    """So that only a full plan can tell."""
+    cluster = besteffort_behind_one_that_waits(1, until=200)
+    cluster.waiting[0] = replace(
+        cluster.waiting[0], alternatives=(replace(cluster.waiting[0].alternatives[0], walltime=walltime),)
+    )
+    snapshot = cluster.snapshot()
+    plan = urgent(snapshot)
+    assert (plan.is_certain, plan.started) == (False, ())
+    assert [start.placement.job_id for start in schedule(snapshot).started] == started
+
+
+def besteffort_behind_one_that_waits(jobs: int, until: int = 500) -> Cluster:
     """A besteffort job starts on a free node behind one that waits for two; so many may run at a time."""
-    cluster = Cluster(nodes=3, cores=1, max_jobs=0, has_quotas=True, besteffort_duration=20).run(0b011, 500)
+    cluster = Cluster(nodes=3, cores=1, max_jobs=0, has_quotas=True, besteffort_duration=20).run(0b011, until)
     cluster.quotas = Quotas(((QuotaRule("*", "*", "besteffort", "*", -1, jobs),),), (QuotaPeriod(0, 0),))
     cluster.job("/node=3", walltime=100)
     cluster.job("/node=2", walltime=100, types=("besteffort",), queue="besteffort", id=10)
