@@ -185,6 +185,18 @@ def test_a_shutdown_of_the_node_is_told_in_a_sentence() -> None:
     assert told.advice == "The job itself is correct. Submit it again: oarsub --resubmit 7"
 
 
+def test_the_end_of_a_job_of_many_nodes_is_told_shortly_and_its_data_names_them_all() -> None:
+    names = tuple(f"node-{number}" for number in range(1, 101))
+    cause = end_causes.decide(EndFacts(7, phase=Phase.FAILED, events=[EndEvent("NODE_SHUTDOWN", "", names)]))
+    assert cause.data["nodes"] == sorted(names)
+    told = cause_text(cause, 7)
+    assert told.sentence == "node-[1-100] were shut down, or rebooted in order, while the job was there."
+    starved = [STARVED._replace(node=name) for name in names]
+    out_of_memory = cause_text(end_causes.decide(reported(status=256, usage=starved)), 7).sentence
+    assert out_of_memory.count("peak 1.0 GiB") == 3
+    assert "; also on node-[" in out_of_memory
+
+
 def test_a_job_that_ran_out_of_memory_is_told_where_and_how_much() -> None:
     cause = end_causes.decide(reported(status=137 << 8, usage=[CROWDED, STARVED]))
     told = cause_text(cause, 7, "OAR.7.stderr")

@@ -15,6 +15,8 @@ from oar.lib.rules.end_causes import LAST_SIGNAL
 
 #: A shell whose command was ended by a signal ends with this and the number of the signal.
 BY_SIGNAL = 128
+#: The memory of so many nodes is told.
+_TOLD_FIGURES = 3
 
 
 class CauseText(NamedTuple):
@@ -87,14 +89,14 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "It was {place} the advance reservation {reservation}, which {fate}.",
         "{without_reservation}",
     ),
-    EndCode.NODE_TAKEN: ("{names} was taken out of service.", _JOB_IS_RIGHT),
+    EndCode.NODE_TAKEN: ("{names} {was} taken out of service.", _JOB_IS_RIGHT),
     EndCode.SUSPENSION: ("It could not be suspended or resumed{detail}.", _REPORT),
     EndCode.NOT_HEARD: ("The oarsub that waited for it did not answer{detail}.", "Submit it again."),
     EndCode.STOPPED: ("It was killed; the cause is unknown.", _RESUBMIT),
     EndCode.FORCED: ("An administrator ended it without waiting for the clean-up of its nodes{detail}.", ""),
     EndCode.NODE_LOST: ("{names} cannot be reached any more{detail}.", _REPORT),
-    EndCode.NODE_REBOOTED: ("{names} was rebooted while the job ran there.", _REPORT),
-    EndCode.NODE_SHUTDOWN: ("{names} was shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
+    EndCode.NODE_REBOOTED: ("{names} {was} rebooted while the job ran there.", _REPORT),
+    EndCode.NODE_SHUTDOWN: ("{names} {was} shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),
     EndCode.AGENT_LOST: (
         "The computer that ran it{on} was switched off, or the agent there ended, while it ran.",
@@ -211,7 +213,7 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
     values["on"] = f" on {data['node']}" if data.get("node") else ""
     values["detail"] = f": {str(data['text']).removesuffix('.')}" if data.get("text") else ""
     values["to_link"] = f" (it points to {data['link']})" if data.get("link") else ""
-    values["names"] = _names(data.get("nodes"))
+    values |= _named(data.get("nodes"))
     if cause.code is EndCode.OUT_OF_MEMORY:
         values |= {"nodes_memory": _memory_of(data.get("nodes")), "memory_advice": _memory_advice(data, job_id)}
     if isinstance(data.get("signal"), int):
@@ -237,9 +239,13 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
     return values
 
 
-def _names(nodes: object) -> str:
-    names = sorted(map(str, nodes)) if isinstance(nodes, list | dict) else []
-    return ", ".join(names) if names else "A node of it"
+def _named(nodes: object) -> dict[str, str]:
+    if not nodes:
+        return {"names": "A node of it", "was": "was"}
+    from oar.lib.rules.told_hosts import told
+
+    names = [str(node) for node in nodes] if isinstance(nodes, list | dict) else []
+    return {"names": told(names) or "A node of it", "was": "were" if len(names) > 1 else "was"}
 
 
 def _duration(seconds: object) -> str:
@@ -269,7 +275,14 @@ def _memory_of(nodes: object) -> str:
     """Return the memory figures of the nodes on which the kernel killed processes."""
     if not isinstance(nodes, dict):
         return "?"
-    return "; ".join(f"{node} ({_figures(figures)})" for node, figures in sorted(nodes.items()))
+    first = sorted(nodes.items())[:_TOLD_FIGURES]
+    text = "; ".join(f"{node} ({_figures(figures)})" for node, figures in first)
+    others = sorted(nodes)[_TOLD_FIGURES:]
+    if not others:
+        return text
+    from oar.lib.rules.told_hosts import told
+
+    return f"{text}; also on {told(others)}"
 
 
 def _figures(figures: Mapping[str, int | None]) -> str:

@@ -22,6 +22,7 @@ from oar.lib.io.logs import of_job
 from oar.lib.jobs import control, lifecycle
 from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
+from oar.lib.rules.told_hosts import told, told_failures
 from oar.lib.views.job_usage import count_processors, read_usage
 from oar.modules.runner.actions import job_data, nodes, results
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
@@ -186,14 +187,13 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
             if not answer.succeeded and (answer.reached and host != leaving) is reached
         }
         if failures:
-            text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
+            text = told_failures(failures)
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere or data.is_fetched):
         silent = nodes.unreachable(context, data.hosts)
         if silent:
-            text = ", ".join(sorted(silent))
-            traces.append(Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, text, tuple(sorted(silent))))
+            traces.append(Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, told(silent), tuple(sorted(silent))))
     return traces
 
 

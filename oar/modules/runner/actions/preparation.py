@@ -11,6 +11,7 @@ from oar.lib.facts.messages import OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.records import JobRun
 from oar.lib.facts.states import EventType, Phase
+from oar.lib.rules.told_hosts import told_failures
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData
@@ -130,8 +131,7 @@ def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) ->
 
     Raises LaunchFailed for any other job.
     """
-    text = "; ".join(f"{host}: {failure}" for host, failure in sorted(failures.items()))
-    description = f"[bipbip {launch.id}] {text}"
+    description = f"[bipbip {launch.id}] {told_failures(failures)}"
     remaining_hosts = [host for host in launch.data.hosts if host not in failures]
     if not (launch.data.is_reservation and remaining_hosts):
         has_no_node = launch.data.is_reservation and event is EventType.PING_CHECKER_NODE_SUSPECTED

@@ -13,6 +13,7 @@ from oar.lib.facts.records import Cause
 from oar.lib.facts.states import EndCode, EventType, JobState
 from oar.lib.io.remote.requests import NodeRequest
 from oar.lib.jobs import control, lifecycle
+from oar.lib.rules.told_hosts import told_failures
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData
@@ -148,7 +149,7 @@ def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeR
 def _fail(context: ActionContext, data: JobData, event: EventType, failures: dict[str, str]) -> None:
     """Suspect the nodes that failed, and end the job: the state of its processes there is unknown."""
     job_id = data.job.id
-    text = "; ".join(f"{host}: {error}" for host, error in sorted(failures.items()))
+    text = told_failures(failures)
     with context.database.begin() as tx:
         tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
         tx.events.add(event, job_id, f"[bipbip {job_id}] {text}", to_check=True, hosts=failures)
