@@ -1,6 +1,7 @@
 """The server's way to nodes: warm sessions over real sshds, many at once, each with its own fate."""
 
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from oar.lib.facts.errors import NodeUnavailable
-from oar.lib.io.remote.pool import Remote
+from oar.lib.io.remote.channels import SessionChannel
+from oar.lib.io.remote.pool import CONNECTING_THREADS, Remote
 from oar.lib.io.remote.requests import (
     CommandRan,
     NodeCommand,
@@ -188,6 +190,51 @@ def test_threads_share_one_session_per_node(remote: Remote, ssh_nodes: SshNodes)
     expected = [{ssh_nodes.names[number % 2]: CommandRan(0, (str(number),), "")} for number in range(40)]
     assert sorted(outcomes, key=str) == sorted(expected, key=str)
     assert len(remote.warm_nodes()) == 2
+
+
+class Standstill:
+    """Connections that do not come about until they are let; it counts how many are tried at a time."""
+
+    name = "standstill"
+
+    def __init__(self) -> None:
+        self.lock, self.goes_on = threading.Lock(), threading.Event()
+        self.now = self.most = 0
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.goes_on.wait(60)
+        with self.lock:
+            self.now -= 1
+        raise CannotReach("nobody is there")
+
+
+def test_so_many_connections_are_opened_at_a_time_however_many_nodes_are_asked() -> None:
+    transport, names = Standstill(), [f"node-{number}" for number in range(2000)]
+    outcomes: dict[str, object] = {}
+    with Remote(RemoteSettings(), transport) as remote:
+        asking = threading.Thread(target=lambda: outcomes.update(remote.run(dict.fromkeys(names, PING), 60)))
+        asking.start()
+        wait_until(lambda: transport.now == CONNECTING_THREADS)
+        transport.goes_on.set()
+        asking.join(60)
+    assert transport.most == CONNECTING_THREADS
+    assert outcomes == dict.fromkeys(names, Unreachable("nobody is there"))
+
+
+def test_each_address_of_a_node_is_tried(ssh_nodes: SshNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ssh_nodes.nodes
+    found = [socket.getaddrinfo(name, ssh_nodes.port, 0, socket.SOCK_STREAM)[0] for name in ssh_nodes.names]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: found)
+    first.crash()
+    with Remote(ssh_nodes.settings("paramiko")) as remote:
+        assert remote.run({"two-addresses": PING}, 30) == {"two-addresses": DONE}
+        second.crash()
+        unreachable = remote.run({"of-no-use": PING}, 30)["of-no-use"]
+    refused = "Connection refused"
+    assert unreachable == Unreachable(f"connect: {refused} ({first.name}), {refused} ({second.name})")
 
 
 def test_idle_sessions_beyond_the_limit_are_closed_the_oldest_first(local: Remote) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oar.lib.io.remote.channels import ParamikoChannel, ProcessChannel, SessionChannel
 from oar.lib.io.remote.requests import RemoteSettings
@@ -232,20 +232,22 @@ class ParamikoTransport:
         )
 
     def _connect(self, node: str, seconds: float) -> socket.socket:
+        """Try the addresses of a node one by one; each has its share of the time that is left."""
+        limit = time.monotonic() + seconds
         try:
             addresses = socket.getaddrinfo(node, self._options.port, self._options.family, socket.SOCK_STREAM)
-            connection = socket.socket(*addresses[0][:3])
         except OSError as error:
             raise CannotReach(f"{error.strerror or error}") from None
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)
-            connection.settimeout(seconds)
-            connection.connect(addresses[0][4])
-        except OSError as error:
-            connection.close()
-            raise CannotReach(f"connect: {error.strerror or error}") from None
-        return connection
+        failures = {}
+        for tried, (*kind, _, address) in enumerate(addresses):
+            share = max(0.1, limit - time.monotonic()) / (len(addresses) - tried)
+            try:
+                return _open_socket(kind, address, share)
+            except OSError as error:
+                failures[address[0]] = f"{error.strerror or error}"
+        if len(failures) == 1:
+            raise CannotReach(f"connect: {next(iter(failures.values()))}")
+        raise CannotReach(f"connect: {', '.join(f'{text} ({address})' for address, text in failures.items())}")
 
     def _authenticate(self, transport: "paramiko.Transport") -> None:
         import paramiko
@@ -269,6 +271,20 @@ class ParamikoTransport:
                     with contextlib.suppress(OSError, paramiko.SSHException, ValueError):
                         self._keys.append(paramiko.PKey.from_path(path))
             return self._keys
+
+
+def _open_socket(kind: Sequence[int], address: tuple[Any, ...], seconds: float) -> socket.socket:
+    """Return a connection to an address.  Raises OSError."""
+    connection = socket.socket(*kind)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)
+        connection.settimeout(seconds)
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _expanded(path: str, home: str) -> str:
