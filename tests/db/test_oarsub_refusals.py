@@ -13,6 +13,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.request import EXAMPLE
 from oar.lib.facts.states import EventType, JobState
 from oar.lib.submission import submit
+from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED
 from oar.lib.submission.job_keys import BAD_KEY
 from oar.lib.submission.proposal import NO_KEY_OPTION
 from tests.builders import add_job, add_resources
@@ -341,3 +342,12 @@ def test_a_program_that_is_refused_without_end_does_not_fill_the_database(
         assert login_node.oarsub("true").exit != 0
     assert login_node.count("event_logs") == 2
     assert login_node.is_empty()
+
+
+def test_a_site_without_resources_says_so_and_who_declares_them(database: Database) -> None:
+    add_rules(database)
+    login = LoginNode(database)
+    refused = login.oarsub("x")
+    assert (refused.exit, refused.err) == (8, f"{NOT_ENOUGH}# {NONE_DECLARED}\n")
+    add_resources(database, state="Dead")
+    assert login.oarsub("-l", "nodes=1", "x").err == f"{NOT_ENOUGH}# {ALL_DEAD}\n"

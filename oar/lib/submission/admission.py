@@ -11,7 +11,7 @@ from oar.lib.facts.records import Group
 from oar.lib.facts.request import ResourceRequest
 from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
-from oar.lib.submission.feasibility import Cluster, UnknownProperty, asker_of, open_cluster
+from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED, Cluster, UnknownProperty, asker_of, open_cluster
 from oar.lib.submission.proposal import Proposal
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ def _size(cluster: Cluster, amended: Proposal, proposal: Proposal) -> int:
         if size is None:
             lack = cluster.lack(request.groups, properties, proposal.conditions_of_user(request, number))
             text = f"There are not enough resources for your request\n# {lack}"
-            raise BadSubmission(Code.REQUEST, text, prefix="# ")
+            verify = False if lack in (NONE_DECLARED, ALL_DEAD) else None  # no other request would do
+            raise BadSubmission(Code.REQUEST, text, prefix="# ", verify=verify)
         sizes.append(size)
         if one_is_enough:
             break

@@ -17,6 +17,10 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Group, Level
 from oar.lib.facts.request import ALL, NODE_ALIASES, format_quantity
 
+#: What is said of a site that has nothing to run jobs on, whatever is asked.
+NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
+ALL_DEAD = "all resources are Dead: administrators bring them back with oarnodesetting -s Alive"
+
 
 class UnknownProperty(BadRequest):
     """A level of a request names no column of the resources."""
@@ -100,6 +104,8 @@ class Cluster:
         quoted where the user's own would leave enough.  ``words``: how he wrote his conditions, to stand for them;
         '' = he put none.
         """
+        if self._part is None and (nothing := self._nothing_at_all()):
+            return nothing
         common = self._check(properties).sql
         for group, user_condition in zip(groups, conditions, strict=True):
             both, of_user = [common, self._check(group.filter).sql], [self._check(user_condition).sql]
@@ -114,6 +120,13 @@ class Cluster:
                 quoted = f'"{user_condition}"' if words is None and user_condition else words or ""
                 return _lack(group, blocks, quoted, is_whole=is_whole)
         return "each part of the request can be satisfied alone, but not all parts together"
+
+    def _nothing_at_all(self) -> str:
+        """Return the sentence for a site that has nothing to run jobs on; '' if it has."""
+        with self._conditions.guarded() as tx:
+            if not tx.request_sizes.is_any_declared():
+                return NONE_DECLARED
+            return "" if tx.request_sizes.blocks([], (Level(FINEST, 1),)) else ALL_DEAD
 
 
 #: How messages name a value of a property, if not by the name of the property.

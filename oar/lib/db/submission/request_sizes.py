@@ -31,6 +31,11 @@ class RequestSizes(Table):
         number: int = self._tx.value(f"SELECT count(size) FROM ({_blocks(conditions, levels, free)}) blocks")
         return number
 
+    def is_any_declared(self) -> bool:
+        """Whether the site has any resource, be it Dead."""
+        is_any: bool = self._tx.value("SELECT EXISTS (SELECT FROM resources)")
+        return is_any
+
     def pools(self, groups: Sequence[Group], condition: str) -> tuple[list[dict[str, PropertyValue]], list[int]]:
         """Return the resources that any group could take, with the properties that the groups name, and their pools.
 
