@@ -74,6 +74,7 @@ class ActionOptions:
     deep: bool
     origin: str | None
     running: bool
+    trust_clock: bool
 
 
 def action(
@@ -101,6 +102,7 @@ def action(
 @action("adopt", "--adopt", help="Take over the database of an older OAR into this one, which is empty (needs --from).")
 @option("--from", "origin", metavar="URL", help="With --adopt: the old database, as postgresql://LOGIN@HOST/NAME.")
 @option("--running", is_flag=True, help="With --adopt: wait until the jobs have ended that run under the old server.")
+@option("--trust-clock", is_flag=True, help="With --purge: the date is right, though nothing happened for long before.")
 @option("--deep", is_flag=True, help="With --check: look for rows that do not fit together; mend advance reservations.")
 @option("--conf", metavar="FILE", help="Configuration file (default: $OARCONFFILE, /etc/oar/oar.conf).")
 @option("--db-type", metavar="TYPE", help="Pg, the only one.")
@@ -138,7 +140,7 @@ def main(
     if action == "check":
         return _check(settings, config, deep=options.deep)
     if action == "purge":
-        return _purge(settings, config, dry=options.dry_run)
+        return _purge(settings, config, options)
     if action == "archive":
         return _copy_to_archive(settings, config, dry=options.dry_run)
     if action == "after_restore":
@@ -294,9 +296,26 @@ def _as_postgres() -> Iterator[None]:
         os.seteuid(before)
 
 
-def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
+def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
     """Remove what is older than is to be kept, or only tell how much it is; return the exit code."""
     from oar.lib.db.database import Database
+    from oar.lib.io import clock_memory
+    from oar.lib.jobs import purge_clock
+
+    database = Database(settings, application="oar:database")
+    try:
+        why = "" if options.trust_clock else purge_clock.doubt(database, clock_memory.read(config.oar_run_dir))
+        if why:
+            raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
+        _purge_all(database, config, dry=options.dry_run)
+    except DatabaseUnavailable as error:
+        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+    return 0
+
+
+def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
+    """Tell of each key what was removed; leave an event, which says that the date was believed."""
+    from oar.lib.facts.states import EventType
     from oar.lib.jobs import retention
     from oar.lib.reservations import retention as reservation_retention
 
@@ -307,21 +326,19 @@ def _purge(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
         reservation_retention.purge,
         reservation_retention.count_old,
     )
-    database = Database(settings, application="oar:database")
     verb = "would be" if dry else "were"
-    try:
-        archive = None if dry else _archive(config, database)
-        if archive:  # before the logs of jobs go, too
-            click.echo(f"{sum(retention.archive_jobs(database, archive))} jobs were copied to the archive.")
-        for kept in (*retention.kept(config, archive), reservations):
-            if not kept.days:
-                click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
-                continue
-            removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
-            click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
-    except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
-    return 0
+    archive = None if dry else _archive(config, database)
+    if archive:  # before the logs of jobs go, too
+        click.echo(f"{sum(retention.archive_jobs(database, archive))} jobs were copied to the archive.")
+    for kept in (*retention.kept(config, archive), reservations):
+        if not kept.days:
+            click.echo(f"{kept.key} is 0: {kept.what} are kept for ever.")
+            continue
+        removed = kept.foresee(database, kept.days) if dry else sum(kept.purge(database, kept.days))
+        click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
+    if not dry:
+        with database.begin() as tx:
+            tx.events.add(EventType.DATABASE_PURGED, 0, "[oar-database] what is too old was removed")
 
 
 def _archive(config: Config, live: "Database") -> "Archive | None":

@@ -171,7 +171,11 @@ def test_a_purge_by_command_copies_first(past: Past, other: Database, run: Told)
     past.account()
     lines = 'DB_ARCHIVE_BASE_NAME="archive"\nRETENTION_JOB_STATE_LOGS="1"\nRETENTION_JOBS="1"'
     states = rows(past.database, "job_state_logs")
-    told = run("--purge", lines=lines)
+    doubted = run("--purge", lines=lines)
+    assert (doubted.exit, doubted.out) == (1, "")
+    assert doubted.err.endswith("nothing is removed. If the date is right: oar-database --purge --trust-clock\n")
+    assert rows(past.database, "job_state_logs") == states
+    told = run("--purge", "--trust-clock", lines=lines)
     assert (told.exit, told.err) == (0, "")
     assert told.out.splitlines()[0] == "1 jobs were copied to the archive."
     assert rows(past.database, "job_state_logs") == []

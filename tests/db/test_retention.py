@@ -1,5 +1,6 @@
 """How long the past is kept: the keys RETENTION_..., oar-database --purge."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -8,8 +9,10 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import JobKeys
 from oar.lib.facts.states import EventType, JobState
-from oar.lib.jobs import accounting, lifecycle, retention
+from oar.lib.facts.times import format_date
+from oar.lib.jobs import accounting, lifecycle, purge_clock, retention
 from oar.lib.jobs.retention import DAY
+from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.builders import add_job, add_resources
 
 NOW = 1_900_000_000
@@ -51,6 +54,11 @@ class Past:
                 removed[kept.key] = sum(kept.purge(self.database, kept.days))
                 assert removed[kept.key] == foretold
         return removed
+
+    def has_been_purged(self) -> None:
+        """Write what a purge leaves behind."""
+        with self.database.begin() as tx:
+            tx.events.add(EventType.DATABASE_PURGED, 0, "")
 
     def count(self, table: str, condition: str = "true") -> int:
         """Return the number of rows of a table."""
@@ -212,3 +220,46 @@ def test_nobody_waits_for_an_open_step(past: Past, database: Database, work: str
         deeds[work](other)
         other.close()
     assert old not in past.jobs()
+
+
+# -- the clock that says what is old ----------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_far_ahead_is_not_believed(past: Past) -> None:
+    for day in range(70, -1, -7):
+        past.ended(day)
+    assert purge_clock.doubt(past.database, ()) == ""
+    past.clock = NOW + 365 * DAY
+    why = purge_clock.doubt(past.database, ())
+    assert f"nothing has happened between {format_date(NOW)} and {format_date(past.clock)}" in why
+    with past.database.begin() as tx:  # work goes on by the new date
+        tx.events.add(EventType.WALLTIME, 1, "")
+    assert "nothing has happened between" in purge_clock.doubt(past.database, ())
+
+
+def test_a_date_that_was_believed_once_is_believed_again(past: Past) -> None:
+    past.ended(0)
+    past.clock = NOW + 365 * DAY
+    assert purge_clock.doubt(past.database, ())
+    past.has_been_purged()
+    past.clock += DAY
+    assert purge_clock.doubt(past.database, ()) == ""
+
+
+def test_nights_without_any_job_are_told_apart_from_a_clock_by_their_purges(past: Past) -> None:
+    past.has_been_purged()
+    for _ in range(100):
+        past.clock += DAY
+        assert purge_clock.doubt(past.database, ()) == ""
+        past.has_been_purged()
+
+
+def test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believed(past: Past) -> None:
+    past.has_been_purged()
+    watch = ClockWatch()
+    watch.set_by(Look(NOW, time.monotonic(), time.monotonic()))
+    assert purge_clock.doubt(past.database, watch.memory) == ""
+    past.clock = NOW + 3600  # nobody has seen it yet
+    assert purge_clock.doubt(past.database, watch.memory).startswith("The clock was set ahead; the server waits until")
+    watch.set_by(Look(past.clock, time.monotonic(), time.monotonic()))
+    assert purge_clock.doubt(past.database, watch.memory)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oar.lib.db.sql.predicates import ENDED, NO_FRAME
 from oar.lib.db.sql.statements import Table
+from oar.lib.facts.states import EventType
 from oar.lib.facts.topics import Topic
 
 #: Jobs that ended before a date, behind a place: accounted, with nothing left to do, and no live job depends on them.
@@ -88,6 +89,17 @@ _COUNTS = {
     "gantt_jobs_resources_log": "SELECT count(*) FROM gantt_jobs_resources_log WHERE sched_date < %s",
     "accounting": "SELECT count(*) FROM accounting WHERE window_stop < %s",
 }
+#: What tells that time has passed, by table and column: each has an index.
+_DATES = (
+    *(("event_logs", "date"), ("jobs", "submission_time"), ("jobs", "start_time"), ("jobs", "stop_time")),
+    ("resource_logs", "date_start"),
+)
+_FIRSTS = ", ".join(f"(SELECT min({date}) FROM {table} WHERE {date} > 0)" for table, date in _DATES)
+_LASTS = ", ".join(f"(SELECT max({date}) FROM {table} WHERE {date} <= %(until)s)" for table, date in _DATES)
+_LAST_SIGN = f"SELECT GREATEST({_LASTS}, 0)"
+#: The first date at all, and that of the last purge.
+_SIGNS = f"""
+    SELECT COALESCE(LEAST({_FIRSTS}), 0), COALESCE((SELECT max(date) FROM event_logs WHERE type = %s), 0)"""
 
 
 class EndedPlace(NamedTuple):
@@ -105,8 +117,25 @@ class Piece(NamedTuple):
     is_end: bool  #: what follows is young, or nothing follows
 
 
+class SignsOfLife(NamedTuple):
+    """When the site began to leave rows, and when old ones were purged last; 0 = never."""
+
+    first: int
+    last_purge: int
+
+
 class Retention(Table):
     """Old rows of tables that grow."""
+
+    def signs_of_life(self) -> SignsOfLife:
+        """Return since when something happened here."""
+        ((first, last_purge),) = self._tx.rows(_SIGNS, (EventType.DATABASE_PURGED,))
+        return SignsOfLife(first, last_purge)
+
+    def last_sign(self, until: int) -> int:
+        """Return the last date, not after another one, at which anything happened."""
+        date: int = self._tx.value(_LAST_SIGN, {"until": until})
+        return date
 
     def jobs(self, ended_before: int, after: EndedPlace, limit: int) -> list[EndedPlace]:
         """Return the next jobs that may be removed."""

@@ -1,0 +1,45 @@
+"""Whether the clock may be believed by which rows are too old: one that is far ahead would have all of them removed.
+
+Time that really passes leaves rows, if only one for each purge.  So a date is doubted behind a long stretch of which
+nothing is stored, and while the server itself holds its deadlines back because the clock was set ahead.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.times import format_date
+from oar.lib.rules.clock_watch import ClockWatch, Look
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+_DAY = 86400
+#: A stretch without anything is as long as this, in seconds, and so many of them are looked at.
+STRETCH, STRETCHES = 10 * _DAY, 6
+
+
+def doubt(database: "Database", remembered: Sequence[float]) -> str:
+    """Return why the date of the database is not believed; '' if it is.
+
+    ``remembered``: what the server's watch of the clock knew last; empty: there was none.
+    """
+    before = time.monotonic()
+    with database.snapshot() as tx:
+        now, signs = tx.now, tx.retention.signs_of_life()
+        watch = ClockWatch(remembered)
+        watch.set_by(Look(now, before, time.monotonic()))
+        held = watch.held_until(now)
+        if held:
+            return f"The clock was set ahead; the server waits until {format_date(held)} whether it is set back"
+        if not signs.first:  # there is nothing that could be removed
+            return ""
+        since = max(signs.first, signs.last_purge, now - STRETCHES * STRETCH)
+        for until in range(now, since + STRETCH - 1, -STRETCH):
+            last = tx.retention.last_sign(until)
+            if last <= until - STRETCH:
+                return (
+                    f"The clock of the database says {format_date(now)}, but nothing has happened between"
+                    f" {format_date(last)} and {format_date(until)}"
+                )
+    return ""
