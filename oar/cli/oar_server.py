@@ -30,12 +30,14 @@ UNIT = "oar-server.service"
 ACCOUNT = "oar"
 IS_STOPPED = 3
 
-#: The server may need so long to reach its database, and to stop.
-START_SECONDS = 330.0
+#: The server may need so long until it works or waits for its database, and to stop.
+START_SECONDS = 90.0
 STOP_SECONDS = 60.0
 #: So long has it to answer to a check.
 CHECK_SECONDS = 10.0
 _LOG_LINES = 10
+#: How the status of a server begins that is up and cannot work yet.
+_WAITING = "waiting for "
 
 #: Keys that the server makes when they are not there: file, comment (docs/design/nodes.rst, "Keys").
 _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
@@ -137,6 +139,9 @@ class SystemdUnit:
         """Have systemd do it; show the last lines of the log if it fails."""
         outcome = run(["systemctl", action, UNIT], timeout=START_SECONDS + STOP_SECONDS)
         if outcome.succeeded:
+            status = run(["systemctl", "show", "--property", "StatusText", "--value", UNIT], timeout=30).output.strip()
+            if action in ("start", "restart") and status.startswith(_WAITING):
+                click.echo(f"oar-server is started, and {status}.")
             return 0
         click.echo(outcome.output.strip() or "systemctl does not answer", err=True)
         journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
@@ -212,8 +217,8 @@ class Server:
         account = self.prepare()
         with tempfile.TemporaryFile() as output, _ready_socket() as ready:
             process = self._spawn(account, output, ready.getsockname())
-            if self._is_up(process, ready):
-                click.echo(f"oar-server is started (pid {process.pid}).")
+            if (status := self._first_status(process, ready)) is not None:
+                click.echo(f"oar-server is started (pid {process.pid}){f', and {status}' if status else ''}.")
                 return 0
             output.seek(0)
             error_text = output.read().decode("utf-8", "replace").strip()
@@ -307,18 +312,21 @@ class Server:
             extra_groups=os.getgrouplist(account.name, account.gid) if is_root else None,
         )
 
-    def _is_up(self, process: "subprocess.Popen[bytes]", ready: socket.socket) -> bool:
-        """Wait until it says so, or ends."""
-        end = time.monotonic() + START_SECONDS
+    def _first_status(self, process: "subprocess.Popen[bytes]", ready: socket.socket) -> str | None:
+        """Wait until it says that it is up; return what it waits for, '' for nothing.  None: it has ended."""
+        end, status = time.monotonic() + START_SECONDS, ""
         ready.settimeout(0.05)
         while process.poll() is None and time.monotonic() < end:
             try:
-                if b"READY=1" in ready.recv(4096):
-                    return True
+                told = ready.recv(4096).decode(errors="replace")
             except TimeoutError:
                 continue
+            if told == "READY=1":
+                return status
+            if told.startswith(f"STATUS={_WAITING}"):
+                status = told.removeprefix("STATUS=")
         process.terminate()
-        return False
+        return None
 
     def _last_log_lines(self) -> str:
         try:

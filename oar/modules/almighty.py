@@ -22,6 +22,7 @@ from oar.lib.facts import frames
 from oar.lib.facts.errors import AlreadyRunning, ConfigError, OarError
 from oar.lib.facts.frames import (
     At,
+    Away,
     BadFrame,
     Done,
     EndReport,
@@ -63,7 +64,7 @@ from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
 from oar.modules.child_programs import RUNNER, child_environment, programs
 from oar.modules.endpoints import Endpoints
 from oar.modules.round_journal import RoundJournal
-from oar.modules.runner_restarts import EXIT_CONFIGURATION, RunnerRestarts
+from oar.modules.runner_restarts import EXIT_CONFIGURATION, EXIT_DATABASE, RunnerRestarts
 from oar.modules.server_status import server_status
 from oar.modules.supervisor import ChildProgram, PassEnd, State, Supervisor
 
@@ -124,8 +125,7 @@ class Almighty:
         self._mailer = Mailer(config)
         self._failure_mails = HourlyLimit(1)
         self._bad_messages = HourlyLimit(BAD_MESSAGES_LOGGED)
-        self._restarts = RunnerRestarts(orphan_patience)
-        self._database = f"{config.db_hostname}:{config.db_port}"
+        self._restarts = RunnerRestarts(f"{config.db_hostname}:{config.db_port}", orphan_patience)
         self._log_file = config.log_file
         self._load = Load(0, 0)
         self._last_round: Mapping[str, Any] = {}  #: what the scheduler tells of it
@@ -253,8 +253,8 @@ class Almighty:
                 self._children.pong(sender)
             case At(queues):
                 self._automaton.at(queues)
-            case Ready():
-                self._runner_is_ready(sender)
+            case Ready() | Away() as frame:
+                self._runner_begins(sender, frame)
             case Load() as frame:
                 self._load = frame
             case ReportReply(peer, text):
@@ -341,8 +341,16 @@ class Almighty:
             # Where the server was started, for people who have not found the log yet; the Runner has told it more.
             sys.stderr.write(f"[ERROR] {end.reason}; {self._log_file} says more\n")
         else:
+            if worker.starts and worker.last_code == EXIT_DATABASE:
+                self._database_is_away(self._restarts.reason)
             self._restarts.note_start(now)
             self._children.start(RUNNER, now)
+
+    def _runner_begins(self, sender: bytes, frame: Ready | Away) -> None:
+        if isinstance(frame, Away):
+            self._database_is_away(frame.reason)
+        else:
+            self._runner_is_ready(sender)
 
     def _runner_is_ready(self, sender: bytes) -> None:
         if self._children.of(sender) is not self._children.workers[RUNNER]:
@@ -358,6 +366,14 @@ class Almighty:
         self._manager.status("up")
         log.info("OAR server %s is up", VERSION)
         self._mailer.administrators("Start OAR server", f"The OAR server {VERSION} has started.")
+
+    def _database_is_away(self, reason: str) -> None:
+        """Tell what is waited for at once; who has called systemctl is not kept waiting, too."""
+        if self._restarts.is_ready:
+            return
+        self._restarts.reason = reason
+        self._manager.status(self._restarts.wait)
+        self._manager.ready()
 
     # -- reports about itself --
 
@@ -376,7 +392,7 @@ class Almighty:
     def _sign_of_life(self, now: float) -> None:
         if self._manager.watchdog_period is not None:
             self._manager.alive()
-        if word := self._restarts.word(self._database, now):
+        if word := self._restarts.word(now):
             log.warning("%s", word)
             self._manager.status(word)
         if now >= self._next_status:

@@ -34,12 +34,14 @@ class RunnerRestarts:
     ``orphan_patience``: so long, in seconds, may another Runner hold the lock of the database.
     """
 
+    database: str  #: where it is
     orphan_patience: float
     is_ready: bool = False  #: it has been ready once
     first_start: float = 0.0
     next_start: float = 0.0
     locked_out_since: float | None = None  #: since when another Runner holds the lock
     pause: float = RETRY_SECONDS
+    reason: str = ""  #: why the database does not answer
     words: int = 0  #: that were said about the wait for the database
 
     def note_start(self, now: float) -> None:
@@ -59,14 +61,21 @@ class RunnerRestarts:
         """Return when something is to be said about the wait for the database; None once the Runner was ready."""
         return None if self.is_ready else self.first_start + (self.words + 1) * WORD_SECONDS
 
-    def word(self, database: str, now: float) -> str:
-        """Return what is to be said about the wait for the database, '' if nothing is due."""
+    def word(self, now: float) -> str:
+        """Return what is to be said about a server that cannot work yet, '' if nothing is due."""
         due = self.next_word()
         if due is None or now < due:
             return ""
         waited = now - self.first_start
         self.words = int(waited // WORD_SECONDS)
-        return f"waiting for the database at {database}, for {waited:.0f} s until now"
+        return f"{self.wait}, for {waited:.0f} s until now"
+
+    @property
+    def wait(self) -> str:
+        """What is waited for."""
+        if self.locked_out_since is not None:
+            return "waiting for the end of another server"
+        return f"waiting for the database at {self.database}{f' ({self.reason})' if self.reason else ''}"
 
     def end_after(self, runner_code: int | None, now: float) -> ServerEnd | None:
         """Return how the server must end after this end of the Runner; None if it goes on."""

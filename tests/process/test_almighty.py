@@ -255,6 +255,22 @@ def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None
         assert server.process.wait(60) == 0
 
 
+def test_systemd_is_told_of_a_database_that_is_away_and_waits_no_longer(server: Server) -> None:
+    server.say("runner", "code", 3)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(server.directory / "notify"))
+        systemd.settimeout(60)
+        server.configure(DB_HOSTNAME="db.example")
+        server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"))
+        heard = [systemd.recv(1000)]
+        while heard[-1] != b"READY=1":
+            heard.append(systemd.recv(1000))
+        assert heard[-2] == b"STATUS=waiting for the database at db.example:5432"
+        (server.directory / "runner.code").unlink()
+        while heard[-1] != b"STATUS=up":
+            heard.append(systemd.recv(1000))
+
+
 # -- tags and lanes ---------------------------------------------------------------------------------------------------
 
 

@@ -333,6 +333,19 @@ def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: 
     assert told in installation.log()
 
 
+def test_a_server_whose_database_is_away_is_started_says_so_and_works_when_it_is_there(
+    installation: Installation, settings: DatabaseSettings
+) -> None:
+    installation.configure(DB_HOSTNAME=installation.directory)
+    started = installation.control("start")
+    awaited = f"waiting for the database at {installation.directory}:{settings.port} (connection to server on socket"
+    told = f"oar-server is started (pid {installation.pid()}), and {awaited}"
+    assert (started.returncode, started.stdout[: len(told)]) == (0, told)
+    assert not installation.state()["ready"]
+    installation.configure(DB_HOSTNAME=settings.host, MAX_DB_CONNECTION_TIMEOUT=1)
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+
+
 def test_a_reload_is_heard(installation: Installation) -> None:
     assert installation.control("reload").returncode == 1
     assert installation.control("start").returncode == 0

@@ -65,10 +65,11 @@ def test_the_database_is_away_for_a_while(site: Site) -> None:
 def test_the_database_comes_up_later_than_the_server(site: Site) -> None:
     job = begun(site)
     site["server"].run("systemctl stop oar-server.service postgresql")
-    site["server"].run("systemctl --no-block start oar-server.service")
-    wait_until(lambda: "database" in site["server"].run("systemctl show --property StatusText oar-server.service"))
+    site["server"].run("systemctl start oar-server.service")  # which nothing keeps waiting
+    status = "systemctl show --property StatusText --value oar-server.service"
+    assert "waiting for the database at" in site["server"].run(status)
     site["server"].run("systemctl start postgresql")
-    wait_until(lambda: site["server"].run("systemctl is-active oar-server.service") == "active\n")
+    wait_until(lambda: "waiting" not in site["server"].run(status))
     ends_well(site, job)
 
 

@@ -34,6 +34,7 @@ EXAMPLES: list[frames.Frame] = [
     frames.Pong(),
     frames.StopChild(),
     frames.Ready(),
+    frames.Away("Connection refused"),
     frames.Load(2, 5),
     frames.EndReport(9, 42, 0, "N", "123"),
     frames.ReportReply(9, ReportAnswer.OK),

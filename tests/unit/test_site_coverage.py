@@ -79,6 +79,8 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "process/test_server::test_a_server_whose_login_is_refused_says_so_and_ends_at_once",
         "db/test_oar_database::test_a_database_that_cannot_be_used_is_named_with_the_way_out",
         "unit/test_server_health::test_a_database_that_does_not_answer_is_told_before_what_follows_from_it",
+        "process/test_server::test_a_server_whose_database_is_away_is_started_says_so_and_works_when_it_is_there",
+        "process/test_almighty::test_systemd_is_told_of_a_database_that_is_away_and_waits_no_longer",
         "site/test_a_site::test_the_database_comes_up_later_than_the_server",
     ),
     "C.1 an orderly reboot of a node": (

@@ -111,6 +111,13 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """The Runner cannot begin: the database does not answer, and it goes on asking."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """How much the Runner has to do, for STATUS."""
 
@@ -180,7 +187,7 @@ class Waited:
 
 Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
 Frame = (
-    Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Load | EndReport | ReportReply
+    Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Away | Load | EndReport | ReportReply
     | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effects
 )  # fmt: skip
 
@@ -193,6 +200,7 @@ _TYPES: Mapping[str, type[Frame]] = {
     "PONG": Pong,
     "STOP": StopChild,
     "READY": Ready,
+    "AWAY": Away,
     "LOAD": Load,
     "REPORT": EndReport,
     "ANSWER": ReportReply,

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from oar.lib import runtime
 from oar.lib.db.reservations.reservation_predicates import ReservationFault
@@ -19,7 +20,19 @@ from oar.lib.db.sql.locks import Lock
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts import frames
 from oar.lib.facts.errors import DatabaseRefused, DatabaseUnavailable
-from oar.lib.facts.frames import BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
+from oar.lib.facts.frames import (
+    Away,
+    BadFrame,
+    EndReport,
+    Frame,
+    Hello,
+    Load,
+    Ping,
+    Pong,
+    Ready,
+    ReportReply,
+    StopChild,
+)
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import VERSION
@@ -426,12 +439,19 @@ def _has_rules(opened: Runtime) -> bool:
         return bool(tx.admission_rules.all(enabled=True))
 
 
+def _tell_of_wait(endpoint: str, error: DatabaseUnavailable) -> None:
+    """Tell the server that the database is waited for."""
+    with bus.connected(endpoint) as dealer:
+        dealer.send(frames.encode(Away(str(error))))
+
+
 def main() -> None:
     """Run as a program: ``--worker ENDPOINT``."""
     if sys.argv[1:2] != ["--worker"] or len(sys.argv) != 3:
         sys.stderr.write("oar-bipbip-commander is started by oar-almighty\n")
         sys.exit(2)
     opened = runtime.open_runtime("bipbip_commander")
+    opened.database.when_waiting(partial(_tell_of_wait, sys.argv[2]))
     opened.database.gather_topics()
     with logs.logging_to(opened.config, "Runner"):
         try:
