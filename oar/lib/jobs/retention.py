@@ -21,8 +21,8 @@ DAY = 86400
 #: At most so many jobs, or rows of a log, are removed in a transaction, which takes less than a tenth of a second then,
 #: also where jobs have many rows (measured by ``bench/retention.py``); fewer where it takes longer.
 JOBS, ROWS = 100, 2000
-#: So long a transaction may take, in seconds.
-LONGEST = 0.1
+#: So long a transaction may take, in seconds: half of what may hold somebody up, as the next one may be slower.
+LONGEST = 0.05
 
 
 class Keeper(Protocol):
