@@ -65,11 +65,11 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
         starts = deadlines.reservation_starts()
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])
     changes = [change] if (change := clock.set_by(Look(now, before, time.monotonic()))) else []
-    held = clock.held_until(now)
+    held, ahead = clock.held_until(now), clock.ahead(now)
     kills = [(timer, kill_step(timer, now, config.jobdel_softwalltime, config.jobdel_walltime)) for timer in timers]
     walltimes = {limit.job_id: check_walltime(limit, now, start, held) for limit in limits}
     checkpoints = {
-        limit.job_id: check_checkpoint(limit, now, signals.get(limit.job_id))
+        limit.job_id: check_checkpoint(limit, now - ahead, signals.get(limit.job_id))
         for limit in limits
         if limit.checkpoint and not walltimes[limit.job_id].passed
     }
@@ -81,7 +81,8 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
     run_in_batches(runtime.database, [start for start in starts if start <= now], _begin_reservations)
     run_in_batches(runtime.database, [config] if not held else [], _watch_resources)
     run_in_batches(runtime.database, changes, partial(_tell_of_clock, limits=limits))
-    dates = [step.next for _, step in kills] + [check.next for check in (*walltimes.values(), *checkpoints.values())]
+    dates = [step.next for _, step in kills] + [check.next for check in walltimes.values()]
+    dates += [check.next + ahead for check in checkpoints.values() if check.next]
     dates += [start for start in starts if start > now]
     return SarkoPass(SarkoCode.KILL if any(unanswered) or any(ended) else SarkoCode.NOTHING, _earliest(dates))
 
@@ -172,9 +173,9 @@ def clock_text(seconds: int, now: int, over: Sequence[int]) -> str:
             " walltimes; dates of the time between are given twice."
         )
     text = (
-        f"The clock of the database was set ahead by {length}. No job is ended for its walltime before"
-        f" {format_date(now + GRACE)}: if the clock is wrong, set it back until then. If it is right now, give jobs the"
-        f" time that they lose: oarwalltime <job> +{length} (with WALLTIME_CHANGE_ENABLED)"
+        f"The clock of the database was set ahead by {length}. No job is ended for its walltime, and rounds plan by the"
+        f" old date, before {format_date(now + GRACE)}: if the clock is wrong, set it back until then. If it is right"
+        f" now, give jobs the time that they lose: oarwalltime <job> +{length} (with WALLTIME_CHANGE_ENABLED)"
     )
     return text + (f". Over by the new date: {', '.join(map(str, over))}" if over else "")
 

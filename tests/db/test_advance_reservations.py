@@ -2,12 +2,14 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading import snapshot_reader
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
@@ -22,6 +24,7 @@ from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.rules.clock_watch import GRACE, ClockWatch
 from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
 from oar.lib.views.wait_explanations import explain
@@ -48,6 +51,37 @@ def test_a_reservation_is_granted_begins_and_ends_at_its_dates(site: Site) -> No
     assert (ended.state, ended.ended) == (S.EXITED, NOW + HOUR)
     assert site.job(granted.frame_id) is JobState.TERMINATED
     assert site.events(number) == ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
+
+
+def test_a_clock_that_was_set_ahead_begins_and_ends_none_before_somebody_could_set_it_back(site: Site) -> None:
+    add_resources(site.database, nodes=2, cores=2)
+    site.scheduler = MetaScheduler(site.runtime, watch=ClockWatch())
+    running, coming = (
+        site.ask("/network_address=1", NOW + start, NOW + end) for start, end in ((0, 1000), (600, 3 * HOUR))
+    )
+    site.round()
+    site.round()
+    job = site.submit_inside(coming)
+    site.round(NOW + 2 * HOUR)
+    assert (site.state(running), site.state(coming), site.job(job)) == (S.RUNNING, S.WAITING, JobState.WAITING)
+    assert site.scheduler.next_start is not None
+    assert 590 < site.scheduler.next_start - (NOW + 2 * HOUR) <= 601  # by the clock as it is
+    site.round(NOW + 60)
+    assert (site.state(running), site.state(coming)) == (S.RUNNING, S.WAITING)
+    assert site.events(running) == ["CREATED", "START TIME REACHED"]
+
+
+def test_a_clock_that_stays_ahead_is_believed_ten_minutes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_resources(site.database)
+    steady = [0.0]
+    monkeypatch.setattr(snapshot_reader, "time", SimpleNamespace(monotonic=lambda: steady[0]))
+    site.scheduler = MetaScheduler(site.runtime, watch=ClockWatch())
+    number = site.ask("/network_address=1", NOW, NOW + 1000)
+    site.round()
+    for passed, state in ((0, S.RUNNING), (GRACE - 1, S.RUNNING), (GRACE, S.EXITED)):
+        steady[0] = passed
+        site.round(NOW + 2 * HOUR + passed)
+        assert site.state(number) is state
 
 
 def test_the_answer_is_written_before_the_jobs_are_planned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,18 @@ def test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later(
     assert Wake(Tag.CHSTATE) in world.sent
 
 
+def test_a_clock_that_was_set_ahead_asks_for_no_checkpoint_too_early(world: World) -> None:
+    job_id = world.running(checkpoint=30)
+    world.watch = ClockWatch()
+    world.sarko()
+    world.at(3600)
+    world.sarko()
+    assert Ask(JobAction.SIGNAL, job_id) not in world.sent
+    world.at(70)
+    world.sarko()
+    assert Ask(JobAction.SIGNAL, job_id) in world.sent
+
+
 def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
     container = world.running(types=["container"])
     inner = add_job(world.database, types=[f"inner={container}"])

@@ -39,3 +39,14 @@ def test_a_watch_goes_on_with_what_another_one_knew() -> None:
     assert other.set_by(Look(5000, 530.0, 530.0)) == 3970
     assert ClockWatch(other.memory).held_until(5000) == 5000 + GRACE
     assert ClockWatch((1.0, 2.0)).memory == ()
+
+
+def test_a_clock_that_is_set_ahead_twice_is_ahead_by_both_and_believed_when_it_is_set_back() -> None:
+    watch = ClockWatch()
+    watch.set_by(Look(1000, 500.0, 500.0))
+    watch.set_by(Look(4600, 500.0, 500.0))
+    assert (watch.ahead(4600), watch.ahead(4599), watch.ahead(4600 + GRACE)) == (3600, 0, 0)
+    watch.set_by(Look(5610, 510.0, 510.0))
+    assert ClockWatch(watch.memory).ahead(5610) == 4600
+    assert watch.set_by(Look(1010, 510.0, 510.0)) == -4600
+    assert watch.ahead(1010) == watch.held_until(1010) == 0

@@ -33,6 +33,10 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_sarko::test_a_clock_that_was_set_ahead_and_stays_so_ends_jobs_ten_minutes_later",
         "db/test_sarko::test_a_clock_that_was_set_ahead_is_noticed_across_a_restart_of_the_server",
         "db/test_oar_phoenix::test_a_date_of_a_clock_that_was_ahead_keeps_no_node_from_its_next_step",
+        "db/test_sarko::test_a_clock_that_was_set_ahead_asks_for_no_checkpoint_too_early",
+        "db/test_advance_reservations::"
+        "test_a_clock_that_was_set_ahead_begins_and_ends_none_before_somebody_could_set_it_back",
+        "db/test_advance_reservations::test_a_clock_that_stays_ahead_is_believed_ten_minutes_later",
         "db/test_retention::test_a_clock_that_is_far_ahead_is_not_believed",
         "db/test_retention::test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believed",
         "db/test_meta_sched::test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet",

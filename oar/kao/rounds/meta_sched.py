@@ -43,6 +43,7 @@ from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.states import QueueState
 from oar.lib.reservations import repairs as reservation_repairs
+from oar.lib.rules.clock_watch import ClockWatch
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,13 @@ def nobody(queues: Sequence[str]) -> None:
 class MetaScheduler:
     """The scheduler of a runtime."""
 
-    def __init__(self, runtime: Runtime, *, goes_on: bool = False) -> None:
-        """``goes_on``: somebody calls ``go_on`` between the rounds, so that a round need not plan all jobs."""
+    def __init__(self, runtime: Runtime, *, goes_on: bool = False, watch: ClockWatch | None = None) -> None:
+        """``goes_on``: somebody calls ``go_on`` between the rounds, so that a round need not plan all jobs.
+
+        ``watch`` tells whether the clock was set; None: nobody does.
+        """
         self._database = runtime.database
-        self._platform = SnapshotReader(runtime.database, runtime.config)
+        self._platform = SnapshotReader(runtime.database, runtime.config, watch)
         self._policies = PolicyWatch(runtime.database, runtime.config)
         self._writer = PlanWriter(keeps_all_plans=runtime.config.scheduler_log_decisions)
         self._lock = RoundLock(runtime.database)
@@ -137,7 +141,8 @@ class MetaScheduler:
             plan = self._plan(situation, announce)
         with self.phases.of(RoundPart.WRITE):
             self._write(situation, plan)
-        self.next_start = next_start(situation.snapshot, plan)
+        following = next_start(situation.snapshot, plan)
+        self.next_start = following + self._platform.ahead if following else None
         return plan
 
     def _read(self, tokens: TokenCounts) -> Situation:

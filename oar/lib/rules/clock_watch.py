@@ -9,7 +9,7 @@ TOLERANCE = 60
 #: After the clock was set ahead, no time is over for so many seconds that only the new date says is over.
 GRACE = 600
 #: So many numbers are the memory of a watch.
-_NUMBERS = 5
+_NUMBERS = 6
 
 
 class Look(NamedTuple):
@@ -26,16 +26,16 @@ class ClockWatch:
     def __init__(self, remembered: Sequence[float] = ()) -> None:
         """``remembered``: the ``memory`` of a watch that had the same monotonic clock; empty: there was none."""
         self._last: Look | None = None
-        self._held_from = self._held_until = 0
+        self._held_from = self._held_until = self._ahead = 0
         if len(remembered) == _NUMBERS:
-            date, before, after, held_from, held_until = remembered
+            date, before, after, held_from, held_until, ahead = remembered
             self._last = Look(int(date), before, after)
-            self._held_from, self._held_until = int(held_from), int(held_until)
+            self._held_from, self._held_until, self._ahead = int(held_from), int(held_until), int(ahead)
 
     @property
     def memory(self) -> tuple[float, ...]:
         """All that it knows, for a watch that goes on with its work."""
-        return (*self._last, self._held_from, self._held_until) if self._last else ()
+        return (*self._last, self._held_from, self._held_until, self._ahead) if self._last else ()
 
     def set_by(self, look: Look) -> int:
         """Return by how many seconds the clock was set since the last look: ahead is positive, back negative."""
@@ -45,10 +45,20 @@ class ClockWatch:
         went = look.date - last.date
         ahead, back = went - (look.after - last.before), (look.before - last.after) - went
         if ahead > TOLERANCE:
-            self._held_from, self._held_until = look.date, look.date + GRACE
+            self._hold(look.date, math.ceil(ahead) + (self._ahead if self.held_until(last.date) else 0))
             return math.ceil(ahead)
-        return -math.ceil(back) if back > TOLERANCE else 0
+        if back > TOLERANCE:  # somebody has looked at it: it is believed
+            self._held_from = self._held_until = self._ahead = 0
+            return -math.ceil(back)
+        return 0
+
+    def _hold(self, date: int, ahead: int) -> None:
+        self._held_from, self._held_until, self._ahead = date, date + GRACE, ahead
 
     def held_until(self, now: int) -> int:
         """Return until which date nothing is over since the clock was set ahead, 0 if that is past or undone."""
         return self._held_until if self._held_from <= now < self._held_until else 0
+
+    def ahead(self, now: int) -> int:
+        """Return by how many seconds a date is ahead that is not believed yet; 0: it is."""
+        return self._ahead if self.held_until(now) else 0

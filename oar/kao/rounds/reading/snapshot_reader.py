@@ -8,6 +8,7 @@ See docs/design/planner.rst, "Memory between rounds".
 """
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.states import CURRENT, JobPriority
 from oar.lib.resources import energy
+from oar.lib.rules.clock_watch import ClockWatch, Look
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,12 @@ CACHE_LIFETIME = 600
 class SnapshotReader:
     """Reads the situation for rounds."""
 
-    def __init__(self, database: Database, config: Config) -> None:
+    def __init__(self, database: Database, config: Config, watch: ClockWatch | None = None) -> None:
+        """``watch`` compares the clock of the database with that of this computer; None: nobody does."""
+        self._watch = watch
+        self.ahead = (
+            0  #: by so many seconds the clock was set ahead, which the date of the last reading does not follow
+        )
         self._database = database
         self._config = config
         self._settings = settings_of(config)
@@ -63,7 +70,9 @@ class SnapshotReader:
         if self._settings.job_priority is JobPriority.MULTIFACTOR:
             self._settings = replace(self._settings, weights=self._policy_files.weights(mails))
         settings, config, cache = self._settings, self._config, self._cache
+        before = time.monotonic()
         with self._database.snapshot() as tx:
+            self._look_at_clock(tx.now, before)
             rounds = tx.rounds
             if not 0 <= tx.now - self._cached_since < CACHE_LIFETIME:
                 self.forget()
@@ -74,7 +83,7 @@ class SnapshotReader:
             dependencies = [dependency for job in hypothetical_jobs for dependency in job.dependencies]
             rows = read_job_rows(tx, cache.jobs, dependencies, with_promised=settings.may_wake)
             queues = tuple(tx.queues.all())
-            now = reference_date(tx.now, rows.starts.get(0, 0))
+            now = reference_date(tx.now - self.ahead, rows.starts.get(0, 0))
             reservations = self._reservations.read(tx, config.reservation_answer_timeout)
             properties = reservations.properties.union(*(job.properties for job in cache.jobs.values()))
             resources = self._resources.read(rounds, self._versions.present(rounds), properties)
@@ -121,6 +130,11 @@ class SnapshotReader:
             mails=mails,
             deferrals=tuple(self._pools.deferrals),
         )
+
+    def _look_at_clock(self, date: int, before: float) -> None:
+        if self._watch:
+            self._watch.set_by(Look(date, before, time.monotonic()))
+            self.ahead = self._watch.ahead(date)
 
     def forget(self) -> None:
         """Read everything again the next time."""
