@@ -15,8 +15,9 @@ from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.reboot_steps import Step, Tried
-from oar.lib.io import reboots
+from oar.lib.io import clock_memory, reboots
 from oar.lib.io.reboots import RebootCommand
+from oar.lib.jobs import clock_doubts
 from oar.lib.rules.reboots import RebootPlan, RebootPolicy, known_by, plan
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def main(context: Context, *, only_tell: bool) -> None:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is at work.")
             return
-        broken, now = _broken(context), int(time.time())
+        set_ahead = clock_doubts.ahead(context.database, clock_memory.read(config.oar_run_dir))
+        broken, now = _broken(context), int(time.time()) - set_ahead
         tried = {node: last for node, last in known_by(reboots.read_tried(status), now).items() if node in broken}
         decided = plan(broken, tried, _policy(config, commands), now)
         _tell(decided, only_tell=only_tell)

@@ -10,8 +10,10 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.reboot_steps import Step, Tried
 from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.io import clock_memory
 from oar.lib.io.reboots import only_one, read_tried, write_tried
 from oar.lib.resources import nodes
+from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.builders import add_job, add_resources
 from tests.db.console import EVE, Console
 
@@ -23,7 +25,11 @@ def phoenix(console: Console, tmp_path: Path) -> Console:
         "phoenix_soft_rebootcmd": f"sh -c 'echo soft $0 >> {tmp_path}/done; echo bye' {{NODENAME}}",
         "phoenix_hard_rebootcmd": f"sh -c 'echo hard $0 >> {tmp_path}/done; exit 3' {{NODENAME}}",
     }
-    paths = {"phoenix_status_file": str(tmp_path / "phoenix" / "state"), "phoenix_logdir": str(tmp_path / "log")}
+    paths = {
+        "phoenix_status_file": str(tmp_path / "phoenix" / "state"),
+        "phoenix_logdir": str(tmp_path / "log"),
+        "oar_run_dir": str(tmp_path),
+    }
     return Console(console.database, console.config.replace(**commands, **paths))
 
 
@@ -98,6 +104,21 @@ def test_a_date_of_a_clock_that_was_ahead_keeps_no_node_from_its_next_step(phoen
     tried = read_tried(status)["node-1"]
     assert begin <= tried.date <= time.time()  # its time goes on from here
     write_tried(status, {"node-1": tried._replace(date=tried.date - 301)})
+    phoenix.type(oar_phoenix.main)
+    assert done(tmp_path) == ["hard node-1"]
+
+
+def test_a_clock_that_was_set_ahead_makes_no_step_come_early(phoenix: Console, tmp_path: Path) -> None:
+    suspect(phoenix.database, add_resources(phoenix.database, nodes=1))
+    status = Path(phoenix.config.phoenix_status_file)
+    status.parent.mkdir()
+    watch, begin, steady = ClockWatch(), int(time.time()), time.monotonic()
+    watch.set_by(Look(begin - 3600, steady, steady))  # what the server saw last
+    clock_memory.write(phoenix.config.oar_run_dir, watch.memory)
+    write_tried(status, {"node-1": Tried(Step.SOFT, begin - 3600 - 100)})
+    phoenix.type(oar_phoenix.main)
+    assert done(tmp_path) == []
+    (Path(phoenix.config.oar_run_dir) / clock_memory.FILE).unlink()
     phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
 

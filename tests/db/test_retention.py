@@ -10,7 +10,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.records import JobKeys
 from oar.lib.facts.states import EventType, JobState
 from oar.lib.facts.times import format_date
-from oar.lib.jobs import accounting, lifecycle, purge_clock, retention
+from oar.lib.jobs import accounting, clock_doubts, lifecycle, retention
 from oar.lib.jobs.retention import DAY
 from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.builders import add_job, add_resources
@@ -228,29 +228,29 @@ def test_nobody_waits_for_an_open_step(past: Past, database: Database, work: str
 def test_a_clock_that_is_far_ahead_is_not_believed(past: Past) -> None:
     for day in range(70, -1, -7):
         past.ended(day)
-    assert purge_clock.doubt(past.database, ()) == ""
+    assert clock_doubts.of_purge(past.database, ()) == ""
     past.clock = NOW + 365 * DAY
-    why = purge_clock.doubt(past.database, ())
+    why = clock_doubts.of_purge(past.database, ())
     assert f"nothing has happened between {format_date(NOW)} and {format_date(past.clock)}" in why
     with past.database.begin() as tx:  # work goes on by the new date
         tx.events.add(EventType.WALLTIME, 1, "")
-    assert "nothing has happened between" in purge_clock.doubt(past.database, ())
+    assert "nothing has happened between" in clock_doubts.of_purge(past.database, ())
 
 
 def test_a_date_that_was_believed_once_is_believed_again(past: Past) -> None:
     past.ended(0)
     past.clock = NOW + 365 * DAY
-    assert purge_clock.doubt(past.database, ())
+    assert clock_doubts.of_purge(past.database, ())
     past.has_been_purged()
     past.clock += DAY
-    assert purge_clock.doubt(past.database, ()) == ""
+    assert clock_doubts.of_purge(past.database, ()) == ""
 
 
 def test_nights_without_any_job_are_told_apart_from_a_clock_by_their_purges(past: Past) -> None:
     past.has_been_purged()
     for _ in range(100):
         past.clock += DAY
-        assert purge_clock.doubt(past.database, ()) == ""
+        assert clock_doubts.of_purge(past.database, ()) == ""
         past.has_been_purged()
 
 
@@ -258,8 +258,10 @@ def test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believe
     past.has_been_purged()
     watch = ClockWatch()
     watch.set_by(Look(NOW, time.monotonic(), time.monotonic()))
-    assert purge_clock.doubt(past.database, watch.memory) == ""
+    assert clock_doubts.of_purge(past.database, watch.memory) == ""
     past.clock = NOW + 3600  # nobody has seen it yet
-    assert purge_clock.doubt(past.database, watch.memory).startswith("The clock was set ahead; the server waits until")
+    assert clock_doubts.of_purge(past.database, watch.memory).startswith(
+        "The clock was set ahead; the server waits until"
+    )
     watch.set_by(Look(past.clock, time.monotonic(), time.monotonic()))
-    assert purge_clock.doubt(past.database, watch.memory)
+    assert clock_doubts.of_purge(past.database, watch.memory)

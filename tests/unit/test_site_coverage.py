@@ -37,6 +37,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "db/test_advance_reservations::"
         "test_a_clock_that_was_set_ahead_begins_and_ends_none_before_somebody_could_set_it_back",
         "db/test_advance_reservations::test_a_clock_that_stays_ahead_is_believed_ten_minutes_later",
+        "db/test_oar_phoenix::test_a_clock_that_was_set_ahead_makes_no_step_come_early",
         "db/test_retention::test_a_clock_that_is_far_ahead_is_not_believed",
         "db/test_retention::test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believed",
         "db/test_meta_sched::test_jobs_pass_one_that_a_clock_which_was_set_back_has_not_started_yet",

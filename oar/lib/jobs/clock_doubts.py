@@ -1,0 +1,58 @@
+"""Whether programs that are called by timers may believe the clock.
+
+One that is far ahead makes all rows old enough to be removed.  Time that really passes leaves rows, if only one for
+each purge.  So a date is doubted behind a long stretch of which nothing is stored, and while the server itself holds
+its deadlines back because the clock was set ahead.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.times import format_date
+from oar.lib.rules.clock_watch import ClockWatch, Look
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+_DAY = 86400
+#: A stretch without anything is as long as this, in seconds, and so many of them are looked at.
+STRETCH, STRETCHES = 10 * _DAY, 6
+
+
+def ahead(database: "Database", remembered: Sequence[float]) -> int:
+    """Return by how many seconds the clock was set ahead that the server does not believe yet; 0: it does.
+
+    ``remembered``: what the server's watch of the clock knew last; empty: there was none.
+    """
+    watch, now = _looked(database, remembered)
+    return watch.ahead(now)
+
+
+def of_purge(database: "Database", remembered: Sequence[float]) -> str:
+    """Return why nothing may be removed by the date of the database; '' if it may."""
+    watch, now = _looked(database, remembered)
+    if held := watch.held_until(now):
+        return f"The clock was set ahead; the server waits until {format_date(held)} whether it is set back"
+    with database.snapshot() as tx:
+        signs = tx.retention.signs_of_life()
+        if not signs.first:  # there is nothing that could be removed
+            return ""
+        since = max(signs.first, signs.last_purge, now - STRETCHES * STRETCH)
+        for until in range(now, since + STRETCH - 1, -STRETCH):
+            last = tx.retention.last_sign(until)
+            if last <= until - STRETCH:
+                return (
+                    f"The clock of the database says {format_date(now)}, but nothing has happened between"
+                    f" {format_date(last)} and {format_date(until)}"
+                )
+    return ""
+
+
+def _looked(database: "Database", remembered: Sequence[float]) -> tuple[ClockWatch, int]:
+    """Return a watch that has looked at the clock of the database, and the date."""
+    watch, before = ClockWatch(remembered), time.monotonic()
+    with database.snapshot() as tx:
+        now = tx.now
+    watch.set_by(Look(now, before, time.monotonic()))
+    return watch, now
