@@ -16,7 +16,7 @@ from oar.cli.common.options import ADMIN, NUMBER, USER, Stop, machine_formats, o
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import BadRequest, DatabaseReadOnly, NotAllowed, Refused
+from oar.lib.facts.errors import BadRequest, DatabaseReadOnly, DatabaseWithoutRoom, NotAllowed, Refused
 from oar.lib.facts.formats import Format
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
@@ -219,6 +219,11 @@ class DiskFull(Exception):
         (
             DiskFull("could not extend file"),
             3,
+            "# Error: the disk of the OAR database is full: an administrator has to make room there.",
+        ),
+        (
+            DatabaseWithoutRoom("the disk of PostgreSQL is full: ..."),
+            2,
             "# Error: the disk of the OAR database is full: an administrator has to make room there.",
         ),
         (

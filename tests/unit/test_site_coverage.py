@@ -54,6 +54,8 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "process/test_server::test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_nothing",
         "process/test_server::test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_is_named",
         "process/test_writing_trouble",
+        "process/test_full_database::test_who_writes_has_to_wait_until_there_is_room",
+        "process/test_full_database::test_the_server_says_so_in_a_line_and_goes_on_by_itself",
         "process/test_hostile_surroundings::test_a_node_whose_disk_is_full_says_so_before_anything_of_the_job_runs",
     ),
     "B.1 packages": (

@@ -27,6 +27,7 @@ from oar.lib.facts.errors import (
     DatabaseReadOnly,
     DatabaseRefused,
     DatabaseUnavailable,
+    DatabaseWithoutRoom,
     NotAllowed,
     OarError,
     Refused,
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
 _UNAVAILABLE = {
     DatabaseFull: "the OAR database has no free connection, try again later.",
     DatabaseRefused: "the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.",
+    DatabaseWithoutRoom: "the disk of the OAR database is full: an administrator has to make room there.",
     DatabaseReadOnly: "the OAR database can only be read: an administrator has to look why (a standby? DB_HOSTNAME).",
     DatabaseUnavailable: "cannot reach the OAR database.",
 }
 #: What is said of a database that answers and writes nothing, by the code of PostgreSQL.
 _CANNOT_WRITE = {
-    "53100": "the disk of the OAR database is full: an administrator has to make room there.",
+    "53100": _UNAVAILABLE[DatabaseWithoutRoom],
     "25006": _UNAVAILABLE[DatabaseReadOnly],
 }
 ExitCodes = Mapping[type[BaseException], int]

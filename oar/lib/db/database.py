@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
 from oar.lib.db.sql.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, StatementTooLong
+from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
 
 if TYPE_CHECKING:
     from oar.lib.db.sql.gathered_topics import GatheredTopics, Later
@@ -28,7 +28,7 @@ RETRIED = frozenset({"40001", "40P01"})
 RETRIES = 5
 #: SQLSTATE of a statement that took longer than its time limit.
 _CANCELED = "57014"
-_READ_ONLY = "25006"
+_READ_ONLY, _DISK_FULL = "25006", "53100"
 _TOO_LONG = "the database has worked on this for {} s and was stopped\nask for less at a time"
 
 _BEGIN = {
@@ -204,8 +204,11 @@ class Database:
                 connection.cursor().execute(_COMMIT_AT_ONCE if tx.is_asynchronous else "COMMIT")
             except BaseException as error:
                 self._roll_back(connection)
-                if kind == "write" and getattr(error, "pgcode", None) == _READ_ONLY:
-                    raise DatabaseReadOnly(f"PostgreSQL takes no changes: {str(error).strip()}") from error
+                code, text = getattr(error, "pgcode", None), str(error).strip().partition("\n")[0]
+                if kind == "write" and code == _READ_ONLY:
+                    raise DatabaseReadOnly(f"PostgreSQL takes no changes: {text}") from error
+                if code == _DISK_FULL:
+                    raise DatabaseWithoutRoom(f"the disk of PostgreSQL is full: {text}") from error
                 raise
             finally:
                 tx.end()

@@ -137,6 +137,10 @@ class DatabaseReadOnly(DatabaseUnavailable):
     """PostgreSQL is there, and takes no changes: it is a standby, or somebody has set it so."""
 
 
+class DatabaseWithoutRoom(DatabaseUnavailable):
+    """PostgreSQL is there, and its disk is full."""
+
+
 class ServerUnavailable(Unavailable):
     """The OAR server does not take messages."""
 

@@ -1,0 +1,96 @@
+"""A server whose PostgreSQL has no room on its disk: it waits, says why in a line, and works on when there is some."""
+
+import os
+import pwd
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.errors import DatabaseUnavailable, DatabaseWithoutRoom
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.states import JobState
+from oar.lib.io.doorbell import Doorbell
+from tests.builders import add_job, add_resources
+from tests.postgres import PostgreSQL
+from tests.process.test_server import Installation, installation
+from tests.process.this_machine import wait_until
+
+__all__ = ["installation"]
+
+
+class SmallDisk:
+    """The disk of the database, which can be filled."""
+
+    def __init__(self, place: Path) -> None:
+        self._filler = place / "filler"
+
+    def fill(self) -> None:
+        with self._filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(4096))
+
+    def make_room(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[SmallDisk]:
+    """Put the database on a small file system."""
+    place = Path(tempfile.mkdtemp(prefix="oar-small-", dir="/tmp"))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "oar-test", str(place)], check=True)
+    account = pwd.getpwnam("postgres")
+    os.chown(place, account.pw_uid, account.pw_gid)
+    postgres.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
+    postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE small")
+    disk = SmallDisk(place)
+    yield disk
+    disk.make_room()
+    postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE pg_default")
+    postgres.execute("DROP TABLESPACE small")
+    subprocess.run(["umount", str(place)], check=True)
+    place.rmdir()
+
+
+def add_jobs_until_it_is_full(database: Database) -> DatabaseWithoutRoom:
+    """Add jobs that wait; return the error of the one for which there is no room."""
+    with pytest.raises(DatabaseWithoutRoom) as caught:
+        while True:
+            add_job(database, JobState.WAITING)
+    return caught.value
+
+
+def test_who_writes_has_to_wait_until_there_is_room(settings: DatabaseSettings, disk: SmallDisk) -> None:
+    with closing(Database(settings)) as database:
+        disk.fill()
+        error = add_jobs_until_it_is_full(database)
+        assert isinstance(error, DatabaseUnavailable)  # what the server waits for, and gives no job up for
+        assert str(error).startswith("the disk of PostgreSQL is full: could not extend file")
+        assert "\n" not in str(error)
+        disk.make_room()
+        add_job(database)
+
+
+def test_the_server_says_so_in_a_line_and_goes_on_by_itself(
+    disk: SmallDisk, installation: Installation, settings: DatabaseSettings
+) -> None:
+    with closing(Database(settings)) as database:
+        add_resources(database, nodes=1)
+        for _ in range(60):
+            add_job(database, JobState.WAITING)
+        disk.fill()
+        add_jobs_until_it_is_full(database)
+    assert installation.control("start").returncode == 0
+    with Doorbell("127.0.0.1", installation.tags) as bell:
+        bell.ring(Wake(Tag.QSUB))
+    wait_until(lambda: "the pass broke off: the disk of PostgreSQL is full" in installation.log())
+    assert "Traceback" not in installation.log()
+    disk.make_room()
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    assert installation.control("check").stdout == "OAR OK: the server is well\n"
+    assert installation.control("stop").returncode == 0
