@@ -22,7 +22,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.io.processes import PID_FILE, PidFile, is_ending, run
 from oar.lib.runtime import conf_file, database_settings, read_config
 
@@ -38,6 +38,7 @@ CHECK_SECONDS = 10.0
 _LOG_LINES = 10
 #: How the status of a server begins that is up and cannot work yet.
 _WAITING = "waiting for "
+_NOT_ASKED = "only root and oar may ask the server: sudo -u oar oar-server status --check"
 
 #: Keys that the server makes when they are not there: file, comment (docs/design/nodes.rst, "Keys").
 _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
@@ -55,13 +56,13 @@ def main(context: Context, action: str, *, check: bool) -> int:
     if action != "status":
         context.require_admin()
     path = conf_file(context.environment)
+    if check:
+        return _check(context, path)
     config = read_config(path).config
     server = Server(config, path, context.environment)
     if action == "prepare":
         server.prepare()
         return 0
-    if check:
-        return server.check()
     if action != "status" and has_unit():
         return SystemdUnit().do(action)
     actions = {
@@ -72,6 +73,18 @@ def main(context: Context, action: str, *, check: bool) -> int:
         "status": server.status,
     }
     return actions[action]()
+
+
+def _check(context: Context, path: str) -> int:
+    """Tell whether the server is well, or in one line why nobody can tell; return the exit code."""
+    from oar.lib.rules.server_health import ServerHealth
+
+    try:
+        config = read_config(path).config
+    except ConfigError as error:
+        click.echo(f"OAR UNKNOWN: {error if context.user.is_admin else _NOT_ASKED}")
+        return ServerHealth.UNKNOWN
+    return Server(config, path, context.environment).check()
 
 
 # -- what surrounds the server ----------------------------------------------------------------------------------------
@@ -199,7 +212,7 @@ class Server:
             click.echo("OAR CRITICAL: oar-server is stopped")
             return ServerHealth.CRITICAL
         if not os.access(Path(self._config.oar_run_dir) / "ipc", os.X_OK):
-            click.echo("OAR UNKNOWN: only root and oar may ask the server: sudo -u oar oar-server status --check")
+            click.echo(f"OAR UNKNOWN: {_NOT_ASKED}")
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
         found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(

@@ -202,7 +202,8 @@ def test_only_the_owner_and_administrators_may_ask(frontend: Frontend) -> None:
 @pytest.mark.parametrize("state", [JobState.WAITING, JobState.SUSPENDED, JobState.TERMINATED])
 def test_only_a_running_job_may_change(frontend: Frontend, state: JobState) -> None:
     job = add_job(frontend.database, state, on=add_resources(frontend.database))
-    assert ask(frontend, job, "+1") == refused(3, f"Forbidden: job {job} is not running.")
+    way_out = f"# It has not begun: oaralter {job} -l walltime=HOURS:MINUTES\n" if state is JobState.WAITING else ""
+    assert ask(frontend, job, "+1") == CommandResult(3, f"Forbidden: job {job} is not running.\n", way_out)
 
 
 @pytest.mark.parametrize("text", ["1:x", "+", "", "+-1", "1:2:3:4", "1.5", "\u0663", "+1 ; drop", "1" * 30])

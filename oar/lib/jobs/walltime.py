@@ -193,7 +193,9 @@ def request(tx: "Transaction", config: "Config", user: User | None, job_id: int,
     limits = limits_of(config, job.queue)
     seconds = _seconds_asked(wish.change, walltime)
     if job.state is not JobState.RUNNING:
-        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} is not running")
+        waits = job.state in (JobState.WAITING, JobState.HOLD)
+        way_out = f"It has not begun: oaralter {job_id} -l walltime=HOURS:MINUTES" if waits else ""
+        raise ChangeRefused(WalltimeOutcome.FORBIDDEN, f"job {job_id} is not running", way_out)
     verb = "updated" if former.pending else "accepted"
     if seconds:
         _check_options(user, wish, limits)
