@@ -56,6 +56,17 @@ def test_types_in_their_place_are_not_talked_about(site: LoginNode) -> None:
     assert site.oarsub(*words, "true").err == ""
 
 
+def test_two_jobs_in_one_dependency_are_a_job_and_seconds(site: LoginNode) -> None:
+    first, second = add_job(site.database), add_job(site.database)
+    foreign = add_job(site.database, user="bob")
+    said = f"-a {first},{second} means {second} seconds after the start of job {first};"
+    assert site.oarsub("-a", f"{first},{second}", "true").err == (
+        f"# Warning: {said} for both jobs write -a {first} -a {second}.\n"
+    )
+    for plain in (f"{first},{foreign}", f"{first},{second},7000", f"{first},+{second}", f"{first},86400", str(first)):
+        assert site.oarsub("-a", plain, "true").err == ""
+
+
 def test_mails_that_nobody_sends(site: LoginNode) -> None:
     assert site.oarsub("--notify", "[END] mail:alice@site.org", "true").err == NO_MAIL
     assert site.oarsub("--notify", "exec:/bin/mail:x", "true").exit == 16

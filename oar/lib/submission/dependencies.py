@@ -62,6 +62,18 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
     return dependencies
 
 
+def warnings(tx: "Transaction", spec: JobSpec) -> list[str]:
+    """Return what to tell a user who wrote a window where the number stands of another job of his."""
+    seconds = {each: int(each.min_shift) for each in parse(spec.dependencies) if each.min_shift.isdecimal()}
+    owners = tx.jobs.owners(seconds.values()) if seconds else {}
+    return [
+        f"-a {each.required},{job} means {job} seconds after the start of job {each.required};"
+        f" for both jobs write -a {each.required} -a {job}."
+        for each, job in seconds.items()
+        if owners.get(job) == spec.user and not each.max_shift
+    ]
+
+
 def find_indexed(tx: "Transaction", spec: JobSpec) -> list[IndexedDependency]:
     """Return the dependencies of each job on the job of its index in another array.
 

@@ -86,7 +86,12 @@ def _submit(database: "Database", config: Config, proposal: Proposal, companion:
         keys = _keys(tx, proposal)
         new = _new_jobs(tx, admission)
         check_stored_bytes(tx, config, spec.user, spec.stored_env, spec.array_size)
-        warnings = (*proposal.warnings, *_check_cpuset(tx, spec), *_container_warnings(tx, admission))
+        warnings = (
+            *proposal.warnings,
+            *_check_cpuset(tx, spec),
+            *_container_warnings(tx, admission),
+            *dependencies.warnings(tx, spec),
+        )
         ids = tx.new_jobs.insert(new, job_keys.with_challenges(keys, spec.array_size))
         if admission.reservation:
             reservation_entry.enter(tx, admission.reservation, ids)
