@@ -78,6 +78,18 @@ def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, to
     assert (result.exit, result.out) == (0, "")
 
 
+def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: Check, database: Database) -> None:
+    times = ("SCHEDULER_NODE_MANAGER_IDLE_TIME=1200", "SCHEDULER_NODE_MANAGER_SLEEP_TIME=1800")
+    lines = (*times, "SCHEDULER_NODE_MANAGER_SLEEP_CMD=/bin/true")
+    assert check(*lines).err == (
+        "/!\\ SCHEDULER_NODE_MANAGER_IDLE_TIME: no node may be halted:"
+        " oarnodesetting -h node-1 -p available_upto=2147483646 lets one sleep and be woken\n"
+    )
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET available_upto = 2147483646 WHERE network_address = 'node-1'")
+    assert check(*lines).err == ""
+
+
 def test_passwords_that_every_user_can_read_are_named(check: Check) -> None:
     check.file.chmod(0o644)
     told = check("DB_BASE_PASSWD=x").err

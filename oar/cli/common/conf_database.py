@@ -16,6 +16,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.facts.records import Queue
 from oar.lib.facts.request import parse_request
+from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN
 from oar.lib.runtime import database_settings
 
 _LOOPBACK = ("localhost", "127.", "::1")
@@ -48,6 +49,7 @@ class _Site(NamedTuple):
     columns: Mapping[str, str]
     nodes: list[str]
     bad_orders: list[str]
+    may_sleep: bool  #: a node may be halted
 
 
 def findings(config: Config) -> Iterator[str]:
@@ -60,7 +62,7 @@ def findings(config: Config) -> Iterator[str]:
             yield "DB_BASE_NAME: the database has no schema: oar-database --setup makes it"
             return
         yield from site.bad_orders
-        for look in (_queues, _properties, _quotas, _server):
+        for look in (_queues, _properties, _quotas, _server, _sleepers):
             yield from look(config, site)
         yield from _conditions(config, database)
     except DatabaseUnavailable as error:
@@ -70,7 +72,12 @@ def findings(config: Config) -> Iterator[str]:
 
 
 def _site(tx: Transaction, config: Config) -> _Site:
-    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), list(_orders(tx, config)))
+    orders = list(_orders(tx, config))
+    may_sleep = any(
+        node.earliest_upto > NEVER_HALTED_NOR_WOKEN and node.latest_upto < ALWAYS_AVAILABLE
+        for node in tx.node_energy.nodes().values()
+    )
+    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), orders, may_sleep)
 
 
 def _orders(tx: Transaction, config: Config) -> Iterator[str]:
@@ -123,6 +130,14 @@ def _server(config: Config, site: _Site) -> Iterator[str]:
         yield (
             f"SERVER_HOSTNAME: {config.server_hostname} means each machine itself: frontends cannot wake the server."
             f" Write the name under which {others[0]} and frontends reach it"
+        )
+
+
+def _sleepers(config: Config, site: _Site) -> Iterator[str]:
+    if config.may_halt and site.nodes and not site.may_sleep:
+        yield (
+            "SCHEDULER_NODE_MANAGER_IDLE_TIME: no node may be halted:"
+            f" oarnodesetting -h {site.nodes[0]} -p available_upto=2147483646 lets one sleep and be woken"
         )
 
 
