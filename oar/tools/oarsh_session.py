@@ -226,9 +226,18 @@ class UserSession:
         os.sched_setaffinity(0, cpus)
         return True
 
+    def gpus_here(self) -> "set[int] | None":
+        """Return the numbers of the job's GPUs on this node; None where its resources do not tell them."""
+        text = (node_base.read_file(self.files.resources) or b"").decode("utf-8", "replace")
+        here = [line for line in text.splitlines() if " network_address = '%s' " % node_base.this_node() in line]
+        values = [value for line in here for value in re.findall(r" gpudevice = '([^']*)' ", line)]
+        words = [word for value in values for word in node_devices.words_of(value)]
+        return {number for number in map(node_devices.number_of, words) if number is not None} or None
+
     def narrow_devices(self, confinement: "Confinement", devices: "set[int] | None") -> bool:
         """Refuse the session all other devices; return False if that cannot be."""
-        if devices is None or confinement.groups is None:
+        own = self.gpus_here()
+        if devices is None or confinement.groups is None or (own is not None and not devices <= own):
             return False
         try:
             node_devices.restrict(confinement.groups, self.leaf, [str(device) for device in devices])

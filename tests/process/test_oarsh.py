@@ -107,8 +107,10 @@ def test_variables_that_a_user_gave_to_his_job_are_on_all_its_nodes(site: Site) 
 def test_sessions_are_told_the_gpus_of_their_node_and_of_the_part_that_they_ask_for(site: Site) -> None:
     resource = {"resource_id": 7, "type": "default", "network_address": NODE, "cpuset": "0", "gpudevice": "2,3"}
     show = f"{site.box.oardir}/oarsh {NODE} 'echo $CUDA_VISIBLE_DEVICES'"
-    said = site.in_job(6, f"{show}; OAR_USER_GPUDEVICE=3 {show}", resources=[resource])
-    assert said.splitlines() == ["2,3", "0"]
+    said = site.in_job(6, f"{show}; OAR_USER_GPUDEVICE=3 {show}; OAR_USER_GPUDEVICE=5 {show}", resources=[resource])
+    warning = "Warning: Failed to set user devices as requested by OAR_USER_GPUDEVICE=5, use the default one"
+    assert [line for line in said.splitlines() if line != warning] == ["2,3", "0", "2,3"]
+    assert said.count(warning) == 1
 
 
 def test_sessions_have_what_starts_mpi_programs_over_oarsh(site: Site) -> None:
