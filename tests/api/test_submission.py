@@ -295,6 +295,13 @@ def test_the_lines_of_a_script_are_options_where_it_is_asked_for(nobody: httpx.C
     assert job_environment.variables_of(job.env).items() >= {"A": "1", "B": "2"}.items()
 
 
+def test_a_script_for_another_scheduler_is_noticed(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    answer = nobody.post("/v1/jobs", json={"script": "#!/bin/sh\n#SBATCH -N 2\ndate\n", "scanscript": True})
+    told = "the script has #SBATCH lines, which mean nothing here: write #OAR lines."
+    assert (answer.status_code, told in answer.json()["warnings"]) == (201, True)
+
+
 def test_what_the_request_says_wins_over_the_script(nobody: httpx.Client, database: Database) -> None:
     add_resources(database)
     wanted = {"script": SCRIPT, "scanscript": True, "name": "mine", "checkpoint": 0}

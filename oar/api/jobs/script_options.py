@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import JobForm, parameters_of
-from oar.lib.submission.script_lines import Argument, Value, option_of, values_of
+from oar.lib.submission.script_lines import Argument, Value, doubts, option_of, values_of
 
 if TYPE_CHECKING:
     from oar.api.jobs.asked_jobs import AskedJobs
@@ -24,7 +24,9 @@ def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, as
 
     Raises BadRequest.
     """
-    values = values_of(asked.script if asked.script is not None else _script_of(files, absolute, asked.command))
+    text = asked.script if asked.script is not None else _script_of(files, absolute, asked.command)
+    values = values_of(text)
+    desk.warnings.extend(doubts("the script", text, has_options=bool(values)))
     merged = asked._replace(scans=False, form=_form(desk, asked.form, values))
     if "parameter_file" in values and asked.parameters is None:
         merged = merged._replace(parameters=parameters_of(_read(files, absolute, values["parameter_file"][-1])))

@@ -75,7 +75,9 @@ def join_words(words: Sequence[str], dashes: int | None) -> str:
 
 def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLine:
     """Return the command line with the options of the script, which is the first word of the command.  Raises Stop."""
+    from oar.cli.common.render import visible
     from oar.cli.oarsub_parts import script_options
+    from oar.lib.submission.script_lines import doubts
 
     try:
         words = shlex.split(command)
@@ -86,7 +88,8 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
     path = words[0]
     script = script_options.read_script(call.files, path)
     scanned = script_options.scan(script.text, path, call.context.command.params)
-    script_options.warn_of_script(call.context, path, script.text, has_options=bool(scanned.lines))
+    for doubt in doubts(path, script.text, has_options=bool(scanned.lines)):
+        call.context.warn(visible(doubt))
     options = script_options.add_script(call.context, line.options, line.names, scanned)
     is_stored = path in script_options.STDIN or options.spool
     if not is_stored and not script.is_executable:

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import USER, BadOption, Stop
-from oar.cli.common.render import visible
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
@@ -21,13 +20,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import Code
 from oar.lib.submission.initial_request import script_line
 from oar.lib.submission.job_form import ArraySize
-from oar.lib.submission.script_lines import (
-    foreign_lines,
-    missed_lines,
-    option_lines,
-    single_option,
-    words_of_several,
-)
+from oar.lib.submission.script_lines import option_lines, single_option, words_of_several
 from oar.lib.user_files import UserFiles
 
 #: The path that stands for standard input.
@@ -114,20 +107,6 @@ def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> 
         return f"# {spelling} may stand on the command line only."
     text = error.format_message() if isinstance(error, click.UsageError) else str(error)
     return "\n".join(each if each.startswith("#") else f"# {each}" for each in text.splitlines())
-
-
-def warn_of_script(context: Context, path: str, text: str, *, has_options: bool) -> None:
-    """Tell of a script what its author cannot have meant.  ``has_options``: it has lines that are ours."""
-    if text.partition("\n")[0].endswith("\r"):
-        context.warn(
-            f"{path} has the line ends of Windows, with which its first line names no program: dos2unix {path}"
-        )
-    if (foreign := foreign_lines(text)) and not has_options:
-        context.warn(f"{path} has {foreign} lines, which mean nothing here: write #OAR lines.")
-    if missed := missed_lines(text):
-        context.warn(
-            f"{path} has a line that does not begin with #OAR and a blank, and is no option: {visible(missed[0])}"
-        )
 
 
 def _parser(parameters: Sequence[click.Parameter]) -> Command:

@@ -116,6 +116,20 @@ def missed_lines(text: str) -> list[str]:
     ]
 
 
+def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
+    r"""Tell what the author of a script cannot have meant.  ``has_options``: it has lines with options.
+
+    >>> list(doubts("job.sh", "#!/bin/sh\n#PBS -l nodes=1\n", has_options=False))
+    ['job.sh has #PBS lines, which mean nothing here: write #OAR lines.']
+    """
+    if text.partition("\n")[0].endswith("\r"):
+        yield f"{name} has the line ends of Windows, with which its first line names no program: dos2unix removes them"
+    if (foreign := foreign_lines(text)) and not has_options:
+        yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines."
+    if missed := missed_lines(text):
+        yield f"{name} has a line that does not begin with #OAR and a blank, and is no option: {missed[0]}"
+
+
 def words_of_several(line: str) -> list[str] | None:
     """Return the words of a line that may hold several options, None for one that does not."""
     try:
