@@ -96,5 +96,5 @@ def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
     root.run(f"cat >>{path}", stdin="".join(f"{line}\n" for line in lines))
     try:
         yield
-    finally:
-        root.run(f"cat >{path}", stdin=former)
+    finally:  # nobody reads half of it
+        root.run(f"cp -p {path} {path}.new && cat >{path}.new && mv {path}.new {path}", stdin=former)

@@ -60,7 +60,7 @@ def waits(cluster: Cluster, job: int, why: str) -> None:
 
 
 def test_a_reservation_keeps_its_dates_and_what_does_not_fit_is_refused(cluster: Cluster, alice: Person) -> None:
-    begin = now(cluster) + 25
+    begin = now(cluster) + 40
     dates = f"{shown(begin)},{shown(begin + 120)}"
     granted = alice.run(f"oarsub -v -r '{dates}' -l nodes=4 'sleep 1000'")
     job = int(granted.partition("OAR_JOB_ID=")[2].split()[0])

@@ -8,7 +8,16 @@ import pytest
 
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.old_programs import OldPrograms
-from tests.acceptance.reservations import EVERYTHING, ask, hosts, may_reserve, now, row, wait_for_reservation
+from tests.acceptance.reservations import (
+    EVERYTHING,
+    ask,
+    configured,
+    hosts,
+    may_reserve,
+    now,
+    row,
+    wait_for_reservation,
+)
 
 
 @pytest.fixture
@@ -20,7 +29,7 @@ def alice(cluster: Cluster) -> Person:
 def of_all_states(cluster: Cluster, alice: Person) -> tuple[dict[str, int], dict[str, int]]:
     """Reservations of alice's by their states, and jobs in some of them, while no server changes anything."""
     node = "-l /network_address=1 -replace no"
-    stubborn = "-l core=1,walltime=0:0:6 'trap \"\" TERM; while :; do sleep 0.2; done'"
+    stubborn = "-l core=1,walltime=0:5 'trap \"\" TERM; while :; do sleep 0.2; done'"
     ended = ask(alice, "-d 600")
     alice.run(f"qrdel {ended}")
     states = {
@@ -29,20 +38,21 @@ def of_all_states(cluster: Cluster, alice: Person) -> tuple[dict[str, int], dict
         "E": ask(alice, f"-d 600 -h node-3 {node}"),
         "W": ask(alice, f"-a +1h -d 600 -h node-3 {node}"),
         "d": ask(alice, "-d 600 -h node-4 -replace no"),
+        "x": ask(alice, "-d 600 -h node-4 -replace no"),
     }
     assert alice.attempt(f"qrsub -a +1h -d 60 {EVERYTHING}").code == 1
     jobs = {"r": alice.submit(f"--ar {states['r']} -l core=1,walltime=0:5 'sleep 1000'")}
-    jobs["d"] = alice.submit(f"--ar {states['d']} {stubborn}")
-    states["x"] = ask(alice, "-d 9 -h node-4 -replace no")
-    jobs["x"] = alice.submit(f"--ar {states['x']} {stubborn}")
+    jobs |= {state: alice.submit(f"--ar {states[state]} {stubborn}") for state in ("d", "x")}
     for job in jobs.values():
         cluster.wait_for_state(job, "Running")
     cluster.node("node-4").do("cut")
     cluster.as_user("root").run("oarnodesetting -h node-3 -s Absent")
-    for state in ("W", "E", "x"):
-        wait_for_reservation(cluster, states[state], state)
-    alice.run(f"qrdel {states['d']}")
-    cluster.server.do("stop")
+    with configured(cluster, "JOBDEL_SOFTWALLTIME=300", "JOBDEL_WALLTIME=600"):  # no job is given up meanwhile
+        alice.run(f"qralter -f -e +1 {states['x']}")
+        alice.run(f"qrdel {states['d']}")
+        for state in ("W", "E", "x"):
+            wait_for_reservation(cluster, states[state], state)
+        cluster.server.do("stop")
     for state, number in states.items():
         assert row(cluster, number, "state, ended") == [state, "0"]
     return states, jobs

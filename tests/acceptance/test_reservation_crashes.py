@@ -72,9 +72,10 @@ def assert_ended_once(cluster: Cluster, number: int, job: int) -> None:
 
 
 def test_a_server_that_is_killed_over_an_end_ends_the_reservation_and_its_jobs(cluster: Cluster, alice: Person) -> None:
-    number = int(alice.run("qrsub -d 25 -l /network_address=1 -terse"))
+    number = int(alice.run("qrsub -d 600 -l /network_address=1 -terse"))
     job = alice.submit(f"--ar {number} -l nodes=1 'sleep 600'")
     cluster.wait_for_state(job, "Running")
+    alice.run(f"qralter -f -e +10 {number}")
     kill_the_server(cluster)
     (end,) = row(cluster, number, "end_time")
     wait_until(lambda: cluster.sql(f"SELECT extract(epoch FROM now()) > {end} + 1") == [["t"]])

@@ -44,7 +44,7 @@ def nodes_of(cluster: Cluster, job: int) -> list[str]:
 def test_with_soft_errors_jobs_begin_on_what_is_left_and_the_owner_is_told(
     cluster: Cluster, alice: Person, post: Post
 ) -> None:
-    number = ask(alice, "-a +6 -d 600 -N soft -h node-1,node-2 -l /network_address=2 -m bea -replace no")
+    number = ask(alice, "-a +30 -d 600 -N soft -h node-1,node-2 -l /network_address=2 -m bea -replace no")
     cluster.node("node-1").do("crash")
     set_state(cluster, "node-1", "Absent")
     wait_for_reservation(cluster, number, "W")

@@ -137,20 +137,20 @@ def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(clu
     bob = cluster.as_user("bob")
     bob.run("rm -rf ~/*")
     trap = 'trap "date +%s > signalled" USR2; touch ready; while :; do sleep 0.1; done'
-    job = bob.submit(f"-t besteffort --checkpoint 10 -l nodes=4,walltime=1 '{trap}'")
+    checkpoint, offset = 30, 30
+    job = bob.submit(f"-t besteffort --checkpoint {checkpoint} -l nodes=4,walltime=1 '{trap}'")
     wait_until(lambda: bob.attempt("test -e ready").code == 0, "the trap is set")
-    offset = 20
     with configured(cluster, f"RESERVATION_DURATION_OFFSET={offset}"):
-        number = ask(alice, f"-a +40 -d 300 {EVERYTHING}")
+        number = ask(alice, f"-a +70 -d 300 {EVERYTHING}")
     inside = alice.submit(f"--ar {number} -l nodes=4,walltime=0:1 hostname")
     start = int(row(cluster, number, "start_time")[0])
     cluster.wait_for_state(job, "Error")
     signalled = int(bob.run("cat signalled"))
-    assert start - offset - 10 <= signalled <= start - offset
+    assert start - offset - checkpoint <= signalled <= start - offset
     assert signalled <= dates(cluster, job)[1] <= start
     cluster.wait_for_state(inside, "Terminated")
     assert record(alice, number)["state"] == "r"
-    assert dates(cluster, inside)[0] - start <= 30
+    assert dates(cluster, inside)[0] - start <= 60
     assert log(cluster, number) == ["CREATED", "START TIME REACHED"]  # it began with all of its resources
 
 
@@ -160,18 +160,19 @@ def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(clu
 def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it(
     cluster: Cluster, alice: Person
 ) -> None:
-    number = ask(alice, "-a +25 -d 15 -l /network_address=1 -flex yes")
+    number = ask(alice, "-a +35 -d 600 -l /network_address=1 -flex yes")
     wide = alice.submit(f"--ar {number} -l nodes=3,walltime=0:5 'sleep 1000'")
     cluster.wait_for_state(wide, "Running")
-    start, end = map(int, row(cluster, number, "start_time, end_time"))
-    assert dates(cluster, wide)[0] < start
+    assert dates(cluster, wide)[0] < int(row(cluster, number, "start_time")[0])
     assert {*hosts(cluster, number)} < held_by(cluster, wide)
     other = cluster.as_user("bob").submit("-l nodes=2,walltime=0:0:10 true")
     waits = alice.submit(f"--ar {number} -l nodes=2,walltime=0:0:10 true")
     wait_for_reservation(cluster, number, "r")
     assert cluster.state(other) == "Waiting"
+    alice.run(f"qralter -e +5 {number}")
     wait_for_reservation(cluster, number, "gone")
-    assert int(row(cluster, number, "ended")[0]) >= end
+    end, ended = map(int, row(cluster, number, "end_time, ended"))
+    assert ended >= end
     assert (cluster.state(wide), cluster.state(waits)) == ("Running", "Waiting")
     assert cluster.sql(f"SELECT 1 FROM reservation_jobs WHERE job_id = {waits}") == []
     alice.run(f"oardel {wide}")
@@ -180,14 +181,14 @@ def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_
 
 
 def test_a_reservation_that_nobody_uses_ends_when_its_idle_limit_is_reached(cluster: Cluster, alice: Person) -> None:
-    number = ask(alice, f"-d 900 -idle 15 {EVERYTHING}")
+    number = ask(alice, f"-d 900 -idle 35 {EVERYTHING}")
     outside = cluster.as_user("bob").submit("-l nodes=4,walltime=0:0:10 true")
-    inside = alice.submit(f"--ar {number} -l core=1,walltime=0:0:30 'sleep 6'")
+    inside = alice.submit(f"--ar {number} -l core=1,walltime=0:1 'sleep 6'")
     cluster.wait_for_state(inside, "Terminated")
     assert record(alice, number)["state"] == "r"
     wait_for_reservation(cluster, number, "gone")
     assert log(cluster, number) == ["CREATED", "START TIME REACHED", "IDLE", "TERMINATED"]
-    assert int(row(cluster, number, "ended")[0]) - dates(cluster, inside)[1] >= 15
+    assert int(row(cluster, number, "ended")[0]) - dates(cluster, inside)[1] >= 35
     cluster.wait_for_state(outside, "Terminated")
 
 
@@ -207,18 +208,19 @@ def test_a_reservation_to_come_is_changed_as_a_whole_or_stays_as_it_is(cluster: 
     (start,) = map(int, row(cluster, number, "start_time"))
     everything = "start_time, end_time, resources, revision, ar_name, account"
     other = ask(alice, f"-a {write_option_date(start + 7200)} -d 1h {EVERYTHING}")
-    for arguments, expected in (
-        ("-a +1h", (-3600, 3600)),  # earlier; the duration stays
-        (f"-a {write_option_date(start + 600)} -d 30m", (600, 1800)),
-        (f"-e {write_option_date(start + 7200)}", (600, 6600)),  # up to the other one: no gap
-        ("-d 10m", (600, 600)),
+    asked = now(cluster)
+    for arguments, begins, seconds in (
+        ("-a +1h", (asked + 3599, asked + 3660), 3600),  # earlier; the duration stays
+        (f"-a {write_option_date(start + 600)} -d 30m", (start + 600, start + 600), 1800),
+        (f"-e {write_option_date(start + 7200)}", (start + 600, start + 600), 6600),  # up to the other one: no gap
+        ("-d 10m", (start + 600, start + 600), 600),
     ):
         assert alice.run(f"qralter {arguments} {number}").startswith(
             f"Your reservation {number} has been altered\nnow "
         )
         begin, end = map(int, row(cluster, number, "start_time, end_time"))
-        assert abs(begin - start - expected[0]) <= 2
-        assert end - begin == expected[1]
+        assert begins[0] <= begin <= begins[1]
+        assert end - begin == seconds
     first = set(hosts(cluster, number))
     before = row(cluster, number, everything)
     for arguments, text in (

@@ -43,7 +43,7 @@ def refused_job(cluster: Cluster, person: Person, arguments: str) -> str:
 def test_a_reservation_takes_no_job_that_it_cannot_hold_or_that_it_does_not_know(
     cluster: Cluster, alice: Person
 ) -> None:
-    number = ask(alice, "-a +4 -d 900 -N course -l /network_address=1")
+    number = ask(alice, "-a +1h -d 900 -N course -l /network_address=1")
     inside = f"--ar {number} -l"
     for arguments, text in (
         (
@@ -60,6 +60,7 @@ def test_a_reservation_takes_no_job_that_it_cannot_hold_or_that_it_does_not_know
         ("--ar=-3 true", 'invalid advance reservation "-3".'),
     ):
         assert refused_job(cluster, alice, arguments).startswith(text)
+    alice.run(f"qralter -a +5 {number}")
     patient = [alice.submit(f"{inside} {what} --verify n true") for what in ("walltime=2", "core=3,walltime=0:1")]
     wait_for_reservation(cluster, number, "r")
     left = f"walltime 0:14:57 is longer than what is left of the advance reservation {number} (0:14:"
