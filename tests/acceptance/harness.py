@@ -18,7 +18,7 @@ from room import client, layout
 
 TOOL = Path(__file__).resolve().parent.parent.parent / "setup" / "cluster"
 #: A deadline ends what hangs. It is far above the need of a busy machine, and only a test that fails waits so long.
-PATIENCE = 240.0
+PATIENCE = 480.0
 _FINAL = ("Terminated", "Error")
 
 #: Values of all types as the texts that PostgreSQL sends.

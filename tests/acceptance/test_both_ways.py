@@ -106,11 +106,13 @@ def test_what_is_shown_is_the_same(alice: Person, part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_what_is_done_is_the_same(alice: Person, part: int) -> None:
+def test_what_is_done_is_the_same(cluster: Cluster, alice: Person, part: int) -> None:
     """Jobs are deleted before each command, which sees its own ones alone."""
+    living = "SELECT job_id FROM jobs WHERE job_user = 'alice' AND state NOT IN ('Terminated', 'Error')"
 
     def forget() -> None:
         alice.attempt("oardel -u")
+        wait_until(lambda: not cluster.sql(living), lambda: cluster.sql(living))
 
     for command in CHANGES[part::PARTS]:
         forget()

@@ -109,8 +109,8 @@ def test_consumption_is_counted_and_shown(cluster: Cluster, alice: Person) -> No
     root = cluster.as_user("root")
     assert "[ACCOUNTING] Treating job" in root.run("oaraccounting")
     assert root.run("oaraccounting") == ""
-    days = "date +%F -d"
-    shown = alice.run(f'oarstat --accounting "$({days} yesterday), $({days} tomorrow)" -u alice')
+    days = "date +%F -d"  # the walltime may reach into the day to come
+    shown = alice.run(f'oarstat --accounting "$({days} yesterday), $({days} "2 days")" -u alice')
     assert "counted:" in shown
     asked = next(line for line in shown.partition("counted:")[2].splitlines() if "Asked:" in line)
     assert asked.split()[1] == "1200"  # two cores for ten minutes

@@ -138,11 +138,14 @@ def test_an_agent_that_is_killed_comes_back_and_works_on(classroom: Classroom) -
 
 
 def test_a_killed_server_and_a_killed_api_cost_no_job(classroom: Classroom) -> None:
-    cluster = classroom.cluster
-    jobs = [classroom.submit("sleep 2; echo run >>~/runs; exit 3") for _ in range(4)]
+    cluster, root = classroom.cluster, classroom.cluster.as_user("root")
+    root.run("rm -f /tmp/go")
+    work = "until [ -e /tmp/go ]; do sleep 0.1; done; echo run >>~/runs; exit 3"
+    jobs = [classroom.submit(work) for _ in range(4)]
     cluster.wait_for_state(jobs[0], "Running")
     cluster.server.do("kill")
     checked(tool("api", "kill", room=cluster.room))
+    root.run("touch /tmp/go")
     cluster.server.do("start")
     checked(tool("api", "start", room=cluster.room))
     for job in jobs:

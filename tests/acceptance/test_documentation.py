@@ -1,5 +1,7 @@
 """The examples of the documents, run by alice or whom the prompt names: they print what the documents show."""
 
+import re
+
 import pytest
 
 from tests.acceptance.harness import Cluster, Result, wait_until
@@ -24,9 +26,15 @@ class Reader:
         line = filled(command.line, self._known)
         if command.line.startswith(_LOOKS):
             self._look_until_it_is_so(line, command)
+            self._wait_for_what_is_shown_to_run(command)
             return
         result = self._run(line, command.user)
         assert self._agrees(result, command), f"the document shows\n{chr(10).join(command.output)}\n{result}"
+
+    def _wait_for_what_is_shown_to_run(self, command: Command) -> None:
+        """Wait for the commands of jobs that are Running: the reader, who types what follows, is not that fast."""
+        for job in re.findall(r"^(\d+): Running$", filled("\n".join(command.output), self._known), re.MULTILINE):
+            self._cluster.wait_for_start(int(job))
 
     def _run(self, line: str, user: str) -> Result:
         directory = self._directory

@@ -19,7 +19,7 @@ SETTINGS = {
     "ENERGY_SAVING_NODE_MANAGER_WAKE_UP_CMD": "/home/site/power on",
     "ENERGY_SAVING_NODES_KEEPALIVE": "type='default':1",
     "ENERGY_SAVING_WINDOW_TIME": 1,
-    "ENERGY_SAVING_WINDOW_TIMEOUT": 20,
+    "ENERGY_SAVING_WINDOW_TIMEOUT": 60,  # far more than a machine needs that is busy
     "SCHEDULER_NODE_MANAGER_IDLE_TIME": 1,
     "SCHEDULER_NODE_MANAGER_SLEEP_TIME": 1,
     "GRETA_PORT": 6672,
@@ -150,9 +150,10 @@ class Scene:
         return self.states(), self.machines(), self.controllers.said()[-6:], self.controllers.orders, events
 
     def kill_greta(self) -> None:
-        (greta,) = wait_until(lambda: processes_of(self.cluster, "greta"))
-        greta.kill()
-        wait_until(lambda: greta not in processes_of(self.cluster, "greta"))
+        killed = wait_until(lambda: processes_of(self.cluster, "greta"))  # and perhaps a child that she just forks
+        for process in killed:
+            process.kill()
+        wait_until(lambda: not {*killed} & {*processes_of(self.cluster, "greta")})
 
     def run_everywhere(self) -> None:
         """Run a job that needs all nodes."""
@@ -221,7 +222,7 @@ def test_a_greta_that_is_killed_again_and_again_halts_no_node_with_a_job(scene: 
     scene.rest()
 
 
-@pytest.mark.parametrize(("kind", "word"), [("fail", "no such socket"), ("hang", "no end within 20 s")])
+@pytest.mark.parametrize(("kind", "word"), [("fail", "no such socket"), ("hang", "no end within 60 s")])
 def test_a_node_whose_command_fails_or_hangs_is_suspected_and_the_job_runs_elsewhere(
     scene: Scene, kind: str, word: str
 ) -> None:

@@ -16,7 +16,7 @@ NOT_HELD = Step("nowhere")
 def on(*nodes: str) -> str:
     """The options of a job that may run on these nodes only."""
     names = ", ".join(f"'{node}'" for node in nodes)
-    return f'-p "network_address IN ({names})" -l /resource_id=1,walltime=0:2'
+    return f'-p "network_address IN ({names})" -l /resource_id=1,walltime=0:10'
 
 
 def state_of(cluster: Cluster, node: str) -> str:

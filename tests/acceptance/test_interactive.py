@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.acceptance.faults import LATE, Step, stops_in
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.terminal import INTERRUPT, SUSPEND, Terminal
 
@@ -165,9 +166,13 @@ def test_a_node_that_cannot_be_reached_ends_the_job(
     cluster: Cluster, alice: Person, what: str, told: str, code: int
 ) -> None:
     alice.run(f"oarsub --wait {ON_NODE_1} true")  # the server is connected to the node
-    cluster.node("node-1").do(what)
-    with Terminal(alice, f"oarsub -I {ON_NODE_1}") as terminal:
+    with Terminal(alice, f"oarsub -I --hold {ON_NODE_1}") as terminal:
         job = number(terminal)
+        with stops_in(cluster) as stops:  # before it is launched Finaud would notice, and it would wait
+            stops.hold({job: Step("Launching", LATE)})
+            alice.run(f"oarresume {job}")
+            stops.wait_for([job])
+            cluster.node("node-1").do(what)
         terminal.expect(told)
         assert terminal.exit() == code
     cluster.wait_for_state(job, "Terminated", "Error")
@@ -187,11 +192,11 @@ def test_a_session_that_is_lost_ends_its_job(cluster: Cluster, alice: Person, ho
         if how == "window":
             terminal.close()
         elif how == "client":
-            root.run("kill -KILL $(pgrep -u oar -f '^/usr/bin/ssh .* -t ')")
+            root.run("pkill -KILL -u oar -f '^/usr/bin/ssh .* -t '")
             terminal.expect(r"# Error: an unknown error occured \(137\)\.\n")
             assert terminal.exit() == 21
         else:
-            root.run("kill -KILL $(pgrep -u oar -f '/oarsub -I')")
+            root.run("pkill -KILL -u oar -f '/oarsub -I'")
         cluster.wait_for_state(job, "Terminated", "Error")
     ssh = "pgrep -u oar -f '^/usr/bin/ssh .*sessions'"
     wait_until(lambda: not root.attempt(ssh).out, "the session's ssh has ended")
@@ -203,7 +208,7 @@ def test_a_job_for_which_nobody_waits_any_more_is_deleted(cluster: Cluster, alic
     with Terminal(alice, f"oarsub -I {ONE}") as terminal:
         job = number(terminal)
         terminal.expect("Start prediction")
-        cluster.as_user("root").run("kill -KILL $(pgrep -u oar -f '/oarsub -I')")
+        cluster.as_user("root").run("pkill -KILL -u oar -f '/oarsub -I'")
         assert terminal.exit() != 0
     alice.run(f"oarhold {job}")
     cluster.wait_for_state(job, "Error")

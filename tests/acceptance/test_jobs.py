@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.faults import Machine
 from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.reservations import configured
 
 HEAD = "-p \"network_address='node-1'\" -l /resource_id=1"
 
@@ -226,10 +227,11 @@ def test_a_job_is_deleted_by_its_owner_only(cluster: Cluster, alice: Person) -> 
 def test_a_job_that_is_just_dying_cannot_be_deleted_again(cluster: Cluster, alice: Person) -> None:
     job = alice.submit(f"{HEAD} 'sleep 1000'")
     runs(cluster, job)
-    cluster.node("node-1").do("hang")
-    assert deletion(alice, job) == registered(job)
-    code, _, err = deletion(alice, job)
-    cluster.node("node-1").do("resume")
+    with configured(cluster, "JOBDEL_SOFTWALLTIME=300", "JOBDEL_WALLTIME=600"):  # it is not given up meanwhile
+        cluster.node("node-1").do("hang")
+        assert deletion(alice, job) == registered(job)
+        code, _, err = deletion(alice, job)
+        cluster.node("node-1").do("resume")
     assert (code, err) == (6, f"Cannot frag {job} ; This job was already killed.\n")
     assert ended(cluster, job) == {job: ("Error", "")}
 

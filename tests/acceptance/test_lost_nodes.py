@@ -66,15 +66,15 @@ def test_a_node_that_reboots_under_its_jobs_heals_itself(cluster: Cluster) -> No
 
 
 def test_a_node_that_hangs_for_a_minute_keeps_its_job(cluster: Cluster) -> None:
-    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:5 {WORK}")
+    job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=0:30 {WORK}")
     head = started(cluster, job)
     begin = time.monotonic()
     head.do("hang")
     wait_until(lambda: time.monotonic() > begin + PAUSE_SECONDS + 2, "the pause is over")
+    failures = "SELECT max(failures) > 0 FROM job_runs"
+    wait_until(lambda: cluster.sql(failures) == [["t"]], "the server has noticed it")
     assert cluster.state(job) == "Running"
-    failures = cluster.sql("SELECT max(failures) > 0 FROM job_runs")
     head.do("resume")
     let_end(cluster, job)
-    assert failures == [["t"]]
     assert_ran_once(cluster, job)
     assert state_of(cluster, head) == "Alive"
