@@ -1,6 +1,7 @@
 // What can be done with a node, a queue, a reservation: buttons; what cannot be taken back is asked once.  What is refused
 // because it breaks something of others can be insisted on, where the act says so.
 import { h } from "./common/dom.js";
+import { notice, outcome } from "./common/outcome.js";
 import { t } from "./common/words.js";
 
 /** The status of a refusal that can be insisted on. */
@@ -9,7 +10,7 @@ const CONFLICT = 409;
 export class Acts {
   /** `redraw` shows the page anew, `done` loads it anew. */
   constructor(redraw, done) {
-    Object.assign(this, { redraw, done, asked: null, said: null });
+    Object.assign(this, { redraw, done, asked: null, told: null });
   }
 
   /** Show acts, {key, label, question, run, isForcible}; `run(isForced)`; `subject` tells those of one thing from those of another. */
@@ -17,7 +18,7 @@ export class Acts {
     const asked = acts.find((act) => this.asked === `${subject} ${act.key}`);
     return h("div", { class: "acts", key: `acts ${subject}` },
       asked ? this.question(asked) : h("div", { class: "row" }, acts.map((act) => h("button", { type: "button", key: act.key, class: act.question ? "danger" : null, on: { click: () => this.begin(act, subject) } }, act.label))),
-      this.said?.subject === subject && h("p", { class: this.said.isBad ? "notice bad" : "notice", role: this.said.isBad ? "alert" : "status", key: "said" }, this.said.text, this.said.insists && [" ", this.insistence(this.said.insists)]));
+      this.told?.subject === subject && notice(this.told, this.told.insists && this.insistence(this.told.insists)));
   }
 
   insistence(act) {
@@ -33,7 +34,7 @@ export class Acts {
 
   begin(act, subject) {
     this.subject = subject;
-    this.said = null;
+    this.told = null;
     if (!act.question) return this.perform(act);
     this.asked = `${subject} ${act.key}`;
     this.redraw();
@@ -42,13 +43,9 @@ export class Acts {
 
   async perform(act, isForced = false) {
     this.asked = null;
-    const { subject } = this;
-    try {
-      const answer = await act.run(isForced);
-      this.said = { subject, text: [t("act.done"), ...(answer?.warnings ?? [])].join(" ") };
-    } catch (error) {
-      this.said = { subject, text: error.record ? error.message : t("problem.unreachable"), isBad: true, insists: act.isForcible && !isForced && error.record?.status === CONFLICT ? act : null };
-    }
+    const { subject } = this, told = await outcome(() => act.run(isForced));
+    const insists = act.isForcible && !isForced && told.status === CONFLICT ? act : null;
+    this.told = { ...told, subject, insists, hint: insists ? "" : told.hint }; // the button is the hint
     this.done();
   }
 }

@@ -1,5 +1,5 @@
 // A question about what somebody types: asked when he rests, one at a time.
-import { t } from "./common/words.js";
+import { refusal } from "./common/outcome.js";
 
 /** Milliseconds after the last key at which the question is asked. */
 const PAUSE = 400;
@@ -39,6 +39,6 @@ export class Asking {
 
   /** Tell what went wrong. */
   fail(error) {
-    this.trouble = error.record ? error.message : t("problem.unreachable");
+    this.trouble = refusal(error);
   }
 }

@@ -3,6 +3,7 @@ import { get, patch, post } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { duration } from "./common/format.js";
 import { may } from "./common/job-acts.js";
+import { refusal } from "./common/outcome.js";
 import { quoted } from "./common/parts.js";
 import { t } from "./common/words.js";
 import { ChangeForm } from "./change-form.js";
@@ -21,7 +22,7 @@ export class WalltimeForm extends ChangeForm {
   /** Ask anew what the walltime may become, if somebody looks at it. */
   async renew(id) {
     if (!this.isOpen) return;
-    this.standing = await get(`jobs/${id}/walltime`).catch((error) => ({ trouble: error.record ? error.message : t("problem.unreachable") }));
+    this.standing = await get(`jobs/${id}/walltime`).catch((error) => ({ trouble: refusal(error) }));
     this.redraw();
   }
 

@@ -3,6 +3,7 @@ import { post } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { may } from "./common/job-acts.js";
 import { duration, number } from "./common/format.js";
+import { refusal } from "./common/outcome.js";
 import { jobLink } from "./common/parts.js";
 import { announce } from "./common/page.js";
 import { now } from "./common/site.js";
@@ -115,7 +116,7 @@ export class JobSelection {
       for (const item of items) if (!item.problem) this.ids.delete(item.id);
       announce(t("many.done", { n: items.filter((item) => !item.problem).length, label: this.told.label }));
     } catch (error) {
-      this.trouble = error.record ? error.message : t("problem.unreachable");
+      this.trouble = refusal(error);
     }
     this.isSending = false;
     this.done();

@@ -46,7 +46,7 @@ export class NodeSelection {
   }
 
   changed() {
-    this.acts.asked = this.acts.said = null;
+    this.acts.asked = this.acts.told = null;
     this.asking.soon();
     this.redraw();
   }

@@ -1,6 +1,7 @@
 // What would let a job that waits start now: asked when somebody wants to know, since it takes a plan.
 import { get } from "./common/api.js";
 import { h } from "./common/dom.js";
+import { refusal } from "./common/outcome.js";
 import { t } from "./common/words.js";
 
 export class SmallestChange {
@@ -20,7 +21,7 @@ export class SmallestChange {
     try {
       this.said = answered(await get(`jobs/${this.id}/explanation`, { change: true }));
     } catch (error) {
-      this.said = error.record ? error.message : t("problem.unreachable");
+      this.said = refusal(error);
     }
     this.isAsking = false;
     this.redraw();

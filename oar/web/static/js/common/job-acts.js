@@ -2,6 +2,7 @@
 import { post, remove, requestKey } from "./api.js";
 import { h } from "./dom.js";
 import { duration } from "./format.js";
+import { notice, outcome } from "./outcome.js";
 import { now, page, site } from "./site.js";
 import { t } from "./words.js";
 
@@ -26,7 +27,7 @@ async function again(id) {
 
 let sent = null;
 let asked = null;
-let said = null;
+let told = null;
 let hadFocus = false;
 
 /** Whether who looks may do something with a job: it is his, or he is an administrator. */
@@ -46,16 +47,11 @@ export function jobActs(job, redraw, done) {
   const possible = Object.entries(ACTS).filter(([, act]) => act.states.includes(job.state));
   const perform = async (act) => {
     asked = null;
-    try {
-      const answer = await act.run(job.id);
-      said = { text: [answer?.done, ...(answer?.warnings ?? [])].filter(Boolean).join(" ") || act.label };
-    } catch (error) {
-      said = { text: error.record ? error.message : t("problem.unreachable"), isBad: true };
-    }
+    told = await outcome(() => act.run(job.id));
     done();
   };
   const begin = (name, act) => {
-    said = null;
+    told = null;
     if (!act.question) return perform(act);
     asked = name;
     redraw();
@@ -74,5 +70,5 @@ export function jobActs(job, redraw, done) {
         h("button", { type: "button", class: act.isHard ? "danger" : null, on: { click: () => perform(act) } }, act.label),
         " ", h("button", { type: "button", class: "quiet", on: { click: refuse } }, t("act.no")))
       : h("div", { class: "row" }, possible.map(([name, each]) => h("button", { type: "button", key: name, class: each.isHard ? "danger" : null, on: { click: () => begin(name, each) } }, each.label))),
-    said && h("p", { class: said.isBad ? "notice bad" : "notice", role: said.isBad ? "alert" : "status", key: "said" }, said.text));
+    notice(told));
 }

@@ -3,6 +3,7 @@ import { remove } from "./api.js";
 import { begin, listen, liveStatus, refreshing } from "./live.js";
 import { draw, h } from "./dom.js";
 import { fullDate } from "./format.js";
+import { refusal } from "./outcome.js";
 import { now } from "./site.js";
 import { openPalette } from "./palette.js";
 import { setUpMenu } from "./menu.js";
@@ -61,7 +62,7 @@ export function run({ load, view, concerns = () => false, shown = () => {} }) {
       shownAt = now();
     } catch (error) {
       if (error.name === "AbortError") return true;
-      trouble = error.record ? error.message : t("problem.unreachable");
+      trouble = refusal(error);
     }
     document.body.classList.remove("loading");
     show();

@@ -1,6 +1,7 @@
 // Who are you?  A name with a password, or a token.
 import { post } from "../common/api.js";
 import { draw, h } from "../common/dom.js";
+import { refusal } from "../common/outcome.js";
 import { page, site } from "../common/site.js";
 import { setUp } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -22,7 +23,7 @@ function form(key, label, fields, shown) {
       await post("session", shown(values));
       location.assign(back());
     } catch (error) {
-      trouble = error.record ? error.message : t("problem.unreachable");
+      trouble = refusal(error);
       show();
     }
   };

@@ -2,6 +2,7 @@
 import { get, post, remove } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { time } from "../common/format.js";
+import { refusal } from "../common/outcome.js";
 import { copy, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -24,7 +25,7 @@ async function attempt(act) {
   try {
     await act();
   } catch (error) {
-    trouble = error.record ? error.message : t("problem.unreachable");
+    trouble = refusal(error);
   }
   actions.refresh();
 }
