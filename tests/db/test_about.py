@@ -1,10 +1,12 @@
 """Several questions about the same things are one statement, with the same answers as one after the other."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.sql import statements
-from oar.lib.db.sql.statements import psycopg2
+from oar.lib.db.sql.statements import About, psycopg2
 from oar.lib.facts.states import JobState
 from oar.lib.views.jobs import job_view, job_views
 from oar.lib.views.privacy import Privacy
@@ -31,6 +33,21 @@ def test_the_answers_together_are_those_of_each(database: Database, monkeypatch:
     assert together == alone == as_range == as_list
     assert without_the_second == alone[::2]
     assert together[0].events[0].hosts == ("node-1", "node-2")
+
+
+def test_of_many_ids_that_lie_together_the_ends_are_sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven questions are asked of ten thousand jobs: to write their ids as often would take as long as the answers."""
+    write = Mock(wraps=statements._literal)
+    monkeypatch.setattr(statements, "_literal", write)
+    jobs = [add_job(database), add_job(database)]
+    question = About("SELECT job_id FROM jobs WHERE job_id = ANY(%s) OR array_id = ANY(%s)", list)
+    other = About("SELECT id FROM unnest(%s::bigint[]) id JOIN jobs ON job_id = id ORDER BY id", list)
+    with database.snapshot() as tx:
+        write.reset_mock()
+        assert tx.about(range(1, 5000), question, other) == [[(job,) for job in jobs]] * 2
+        write.assert_not_called()
+        assert tx.about(range(1, 50_000, 10), question, other) == [[(job,) for job in jobs if job % 10 == 1]] * 2
+        write.assert_called_once()
 
 
 def test_a_look_survives_connections_that_have_died(database: Database) -> None:

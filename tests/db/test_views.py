@@ -49,6 +49,9 @@ def counted(database: Database, number: int) -> int:
     return tx.questions
 
 
+CORE = (Group("", (Level("resource_id", 1),)),)
+
+
 def test_the_number_of_questions_does_not_depend_on_the_number_of_jobs(database: Database) -> None:
     assert counted(database, 1) == counted(database, 10)
 
@@ -95,6 +98,9 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
         add_job(database, state, on=resources if state is JobState.RUNNING else [], types=["timesharing", "a=b"])
         add_job(database, state, reservation=Reservation.SCHEDULED, stdout_file="%jobid%.%user%", name="50%")
         add_job(database, state, job_type=JobType.INTERACTIVE, stdout_file=None)
+        requests = [CORE, CORE, (*CORE, Group("a > 1", CORE[0].levels))]
+        add_job(database, state, alternatives=[NewAlternative(60 * n, asked) for n, asked in enumerate(requests)])
+        add_job(database, state, properties=None, after=[1, 2])
     with database.begin() as tx:
         ids = [job_id for (job_id,) in tx.rows("SELECT job_id FROM jobs ORDER BY job_id")]
         tx.events.add(EventType.FRAG_JOB_REQUEST, ids[0], "somebody")
@@ -109,9 +115,6 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
         monkeypatch.setattr("oar.lib.views.job_records.PAGE", size)
         assert dict(records.items()) == alone
         assert [list(record) for _, record in records.items()] == [list(record) for record in alone.values()]
-
-
-CORE = (Group("", (Level("resource_id", 1),)),)
 
 
 @pytest.mark.parametrize(

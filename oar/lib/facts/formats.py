@@ -141,8 +141,9 @@ class _JsonWriter:
         """Yield the document of records, of which there is one at least: a piece for each table."""
         start = "{"
         for table in records.tables():
-            keys = [f'\n   "{record_id}" : ' for record_id in table.ids]
-            yield start + ",".join(self._table(table.columns, "\n   ", keys))
+            keys = [f',\n   "{record_id}" : ' for record_id in table.ids]
+            keys[0] = start + keys[0].removeprefix(",")
+            yield "".join(chain.from_iterable(self._rows(table.columns, "\n   ", keys)))
             start = ","
         yield "\n}\n"
 
@@ -166,7 +167,7 @@ class _JsonWriter:
                 rows: list[Any] = list(run)
                 if keys and len(rows) >= _FEWEST:
                     columns = dict(zip(keys, zip(*[row.values() for row in rows], strict=True), strict=True))
-                    texts += self._table(columns, newline, repeat("", len(rows)))
+                    texts += map("".join, self._rows(columns, newline, repeat("", len(rows))))
                 else:
                     texts += self._each(rows, newline)
         return texts
@@ -175,8 +176,10 @@ class _JsonWriter:
         writer_of, nested = self._scalars.get, self._nested
         return [write(item) if (write := writer_of(type(item))) else nested(item, newline) for item in values]
 
-    def _table(self, columns: Mapping[Any, Sequence[object]], newline: str, starts: Iterable[str]) -> Iterable[str]:
-        """Return the texts of mappings with the same keys, each behind its start, column by column."""
+    def _rows(
+        self, columns: Mapping[Any, Sequence[object]], newline: str, starts: Iterable[str]
+    ) -> Iterable[Sequence[str]]:
+        """Return the texts of mappings with the same keys in parts, each behind its start, column by column."""
         inner = newline + "   "
         *layout, end = self._layout(columns, newline)
         written: dict[int, str | Sequence[str]] = {}  # by column, of which several may be the same
@@ -191,7 +194,7 @@ class _JsonWriter:
             else:
                 parts += [repeat(common), texts]
                 common = ""
-        return map("".join, zip(*parts, repeat(common + end)))
+        return zip(*parts, repeat(common + end))
 
     def _column(self, column: Sequence[Any], newline: str) -> str | Sequence[str]:
         """Return the text of each value, or the one that all have if it is plain that they do.

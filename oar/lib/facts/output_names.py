@@ -1,18 +1,20 @@
 """The patterns in names of output files: ``%jobid%`` and its relatives."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from oar.lib.facts.records import Job
 
-_VALUES: Mapping[str, Callable[[Job, str | None], str]] = {
-    "%jobid%": lambda job, host: str(job.id),
-    "%jobname%": lambda job, host: (job.name or "").replace("/", "_"),
-    "%arrayid%": lambda job, host: str(job.array_id),
-    "%arrayindex%": lambda job, host: str(job.array_index),
-    "%user%": lambda job, host: job.user,
-    "%host%": lambda job, host: host or "%host%",
+#: What gives the values of a pattern for jobs and the hosts that they run on.
+_Values = Callable[[Sequence[Job], Sequence[str | None]], Iterable[object]]
+_VALUES: Mapping[str, _Values] = {
+    "%jobid%": lambda jobs, hosts: [job.id for job in jobs],
+    "%jobname%": lambda jobs, hosts: [(job.name or "").replace("/", "_") for job in jobs],
+    "%arrayid%": lambda jobs, hosts: [job.array_id for job in jobs],
+    "%arrayindex%": lambda jobs, hosts: [job.array_index for job in jobs],
+    "%user%": lambda jobs, hosts: [job.user for job in jobs],
+    "%host%": lambda jobs, hosts: [host or "%host%" for host in hosts],
 }
 
 
@@ -21,7 +23,7 @@ def expand(name: str, job: Job, host: str | None) -> str:
     if "%" not in name:
         return name
     template, values = _template(name)
-    return template % tuple([value(job, host) for value in values])
+    return template % tuple([value for values_of in values for value in values_of([job], [host])])
 
 
 def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | None]) -> list[str]:
@@ -29,12 +31,12 @@ def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | 
     if len(set(names)) != 1 or "%" not in names[0]:
         return list(map(expand, names, jobs, hosts))
     template, values = _template(names[0])
-    columns = [map(value, jobs, hosts) for value in values]
+    columns = [values_of(jobs, hosts) for values_of in values]
     return list(map(template.__mod__, zip(*columns, strict=True))) if columns else [template % ()] * len(jobs)
 
 
 @lru_cache(maxsize=1024)
-def _template(name: str) -> tuple[str, Sequence[Callable[[Job, str | None], str]]]:
+def _template(name: str) -> tuple[str, Sequence[_Values]]:
     """Return a name with ``%s`` for each pattern, and what gives their values: most jobs have the same."""
     parts = re.split(f"({'|'.join(_VALUES)})", name)
     template = "".join("%s" if part in _VALUES else part.replace("%", "%%") for part in parts)

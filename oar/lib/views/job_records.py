@@ -4,9 +4,11 @@ A record has two families of keys that programs read.  The records of ten thousa
 a page column by column: so each takes half of the time, and there is never memory for all of them.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from oar.lib.facts import output_names
 from oar.lib.facts.formats import RecordTable, RecordTables
@@ -15,6 +17,8 @@ from oar.lib.facts.request import format_wanted_resources
 from oar.lib.facts.states import JobType, Reservation
 from oar.lib.views.events import event_record
 from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobColumns, walltime_of
+
+T = TypeVar("T")
 
 #: So many records are made at a time: their text is about 400 kB.
 PAGE = 250
@@ -25,7 +29,10 @@ class JobRecords(RecordTables):
 
     def __init__(self, jobs: JobColumns) -> None:
         self._jobs = jobs
-        self._places = {job.id: place for place, job in enumerate(jobs.fields.job)}
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {job.id: place for place, job in enumerate(self._jobs.fields.job)}
 
     def __getitem__(self, job_id: int) -> dict[str, object]:
         place = self._places[job_id]
@@ -36,7 +43,7 @@ class JobRecords(RecordTables):
         return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._jobs)
 
     def tables(self) -> Iterator[RecordTable]:
         """Yield all records; those of reservations that have not started have one key more."""
@@ -61,37 +68,40 @@ def _table(page: JobColumns) -> RecordTable:
     """Return the records of jobs, of which there is one at least; all have resources reserved, or none has."""
     of = page.fields
     job: Any = Job._make(zip(*of.job, strict=True))  # each field holds those of all jobs
-    start = list(map(date_of_start, job.state, job.start_time, job.stop_time, job.assigned_moldable))
+    wanted, walltimes = _requests(of, job)
+    resources, nodes = zip(*of.assigned, strict=True)
+    stdout_files, stderr_files = _output_files(job, of, nodes)
+    start = _starts(job)
     scheduled, foreseen_at = _foreseen(page)
     columns: dict[str, Sequence[object]] = {
         "Job_Id": job.id,
         "id": job.id,
         "array_id": job.array_id,
         "array_index": job.array_index,
-        "name": [name or "" for name in job.name],
+        "name": _texts(job.name),
         "project": job.project,
         "owner": job.user,
         "job_user": job.user,
         "state": job.state,
-        "wanted_resources": _wanted_resources(of.moldables),
+        "wanted_resources": wanted,
         "types": of.types,
-        "dependencies": [[each.required for each in some] if some else [] for some in of.dependencies],
-        "assigned_resources": [each.resources for each in of.assigned],
-        "assigned_network_address": [each.nodes for each in of.assigned],
+        "dependencies": _lists(of.dependencies, attrgetter("required")),
+        "assigned_resources": resources,
+        "assigned_network_address": nodes,
         "queue": job.queue,
         "command": of.command,
         "exit_code": job.exit_code,
         "launchingDirectory": job.launching_directory,
         "launching_directory": job.launching_directory,
-        "stdout_file": _output_files(job.stdout_file, job, of),
-        "stderr_file": _output_files(job.stderr_file, job, of),
+        "stdout_file": stdout_files,
+        "stderr_file": stderr_files,
         "jobType": job.job_type,
         "type": job.job_type,
-        "properties": [properties or "" for properties in job.properties],
+        "properties": _texts(job.properties),
         "reservation": job.reservation,
         "advance_reservation": of.advance_reservation,
         **_reserved_columns(page),
-        "walltime": list(map(walltime_of, of.moldables, job.assigned_moldable, of.prediction)),
+        "walltime": walltimes,
         "submissionTime": job.submission_time,
         "submission_time": job.submission_time,
         "startTime": start,
@@ -106,7 +116,7 @@ def _table(page: JobColumns) -> RecordTable:
         "foreseen_at": foreseen_at,
         "resubmit_job_id": job.resubmit_job_id,
         "resubmitted_as": of.resubmitted_as,
-        "events": [[event_record(event) for event in some] if some else [] for some in of.events],
+        "events": _lists(of.events, event_record),
         **_end_columns(page),
     }
     return RecordTable(job.id, columns)
@@ -121,26 +131,48 @@ def _foreseen(page: JobColumns) -> tuple[list[int | None], list[int | None]]:
     return [view.scheduled_start for view in views], [view.foreseen_at or None for view in views]
 
 
-def _wanted_resources(column: Sequence[Sequence[Moldable]]) -> list[str]:
-    """Return what jobs ask for; those that ask for the same have the same groups in memory, or few have not."""
-    known: dict[tuple[int, int], str] = {}
-    texts = []
-    for some in column:
-        if len(some) != 1:
-            texts.append(format_wanted_resources(some))
-            continue
-        key = id(some[0].groups), some[0].walltime
-        text = known.get(key)
-        if text is None:
-            text = known[key] = format_wanted_resources(some)
-        texts.append(text)
-    return texts
+def _texts(column: Sequence[str | None]) -> Sequence[str]:
+    """Return texts with '' for those that are missing."""
+    return [text or "" for text in column]
 
 
-def _output_files(patterns: Sequence[str | None], job: Any, of: Any) -> list[str]:
-    """Return the names of output files; ``job`` and ``of`` hold the fields of all jobs and of their views."""
-    hosts = [each.nodes[0] if each.nodes else None for each in of.assigned]
-    names = output_names.expand_all([pattern or "" for pattern in patterns], of.job, hosts)
+def _lists(column: Sequence[Sequence[T]], shown: Callable[[T], object]) -> Sequence[Sequence[object]]:
+    """Return what is shown of the members of sequences, most of which are empty."""
+    return [list(map(shown, some)) for some in column] if any(column) else [[]] * len(column)
+
+
+def _starts(job: Any) -> Sequence[int]:
+    """Return when jobs started, 0 for those that have not."""
+    if not any(job.start_time):
+        return [0] * len(job.start_time)
+    return list(map(date_of_start, job.state, job.start_time, job.stop_time, job.assigned_moldable))
+
+
+def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
+    """Return what jobs ask for, and their walltimes.
+
+    Those that ask for the same have the same groups in memory, or few have not.
+    """
+    if set(map(len, of.moldables)) == {1}:
+        alternatives: Any = Moldable._make(zip(*chain.from_iterable(of.moldables), strict=True))
+        walltimes = alternatives.walltime
+        asked: list[object] = list(zip(map(id, alternatives.groups), walltimes, strict=True))
+    else:
+        walltimes = list(map(walltime_of, of.moldables, job.assigned_moldable, of.prediction))
+        asked = [tuple([(id(one.groups), one.walltime) for one in some]) for some in of.moldables]
+    one_of_each = dict(zip(asked, of.moldables, strict=True))
+    texts = {request: format_wanted_resources(some) for request, some in one_of_each.items()}
+    return list(map(texts.__getitem__, asked)), walltimes
+
+
+def _output_files(job: Any, of: Any, nodes: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of the files of standard output and error; arguments hold the fields of all jobs."""
+    hosts = [some[0] if some else None for some in nodes]
+    return _names(job.stdout_file, hosts, job, of), _names(job.stderr_file, hosts, job, of)
+
+
+def _names(patterns: Sequence[str | None], hosts: Sequence[str | None], job: Any, of: Any) -> list[str]:
+    names = output_names.expand_all(_texts(patterns), of.job, hosts)
     if JobType.INTERACTIVE not in job.job_type:
         return names
     shown = zip(job.job_type, names, strict=True)

@@ -184,7 +184,16 @@ def job_columns(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> Job
     """Return the views of jobs, in their order, field by field."""
     if not jobs:
         return JobColumns([()] * len(JobView._fields))
-    return _columns(tx, jobs, _Beside(*tx.about([job.id for job in jobs], *_questions(tx))), privacy)
+    return _columns(tx, jobs, _beside(tx, jobs), privacy)
+
+
+def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
+    """Return what is beside jobs; for resources only those are looked through that may have some."""
+    questions = _questions(tx)
+    if not any(job.assigned_moldable for job in jobs):
+        questions = tuple([question for question in questions if question is not tx.listings.ASSIGNED])
+    answers = dict(zip(questions, tx.about([job.id for job in jobs], *questions), strict=True))
+    return _Beside(*[answers.get(question, {}) for question in _questions(tx)])
 
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":

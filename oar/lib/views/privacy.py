@@ -50,12 +50,15 @@ class Privacy(NamedTuple):
             hidden.add("command")
         return frozenset(hidden)
 
-    def _shown(self, jobs: Sequence[Job], texts: Iterable[str | None], sees: Callable[[Job], bool]) -> list[str]:
+    def _shown(self, jobs: Sequence[Job], texts: Sequence[str | None], sees: Callable[[Job], bool]) -> list[str]:
         if self.only is not None:
             return [text or "" if sees(job) else "" for job, text in zip(jobs, texts, strict=True)]
-        one_of_each = {job.user: job for job in jobs}  # nothing else of a job matters
-        owners = {owner for owner, job in one_of_each.items() if sees(job)}
-        return [text or "" if job.user in owners else "" for job, text in zip(jobs, texts, strict=True)]
+        owners = [job.user for job in jobs]
+        one_of_each = dict(zip(owners, jobs, strict=True))  # nothing else of a job matters
+        seen = {owner for owner, job in one_of_each.items() if sees(job)}
+        if len(seen) == len(one_of_each):
+            return [text or "" for text in texts]
+        return [text or "" if owner in seen else "" for owner, text in zip(owners, texts, strict=True)]
 
     def _sees_command(self, job: Job) -> bool:
         return self._is_known(job) and (not self.hides_commands or self._owns(job))

@@ -51,7 +51,10 @@ _TOGETHER = 1000
 #: If they lie so close together, ids are asked about as the range that they are in: for each one of a list PostgreSQL
 #: looks at its statistics before it begins, and that of ten thousand takes as long as the answer.
 _SPREAD = 2
-_ANY_OF_THEM = re.compile(r"(\S+) = ANY\(%\(ids\)s\)")
+_AS_RANGE = (
+    (re.compile(r"(\S+) = ANY\(%\(ids\)s\)"), r"\1 BETWEEN %(first)s AND %(last)s"),
+    (re.compile(r"unnest\(%\(ids\)s::bigint\[\]\)"), "generate_series(%(first)s::bigint, %(last)s::bigint)"),
+)
 
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | dict[str, Any]
@@ -61,7 +64,8 @@ Connection = psycopg2.extensions.connection
 class About(NamedTuple):
     """A question about things of one kind, whose only parameter is their ids.
 
-    Its columns are what JSON can hold.  What it answers about others, too, is not looked at.
+    It stands in ``= ANY(%s)`` or ``unnest(%s::bigint[])``.  The columns are what JSON can hold.  What is answered about
+    others, too, is not looked at.
     """
 
     sql: str
@@ -187,16 +191,23 @@ class Statements:
         """
         wanted = list(ids)
         if len(wanted) > _TOGETHER:
-            return [question.read(self._rows_about(question.sql, wanted)) for question in questions]
+            return self._answers_about(wanted, questions)
         texts = self.row(_together(tuple(question.sql for question in questions)), {"ids": wanted}) or ()
         return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
 
-    def _rows_about(self, sql: str, wanted: Sequence[int]) -> list[Row]:
-        named = sql.replace("%s", "%(ids)s")
-        if max(wanted) - min(wanted) < _SPREAD * len(wanted):
-            named = _ANY_OF_THEM.sub(r"\1 BETWEEN %(first)s AND %(last)s", named)
-        self._cursor.execute(named, {"ids": _literal(wanted), "first": min(wanted), "last": max(wanted)})
-        return self._cursor.fetchall()
+    def _answers_about(self, wanted: Sequence[int], questions: Sequence[About]) -> list[Any]:
+        """Return the answers to questions about so many ids that each is a statement of its own."""
+        first, last = min(wanted), max(wanted)
+        is_range = last - first < _SPREAD * len(wanted)
+        values: dict[str, Any] = {"first": first, "last": last} if is_range else {"ids": _literal(wanted)}
+        answers = []
+        for question in questions:
+            named = question.sql.replace("%s", "%(ids)s")
+            for their_list, their_range in _AS_RANGE if is_range else ():
+                named = their_list.sub(their_range, named)
+            self._cursor.execute(named, values)
+            answers.append(question.read(self._cursor.fetchall()))
+        return answers
 
     def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
         """Run a query; return all rows and the names of its columns."""
