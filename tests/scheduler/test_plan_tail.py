@@ -214,7 +214,7 @@ def test_a_slice_ends_within_the_search_for_a_plain_request(tmp_path: Path, monk
     tried: list[int] = []
     real = _Search._last_obstacle
 
-    def last_obstacle_and_tell(search: _Search) -> tuple[int, int] | None:
+    def last_obstacle_and_tell(search: _Search) -> tuple[int, int]:
         tried.append(search.start)
         clock.now += SLICE / 10
         return real(search)

@@ -3,18 +3,19 @@
 The rule: the smallest start at which the resources that are free during the whole duration satisfy the request.  Only
 the begin of the search and the starts of slots need be tried.
 
-The search goes to the first slot that satisfies the request by itself.  From there it looks at the slots of the
-duration from the last one back to the start.
+The search goes to the first slot that satisfies the request by itself.  If the one in which the duration ends does not,
+it goes on behind that.  If what is free from one to the other does not, it looks at these slots from the last one back
+to the start.
 
 - What is free in all slots so far gets less with each.  The first slot with which the request is not satisfied any more
   is an *obstacle*: whatever starts there or before lasts to the last slot, too.  So the search goes on behind it.  The
-  slots before, which may be many, are passed without a look at them.  If there is no obstacle, it has found its start.
+  slots before, which may be many, are passed without a look at them.
 - Slots are taken a page at a time.  Only of a page with an obstacle is asked in which slot it is.
 
 See docs/design/planner.rst, "Placement".
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import and_
@@ -85,8 +86,9 @@ class _Search:
 
     __slots__ = (
         "begin",
+        "behind",
+        "end",
         "family",
-        "free",
         "latest",
         "page_index",
         "pages",
@@ -108,7 +110,10 @@ class _Search:
         self.family = query.request.family, query.kind, query.keys
         self.wider_family = (wider.family, query.kind, query.keys) if wider else None
         self.start = begin
-        self.free: ResourceSet = 0  #: from some slot on to the end of the duration; of a match from its start on
+        #: of the present start: the page and the slot in which the duration ends, and what is free behind each of its
+        #: pages, the last page first
+        self.end = 0, 0
+        self.behind: list[ResourceSet] = []
 
     def run(self, check: Check | None = None) -> SlotMatch | None:
         """Return the earliest match."""
@@ -119,15 +124,26 @@ class _Search:
             tries += 1
             if self.start > self.latest:
                 return None
-            if self.latest < FOREVER and self._is_last_start():
-                resources = fit_at(self.slots, self.query, self.start)
-                return SlotMatch(self.start, resources) if resources else None
-            obstacle = self._last_obstacle()
-            if obstacle is None:
-                return SlotMatch(self.start, self.query.request.fit(self.free))
-            self.page_index, self.slot_index = obstacle
+            self.end = self.slots.locate(self.start + self.query.duration - 1)
+            is_last = self.latest < FOREVER and self._is_last_start()
+            if is_last or not self._is_end_obstacle():
+                if resources := self.query.request.fit(self._free_all_through()):
+                    return SlotMatch(self.start, resources)
+                if is_last:
+                    return None
+                self.end = self._last_obstacle()
+            self.page_index, self.slot_index = self.end
             self.slot_index += 1
         return None
+
+    def _is_end_obstacle(self) -> bool:
+        """Whether the slot in which the duration ends does not satisfy the request by itself, as often happens."""
+        page_index, slot_index = self.end
+        if page_index == self.page_index and slot_index == self.slot_index:
+            return False  # it is where the search has come to
+        query = self.query
+        free = query.usable & self.pages[page_index].available(slot_index, query.keys)
+        return not query.request.is_satisfied(free)
 
     def _is_last_start(self) -> bool:
         """Whether the next slot begins behind the latest start: then it makes no difference what the obstacle is."""
@@ -173,61 +189,43 @@ class _Search:
             self.wider_family is not None and page.fails(self.wider_family, quantities)
         )
 
-    def _last_obstacle(self) -> tuple[int, int] | None:
-        """Return the last slot from which the request is not satisfied to the end of the duration; None without one.
+    def _free_all_through(self) -> ResourceSet:
+        """Return what is free of the usable resources from the start to the end of the duration."""
+        pages, keys, free = self.pages, self.query.keys, self.query.usable
+        page_index, last = self.end
+        self.behind = behind = [free]
+        while page_index > self.page_index:
+            free &= pages[page_index].free_through(0, last, keys)
+            behind.append(free)
+            page_index -= 1
+            last = len(pages[page_index].starts) - 1
+        return free & pages[page_index].free_through(self.slot_index, last, keys)
 
-        Then ``free`` is what is free all through.
-        """
-        self.free = self.query.usable
-        page, end = self.pages[self.page_index], self.start + self.query.duration
-        last = bisect_left(page.starts, end) - 1
-        if last == len(page.starts) - 1:  # the duration may end in another page
-            obstacle = self._obstacle_behind(*self.slots.locate(end - 1))
-            if obstacle:
-                return obstacle
-        slot_index = self._obstacle_of(page, self.slot_index, last)
-        return None if slot_index is None else (self.page_index, slot_index)
-
-    def _obstacle_behind(self, page_index: int, last: int) -> tuple[int, int] | None:
-        """Return the last obstacle behind the page of the start, from a slot of a page backwards; None without one."""
-        pages, keys, is_satisfied = self.pages, self.query.keys, self.query.request.is_satisfied
-        if page_index == self.page_index:
-            return None
-        ends = [last, *(len(page.starts) - 1 for page in pages[page_index - 1 : self.page_index : -1])]
-        behind = [self.free]  #: what is free behind each of the pages, the last page first
-        for index, end in enumerate(ends):
-            behind.append(behind[-1] & pages[page_index - index].free_through(0, end, keys))
-        if is_satisfied(behind[-1]):
-            self.free = behind[-1]
-            return None
-        low, high = 0, len(ends) - 1  # so many pages before the last one is that of the obstacle
+    def _last_obstacle(self) -> tuple[int, int]:
+        """Return the last slot from which the request is not satisfied to the end of the duration; there is one."""
+        is_satisfied, behind = self.query.request.is_satisfied, self.behind
+        low, high = 0, len(behind) - 1  #: so many pages before the last one is that of the obstacle
         while low < high:
             middle = (low + high) >> 1
             low, high = (middle + 1, high) if is_satisfied(behind[middle + 1]) else (low, middle)
-        self.free = behind[low]
-        slot_index = self._obstacle_of(pages[page_index - low], 0, ends[low])
-        return None if slot_index is None else (page_index - low, slot_index)
+        end_page, end_slot = self.end
+        page = self.pages[end_page - low]
+        return end_page - low, self._obstacle_of(page, behind[low], len(page.starts) - 1 if low else end_slot)
 
-    def _obstacle_of(self, page: Page, first: int, last: int) -> int | None:
-        """Return the last slot of a page, from ``last`` back to ``first``, that is an obstacle; None without one.
+    def _obstacle_of(self, page: Page, free: ResourceSet, last: int) -> int:
+        """Return the last slot of a page, from ``last`` backwards, from which the request is not satisfied to the end.
 
-        More and more slots are taken at once, until they are too many.  ``free`` is what is free behind ``last``, and
-        then behind the obstacle.
+        ``free``: behind the page.  More and more slots are taken at once, until they are too many.
         """
-        is_satisfied, keys = self.query.request.is_satisfied, self.query.keys
-        frees, opened = (page.free_for(keys), page.open_for(keys)) if keys else (page.free, page.open)
-        free, behind, stride = self.free & opened, last + 1, 1
-        while behind > first:
-            low = max(first, behind - stride)
-            rest = reduce(and_, frees[low:behind], free)
-            if not is_satisfied(rest):
-                break
-            free, behind, stride = rest, low, stride * STRIDE
-        self.free = free
-        if behind == first:
-            return None
-        while behind - low > 1:
-            middle = (low + behind) >> 1
-            rest = reduce(and_, frees[middle:behind], free)
-            free, behind, low = (rest, middle, low) if is_satisfied(rest) else (free, behind, middle)
-        return low
+        is_satisfied, frees = self.query.request.is_satisfied, page.free_for(self.query.keys)
+        free &= page.open_for(self.query.keys)
+        first = last
+        while is_satisfied(rest := reduce(and_, frees[first : last + 1], free)):
+            free, last, first = rest, first - 1, max(0, first - STRIDE * (last - first + 1))
+        while first < last:
+            middle = (first + last + 1) >> 1
+            if is_satisfied(rest := reduce(and_, frees[middle : last + 1], free)):
+                free, last = rest, middle - 1
+            else:
+                first = middle
+        return last
