@@ -68,6 +68,7 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
         ("SCHEDULER_RESOURCE_ORDER=speed DESC", 'SCHEDULER_RESOURCE_ORDER: column "speed" does not exist: rounds take'),
         ("PHOENIX_BROKEN_NODES=stat='Suspected'", "PHOENIX_BROKEN_NODES: stat='Suspected': "),
         ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: conditions of users cannot be eval"),
+        ("API_THREADS=500", "API_THREADS: the API may hold 505 of the "),
         ("DB_HOSTNAME=/no/socket", "DB_HOSTNAME: what queues, properties and nodes there are is not known: "),
     ],
 )

@@ -340,6 +340,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_hostile_clients::test_who_asks_too_often_is_told_so_and_others_are_not",
         "api/test_job_parts::test_so_many_estimates_are_answered",
     ),
+    "12 connections": ("db/test_configuration_check::test_what_is_not_there_is_named_with_the_way_out",),
     "12 heads, bodies, threads, streams, time": (
         "api/test_hostile_clients::test_a_head_without_end_is_refused",
         "api/test_hostile_clients::test_a_body_that_is_too_large_is_refused_before_it_is_read",

@@ -50,6 +50,7 @@ class _Site(NamedTuple):
     nodes: list[str]
     bad_orders: list[str]
     may_sleep: bool  #: a node may be halted
+    most_connections: int  #: that PostgreSQL accepts
 
 
 def findings(config: Config) -> Iterator[str]:
@@ -62,7 +63,7 @@ def findings(config: Config) -> Iterator[str]:
             yield "DB_BASE_NAME: the database has no schema: oar-database --setup makes it"
             return
         yield from site.bad_orders
-        for look in (_queues, _properties, _quotas, _server, _sleepers):
+        for look in (_queues, _properties, _quotas, _server, _sleepers, _connections):
             yield from look(config, site)
         yield from _conditions(config, database)
     except DatabaseUnavailable as error:
@@ -77,7 +78,8 @@ def _site(tx: Transaction, config: Config) -> _Site:
         node.earliest_upto > NEVER_HALTED_NOR_WOKEN and node.latest_upto < ALWAYS_AVAILABLE
         for node in tx.node_energy.nodes().values()
     )
-    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), orders, may_sleep)
+    most = tx.database_figures.find().most_connections
+    return _Site(tx.queues.all(), tx.resources.columns(), tx.resources.nodes(), orders, may_sleep, most)
 
 
 def _orders(tx: Transaction, config: Config) -> Iterator[str]:
@@ -138,6 +140,16 @@ def _sleepers(config: Config, site: _Site) -> Iterator[str]:
         yield (
             "SCHEDULER_NODE_MANAGER_IDLE_TIME: no node may be halted:"
             f" oarnodesetting -h {site.nodes[0]} -p available_upto=2147483646 lets one sleep and be woken"
+        )
+
+
+def _connections(config: Config, site: _Site) -> Iterator[str]:
+    """Tell of an API that may take most connections: one for each thread, one that listens, two for each worker."""
+    held = config.api_threads + 1 + 2 * config.api_submission_workers
+    if 2 * held > site.most_connections:
+        yield (
+            f"API_THREADS: the API may hold {held} of the {site.most_connections} connections of PostgreSQL, which the"
+            f" server and commands need, too: max_connections = {3 * held} in postgresql.conf, or fewer threads"
         )
 
 
