@@ -117,7 +117,7 @@ def test_a_script_of_the_site_is_told_each_event_at_most_once_over_a_kill(cluste
     root.run(f"rm -f {TOLD}; printf %s {shlex.quote(SCRIPT)} > {path}; chmod 755 {path}")
     with configured(cluster, f'RESERVATION_EVENT_EXEC_FILE="{path}"'):
         start_it_again(cluster)  # the Runner knows of the script before the first event
-        number = ask(alice, "-a +4 -d 6 -l /network_address=1")
+        number = ask(alice, "-a +20 -d 10 -l /network_address=1")
         wait_until(lambda: told(cluster, number)[:1] == [f"{number} CREATED w"])
         kill_the_server(cluster)
         (end,) = row(cluster, number, "end_time")
