@@ -87,7 +87,7 @@ def monday(site: Site, *before: str) -> None:
     for job in before:
         wait_for(site, job, "Terminated")
     number = reservation(site)
-    dated = submit(site, """-r "$(date -d '+20 sec' '+%F %T')" -l core=1,walltime=0:01 true""")
+    dated = submit(site, """-r "$(date -d '+40 sec' '+%F %T')" -l core=1,walltime=0:01 true""")
     array = submitted_array(site, 8, "sleep 1")
     inside = submit(site, f"--ar {number} -l core=1,walltime=0:01 true")
     frozen = begun(site)
@@ -117,13 +117,15 @@ def tuesday(site: Site) -> None:
 
 
 def wednesday(site: Site) -> None:
-    """The logs are turned over again and again while jobs end."""
-    array = submitted_array(site, 20, "sleep 0.3")
+    """The logs are turned over again and again while jobs run and end."""
+    site["frontend"].run("touch go", user="alice")
+    array = submitted_array(site, 20, "while [ -e go ]; do sleep 0.1; done")
     turned = 0
     while not {*map(int, array)} <= {*told(site)}:
         site["server"].run("logrotate --force /etc/logrotate.d/oar")
         turned += 1
-    assert turned > 1
+        if turned == 2:  # so that it happens again, and while they run
+            site["frontend"].run("rm go", user="alice")
 
 
 def thursday(site: Site) -> None:
