@@ -230,7 +230,12 @@ def sweep() -> None:
 
 
 def _is_populated(path: Path) -> bool:
-    return any((group / "cgroup.procs").read_text() for group in _tree(path))
+    """Whether a process is in a group or below it; in one that its guard is just removing there is none."""
+    for group in _tree(path):
+        with contextlib.suppress(OSError):
+            if (group / "cgroup.procs").read_text():
+                return True
+    return False
 
 
 def mount_view() -> None:
