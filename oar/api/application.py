@@ -31,7 +31,7 @@ from oar.api.jobs import reading as jobs
 from oar.api.legacy.gate import Gate
 from oar.api.legacy.routes import LegacyRoute
 from oar.api.nodes import changes as node_changes
-from oar.api.nodes import grid, outlook, properties, resources
+from oar.api.nodes import chosen_properties, grid, groups, outlook, properties, resources
 from oar.api.nodes import history as node_history
 from oar.api.nodes import reading as nodes
 from oar.api.reservations import changes as reservation_changes
@@ -102,6 +102,8 @@ def all_routes() -> Routes:
         resources,
         node_history,
         grid,
+        chosen_properties,
+        groups,
         *of_reservations,
         gantt,
         gantt_curve,

@@ -17,7 +17,7 @@ def site(request: Request) -> Answer:
     """Return queues, properties of resources, the time zone, templates of submissions, and which features are on."""
     who = asking(request)
     config = who.config
-    templates = service_of(request).site_file.templates(config.web_conf_file)
+    templates = service_of(request).site_file.choices(config.web_conf_file).templates
     with who.database.snapshot() as tx:
         record = {
             "queues": [queue.name for queue in tx.queues.all() if queue.state is not QueueState.ORPHANED],

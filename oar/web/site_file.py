@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import yaml
 
@@ -12,6 +13,14 @@ FIELDS = ("command", "name", "queue", "project", "nodes", "each", "walltime", "p
 LABEL = "label"
 Template = Mapping[str, str]
 
+
+class SiteChoices(NamedTuple):
+    """What the file says, each under its name."""
+
+    templates: Sequence[Template] = ()  #: of submissions
+    group_by: str = ""  #: the property by whose values the first page tells how busy the cluster is
+
+
 _log = logging.getLogger(__name__)
 
 
@@ -19,19 +28,19 @@ class SiteFile:
     """The file; what is wrong with it is logged once, and what it said before stays."""
 
     def __init__(self) -> None:
-        self._templates: Sequence[Template] = ()
+        self._choices = SiteChoices()
         self._stamp: tuple[object, ...] = ()
 
-    def templates(self, path: str) -> Sequence[Template]:
-        """Return the templates of submissions, none where there is no file."""
+    def choices(self, path: str) -> SiteChoices:
+        """Return what a site has chosen, the defaults where there is no file."""
         stamp = _stamp(path)
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._templates = _read(path)
+                self._choices = _read(path)
             except (OSError, ValueError, yaml.YAMLError) as error:
                 _log.error("cannot read %s: %s; what it said before stays in force", path, " ".join(str(error).split()))
-        return self._templates
+        return self._choices
 
 
 def _stamp(path: str) -> tuple[object, ...]:
@@ -42,28 +51,33 @@ def _stamp(path: str) -> tuple[object, ...]:
     return path, found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read(path: str) -> Sequence[Template]:
+def _read(path: str) -> SiteChoices:
     """Return what a file says.  Raises OSError, ValueError, YAMLError."""
     try:
         with open(path, encoding="utf-8") as file:
             # All values are texts: 4:00 is a walltime, and no number to the base of 60.
             content = yaml.load(file, Loader=yaml.BaseLoader)  # it makes texts, lists and mappings only
     except FileNotFoundError:
-        return ()
-    return templates_of(content)
+        return SiteChoices()
+    return choices_of(content)
 
 
-def templates_of(content: object) -> Sequence[Template]:
-    """Return the templates that are written in a file.  Raises ValueError.
+def choices_of(content: object) -> SiteChoices:
+    """Return what is written in a file.  Raises ValueError.
 
-    >>> templates_of({"templates": [{"label": "small", "walltime": "4:00"}]})
+    >>> choices_of({"templates": [{"label": "small", "walltime": "4:00"}]}).templates
     [{'label': 'small', 'walltime': '4:00'}]
     """
     if content in (None, ""):
-        return ()
-    if not isinstance(content, dict) or set(content) != {"templates"} or not isinstance(content["templates"], list):
-        raise ValueError("it says templates: and below it a list")
-    return [_template(number, each) for number, each in enumerate(content["templates"], 1)]
+        return SiteChoices()
+    if not isinstance(content, dict) or not set(content) <= set(SiteChoices._fields):
+        raise ValueError(f"it has lines that begin with one of {', '.join(f'{name}:' for name in SiteChoices._fields)}")
+    templates, group_by = content.get("templates", []), content.get("group_by", "")
+    if not isinstance(templates, list):
+        raise ValueError("below templates: is a list")
+    if not isinstance(group_by, str):
+        raise ValueError("group_by: is the name of a property")
+    return SiteChoices([_template(number, each) for number, each in enumerate(templates, 1)], group_by.strip())
 
 
 def _template(number: int, fields: object) -> Template:

@@ -121,6 +121,33 @@ def test_the_grid_has_a_letter_for_each_resource(anonymous: httpx.Client, databa
     assert anonymous.get("/v1/grid", params={"group": "colour"}).status_code == 400
 
 
+def test_resources_are_chosen_by_values_of_properties(anonymous: httpx.Client, database: Database) -> None:
+    resources = add_resources(database, nodes=3)
+    with database.begin() as tx:
+        tx.resources.set_property(resources[:1], "besteffort", "NO")
+        tx.resources.set_property(resources[4:], "deploy", "YES")
+
+    def shown(*props: str) -> dict[str, str]:
+        items = anonymous.get("/v1/grid", params={"props": props}).json()["items"]
+        return {item["name"]: item["marks"] for item in items}
+
+    assert shown("besteffort=NO") == {"node-1": "f"}
+    assert shown("besteffort=NO", "besteffort=YES") == {"node-1": "ff", "node-2": "ff", "node-3": "ff"}
+    assert shown("besteffort=YES", "deploy=YES") == {"node-3": "ff"}
+    assert shown("deploy=a=b") == {}
+    for wrong, said in (("colour=red", "no property 'colour'"), ("deploy", "write deploy=VALUE")):
+        refused = anonymous.get("/v1/grid", params={"props": wrong})
+        assert (refused.status_code, said in refused.json()["detail"]) == (400, True)
+
+
+def test_the_values_of_properties_are_told(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=120, cores=1)
+    by_name = {item["name"]: item for item in anonymous.get("/v1/property-values").json()["items"]}
+    assert by_name["deploy"] == {"name": "deploy", "values": ["NO"], "more": 0}
+    assert (len(by_name["network_address"]["values"]), by_name["network_address"]["more"]) == (100, 20)
+    assert "state" not in by_name
+
+
 def test_the_dashboard_counts_what_the_grid_shows(known: Callable[[str], httpx.Client], database: Database) -> None:
     resources = add_resources(database, nodes=4)
     mine = add_job(database, JobState.RUNNING, on=resources[:1], user="nobody")

@@ -5,25 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from oar.web.site_file import SiteFile, templates_of
+from oar.web.site_file import SiteFile, choices_of
 
 
 def test_values_are_texts_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "web.yaml"
     path.write_text("templates:\n- label: short\n  walltime: 1:30\n  nodes: 4\n")
-    assert SiteFile().templates(str(path)) == [{"label": "short", "walltime": "1:30", "nodes": "4"}]
+    assert SiteFile().choices(str(path)).templates == [{"label": "short", "walltime": "1:30", "nodes": "4"}]
+
+
+def test_the_property_of_the_first_page_is_the_sites_choice(tmp_path: Path) -> None:
+    path = tmp_path / "web.yaml"
+    path.write_text("group_by: cluster\n")
+    assert SiteFile().choices(str(path)) == ([], "cluster")
 
 
 def test_without_a_file_there_are_none(tmp_path: Path) -> None:
-    assert SiteFile().templates(str(tmp_path / "none")) == ()
+    assert SiteFile().choices(str(tmp_path / "none")) == ((), "")
 
 
 @pytest.mark.parametrize(
     ("content", "trouble"),
     [
-        (["short"], "it says templates:"),
-        ({"templates": "short"}, "it says templates:"),
-        ({"templates": [], "colours": []}, "it says templates:"),
+        (["short"], "lines that begin with one of templates:, group_by:"),
+        ({"templates": "short"}, "below templates: is a list"),
+        ({"templates": [], "colours": []}, "lines that begin with one of templates:"),
+        ({"group_by": ["rack"]}, "group_by: is the name of a property"),
         ({"templates": ["short"]}, "template 1: each line is a field"),
         ({"templates": [{"label": "short", "walltime": ["1:00"]}]}, "template 1: each line is a field"),
         (
@@ -35,15 +42,15 @@ def test_without_a_file_there_are_none(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(content: object, trouble: str) -> None:
     with pytest.raises(ValueError, match=trouble):
-        templates_of(content)
+        choices_of(content)
 
 
 def test_a_broken_file_changes_nothing_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, site = tmp_path / "web.yaml", SiteFile()
     path.write_text("templates:\n- label: short\n")
-    before = site.templates(str(path))
+    before = site.choices(str(path))
     path.write_text("templates: [")
     with caplog.at_level(logging.ERROR):
-        assert [site.templates(str(path)) for _ in range(2)] == [before, before]
+        assert [site.choices(str(path)) for _ in range(2)] == [before, before]
     assert len(caplog.records) == 1
     assert f"cannot read {path}" in caplog.text

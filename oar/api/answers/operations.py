@@ -11,6 +11,7 @@ from oar.api.answers.schemas import (
     EVENT,
     EXPLANATION_FIELDS,
     FLAG,
+    GROUP,
     HAPPENED,
     INTEGER,
     INTEGERS,
@@ -89,7 +90,8 @@ ANSWERS: Mapping[str, Schema] = {
     "dashboard": record(
         "Dashboard",
         {"resources": record("ResourceTotals", {"total": INTEGER, **WITH_STANDBY}), "queues": many(QUEUE)}
-        | {"jobs": or_null(JOB_PAGE), "events": many(EVENT), "last_round": MAYBE_INTEGER},
+        | {"jobs": or_null(JOB_PAGE), "events": many(EVENT), "last_round": MAYBE_INTEGER}
+        | {"full_disks": many(record("FullDisk", {"path": TEXT, "free": INTEGER, "total": INTEGER}))},
     ),
     "jobs_list": JOB_PAGE,
     "job": JOB,
@@ -198,6 +200,10 @@ ANSWERS: Mapping[str, Schema] = {
             "properties": TEXTS,
         },
     ),
+    "property_values": _items(
+        "PropertyValues", record("ValuesOfProperty", {"name": TEXT, "values": TEXTS, "more": INTEGER})
+    ),
+    "groups": _items("Groups", GROUP, by=MAYBE_TEXT, properties=TEXTS, more=INTEGER, pools=many(GROUP)),
     "gantt_index": _items(
         "GanttIndex",
         record("GanttDay", {"day": TEXT, "version": TEXT, "jobs": INTEGER, "states": INTEGER, "from": INTEGER}),

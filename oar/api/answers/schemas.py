@@ -168,6 +168,7 @@ CONDITIONS = {"free": INTEGER, "used": INTEGER, "reserved": INTEGER, "draining":
 }
 WITH_STANDBY = CONDITIONS | {"standby": INTEGER}
 OCCUPANCY = {"total": INTEGER, **CONDITIONS, "drain": FLAG}
+GROUP = record("Group", WITH_STANDBY | {"value": TEXT, "total": INTEGER, "next_free": MAYBE_INTEGER})
 NODE = OCCUPANCY | {"name": TEXT, "jobs": INTEGERS, "reason": MAYBE_TEXT}
 RESOURCE = record(
     "Resource",

@@ -4,16 +4,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.jobs.reading import PRINTABLE
+from oar.api.nodes.chosen_properties import Properties, check_property, choice_of, is_chosen, property_names
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import SYSTEM_PROPERTIES
+from oar.lib.db.jobs.listings import AlikeResources
 from oar.lib.views import node_reasons
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import Condition, condition, condition_of
@@ -47,24 +47,27 @@ class NodeMarks(TypedDict):
 
 
 @router.get("/grid", operation_id="grid", summary="The condition of every resource, and the jobs on it")
-def grid(request: Request, group: Property = "") -> Answer:
+def grid(request: Request, group: Property = "", props: Properties = []) -> Answer:  # noqa: B006 - nobody changes it
     """Return the nodes: the letter of each resource by id, the jobs on them, the value of a property.
+
+    With `props` only of resources that have these values.
 
     `reasons` tells of nodes why they are drained or in maintenance, where administrators said so.
 
     `held` of a node names jobs on neighbouring resources: the first of these, their number, the job.
     """
-    return answer_unless_known(request, grid_record(asking(request), group))
+    return answer_unless_known(request, grid_record(asking(request), group, props))
 
 
-def grid_record(who: Asking, group: str = "") -> dict[str, object]:
-    """Return all resources of nodes.  Raises BadRequest."""
+def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the resources of nodes, all or those that are chosen by values of properties.  Raises BadRequest."""
     with who.database.snapshot() as tx:
-        properties = sorted(name for name in tx.resources.columns() if name not in SYSTEM_PROPERTIES)
-        if group and group not in properties:
-            raise BadRequest(f"resources have no property {group!r}: {', '.join(properties)}")
-        columns = [*COLUMNS, *([f'"{group}"'] if group else [])]
-        views = [view for view in resource_views(tx, columns=columns) if view.node]
+        properties = property_names(tx)
+        if group:
+            check_property(group, properties)
+        choice = choice_of(props, properties)
+        columns = dict.fromkeys([*COLUMNS, *(f'"{name}"' for name in filter(None, [group, *choice]))])
+        views = [view for view in resource_views(tx, columns=columns) if view.node and is_chosen(view.columns, choice)]
         reasons = node_reasons.reasons(tx, views)
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
     now = int(time.time())
@@ -89,9 +92,14 @@ def totals(who: Asking) -> dict[str, int]:
         groups = tx.listings.alike(now)
     numbers: Counter[str] = Counter()
     for each in groups:
-        of_group = condition(each.state, is_held=each.is_held, is_reserved=each.is_reserved, is_drained=each.is_drained)
-        numbers[STANDBY if of_group is Condition.ABSENT and each.can_be_woken else of_group] += each.number
+        numbers[name_of(each)] += each.number
     return {"total": numbers.total(), **{name: numbers[name] for name in LETTERS}}
+
+
+def name_of(alike: AlikeResources) -> str:
+    """Return the condition of resources that are alike."""
+    found = condition(alike.state, is_held=alike.is_held, is_reserved=alike.is_reserved, is_drained=alike.is_drained)
+    return STANDBY if found is Condition.ABSENT and alike.can_be_woken else found
 
 
 def _condition(view: ResourceView, now: int) -> str:

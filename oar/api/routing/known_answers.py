@@ -16,9 +16,10 @@ _OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})
 #: On what the answers of operations depend, of those of which all is told.
 TOPICS: Mapping[str, frozenset[Topic]] = {
     "jobs_list": _OF_RESOURCES | _OF_QUEUES | {Topic.EVENTS},
-    "nodes_list": _OF_RESOURCES,
+    "nodes_list": _OF_RESOURCES | {Topic.EVENTS},
     "resources_list": _OF_RESOURCES,
-    "grid": _OF_RESOURCES,
+    "grid": _OF_RESOURCES | {Topic.EVENTS},
+    "property_values": frozenset({Topic.RESOURCES}),
     "queues_list": _OF_QUEUES,
     "queue": _OF_QUEUES,
     "site": frozenset({Topic.QUEUES, Topic.RESOURCES}),

@@ -83,6 +83,14 @@ _ALIKE = f"""
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
     LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
     WHERE r.network_address <> '' GROUP BY 1, 2, 3, 4, 5"""
+#: The same by the values of a column, of resources of nodes or of the others.
+_ALIKE_BY = _ALIKE.replace("SELECT r.state", "SELECT COALESCE(r.{column}::text, ''), r.state")
+_ALIKE_BY = _ALIKE_BY.replace("r.network_address <>", "r.network_address {kind}").replace("GROUP BY 1", "GROUP BY 6, 1")
+#: The resources that jobs could have, by the values of a column.
+_USABLE_BY = """
+    SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
+    WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
+    GROUP BY 1"""
 #: Jobs that ended since a date.
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
@@ -170,6 +178,10 @@ class AlikeResources(NamedTuple):
     is_held: bool  #: by jobs
     is_reserved: bool  #: by advance reservations that have begun
     number: int
+
+
+def _by(column: str, *, on_nodes: bool) -> dict[str, str]:
+    return {"column": f'"{column}"', "kind": "<>" if on_nodes else "="}
 
 
 def _assigned(rows: Iterable[Row]) -> dict[int, Assigned]:
@@ -282,6 +294,16 @@ class Listings(Table):
         """Return how many resources of nodes are alike."""
         parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
         return [AlikeResources(ResourceState(state), *others) for state, *others in self._tx.rows(_ALIKE, parameters)]
+
+    def alike_by(self, column: str, now: int, *, on_nodes: bool) -> list[tuple[str, AlikeResources]]:
+        """Return how many resources of nodes, or on none, are alike by the values of a column; '' for no value."""
+        parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
+        rows = self._tx.rows(_ALIKE_BY.format(**_by(column, on_nodes=on_nodes)), parameters)
+        return [(value, AlikeResources(ResourceState(state), *others)) for value, state, *others in rows]
+
+    def usable_by(self, column: str, values: Sequence[str], *, on_nodes: bool) -> dict[str, list[int]]:
+        """Return the resources that are Alive and not drained, by the values of a column."""
+        return dict(self._tx.rows(_USABLE_BY.format(**_by(column, on_nodes=on_nodes)), (list(values),)))
 
     def reserved_now(self) -> dict[int, list[int]]:
         """Return the numbers of the advance reservations that have begun and have not ended, on each resource."""
