@@ -42,9 +42,11 @@ VIEWPORT = (1120, 680)
 PICTURES = {
     "dashboard": ("", "html[data-ready]"),
     "nodes": ("nodes", ".grid canvas"),
+    "properties": ("nodes?props=deploy=NO", ".grid canvas"),
     "node": ("nodes/node-3", ".lanes"),
     "jobs": ("jobs?project=ml,phys", "tbody tr"),
     "job": ("jobs/{job}", ".lanes"),
+    "alteration": ("jobs/{job}", ".lanes"),
     "array": ("arrays/{array}", ".array-grid"),
     "gantt": ("gantt?job={job}", ".gantt-card .why + .faint"),
     "submit": ("submit?nodes=4&walltime=2:00&command=./run.sh&name=sim", "#when:not(.aged) .lanes"),
@@ -54,7 +56,8 @@ PICTURES = {
     "events": ("events", "html[data-ready]"),
     "new-reservation": ("reservations/new?nodes=4&from={begin}&to={end}", "#trial:not(.aged) .lanes"),
 }
-
+#: What is opened on a page before its picture is taken, by the name of the picture.
+OPENED = {"alteration": "Alter it", "properties": "choose by properties, as in Monika"}
 
 #: What a job asked for, and since when it waits.
 _ASKED = """
@@ -95,6 +98,8 @@ def take(browser: Browser, api: Api, database: Database, directory: Path) -> Non
         _log_in(page, base, database)
         for name, (address, there) in PICTURES.items():
             _open(page, f"{base}{address.format(**values)}", there)
+            if name in OPENED:
+                _unfold(page, OPENED[name])
             page.screenshot(path=directory / f"{name}.png")
     context.close()
 
@@ -122,6 +127,14 @@ def _open(page: Page, address: str, there: str) -> None:
     if "gantt" in address:
         page.wait_for_selector(".overview[role=slider]")
     page.wait_for_selector('#live[data-status="live"]')
+
+
+def _unfold(page: Page, words: str) -> None:
+    """Open what is folded under some words, and move it into the picture."""
+    summary = page.locator("summary").filter(has_text=words)
+    summary.click()
+    summary.locator("xpath=..").locator("input").first.wait_for()
+    summary.evaluate("each => each.scrollIntoView()")
 
 
 def _site(database: Database) -> dict[str, int]:

@@ -25,7 +25,9 @@ DRAWGANTT = (
 
 def monika(request: Request) -> Answer:
     """Lead links of Monika to the pages that show the same."""
-    return _moved(request, monika_place(request.query_params), HTTPStatus.MOVED_PERMANENTLY)
+    return _moved(
+        request, monika_place(request.query_params, request.query_params.getlist("props")), HTTPStatus.MOVED_PERMANENTLY
+    )
 
 
 def drawgantt(request: Request) -> Answer:

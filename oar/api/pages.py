@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
@@ -21,7 +22,8 @@ from oar.api.identity.callers import Caller
 from oar.api.jobs.arrays import array_record
 from oar.api.jobs.parts import EVERYTHING
 from oar.api.jobs.reading import JobListing, job_page, job_record
-from oar.api.nodes.grid import totals
+from oar.api.nodes.grid import grid_record, totals
+from oar.api.nodes.groups import groups_record
 from oar.api.nodes.reading import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations.reading import ReservationListing, reservation_page, reservation_with_log
 from oar.api.serving.service import Asking, asking, service_of
@@ -73,7 +75,10 @@ def beginning() -> Answer:
 @router.get("/")
 def first_page(request: Request) -> Answer:
     """Show how the cluster is."""
-    return _page(request, "dashboard", dashboard_record)
+    by = request.query_params.get("by", "")
+    service = service_of(request)
+    usual = service.site_file.choices(service.runtime.config.web_conf_file).group_by
+    return _page(request, "dashboard", lambda who: {**dashboard_record(who), "groups": groups_record(who, by, usual)})
 
 
 @router.get("/jobs")
@@ -98,15 +103,23 @@ def array(request: Request, array_id: str) -> Answer:
 @router.get("/nodes")
 def nodes(request: Request) -> Answer:
     """Show the nodes."""
-    behind = request.query_params.get("after", "")
+    behind, props = request.query_params.get("after", ""), request.query_params.getlist("props")
 
     def load(who: Asking) -> Record:
-        with who.database.snapshot() as tx:
-            names = [name for name in tx.resources.nodes() if name > behind]
+        if props:
+            grid = grid_record(who, props=props)
+            all_names = [item["name"] for item in grid["items"]]
+            resources = {"total": sum(grid["total"].values()), **grid["total"]}
+        else:
+            with who.database.snapshot() as tx:
+                all_names = tx.resources.nodes()
+            resources = totals(who)
+        names = [name for name in all_names if name > behind]
         shown = names[:FIRST_NODES]
         listing = NodeListing(node=",".join(shown), state=None)
         items = nodes_record(who, listing)["items"] if shown else []
-        return {"resources": totals(who), "nodes": items, "next": shown[-1] if len(names) > len(shown) else None}
+        rest = {"after": shown[-1], "props": props} if len(names) > len(shown) else None
+        return {"resources": resources, "nodes": items, "next": rest and urlencode(rest, doseq=True)}
 
     return _page(request, "nodes", load)
 

@@ -50,6 +50,8 @@ def test_the_site_chooses_the_property_of_the_groups(
     for name, found in (("deploy", "deploy"), ("colour", None)):
         path.write_text(f"group_by: {name}\n")
         assert anonymous.get("/v1/groups").json()["by"] == found
+        assert ("Free and busy by property" in anonymous.get("/ui/").text) == bool(found)
+    assert anonymous.get("/ui/?by=colour").status_code == 400
 
 
 def _plan(database: Database, job: int, start: int, resources: list[int]) -> None:

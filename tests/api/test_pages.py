@@ -77,7 +77,8 @@ def test_the_first_page_is_found_without_its_slash(anonymous: httpx.Client) -> N
         ("?job=42", "/ui/jobs/42"),
         ("?node=node-1.site", "/ui/nodes/node-1.site"),
         ("?node=//evil.example/", "/ui/nodes/%2F%2Fevil.example%2F"),
-        ("?props=gpu=YES", "/ui/nodes"),
+        ("?props=gpu=YES", "/ui/nodes?props=gpu%3DYES"),
+        ("?props=gpu=YES&props=rack=a%26b", "/ui/nodes?props=gpu%3DYES&props=rack%3Da%26b"),
         ("", "/ui/nodes"),
     ],
 )
@@ -138,6 +139,9 @@ def test_resources_are_chosen_by_values_of_properties(anonymous: httpx.Client, d
     for wrong, said in (("colour=red", "no property 'colour'"), ("deploy", "write deploy=VALUE")):
         refused = anonymous.get("/v1/grid", params={"props": wrong})
         assert (refused.status_code, said in refused.json()["detail"]) == (400, True)
+    text = anonymous.get("/ui/nodes?props=deploy=YES").text
+    assert "2 resources: 2 free" in text
+    assert ("node-3" in text, "node-1" in text) == (True, False)
 
 
 def test_the_values_of_properties_are_told(anonymous: httpx.Client, database: Database) -> None:

@@ -1,5 +1,6 @@
 """The owner of a job changes it on its page: another walltime while it runs, other wishes while it waits."""
 
+import time
 from typing import Any
 
 from playwright.sync_api import expect
@@ -12,6 +13,7 @@ from tests.browser.conftest import USER, Visitor
 from tests.browser.test_every_page import left_in_english
 from tests.browser.test_pages import FITS, faults
 from tests.builders import add_job, add_resources
+from tests.db.reservation_rows import add_reservation
 
 HOUR = 3600
 
@@ -85,6 +87,40 @@ def test_a_job_that_waits_is_altered(owner: Visitor, database: Database) -> None
     expect(page.locator("h1")).to_contain_text("train")
     expect(page.get_by_text("Done. altered")).to_be_visible()
     expect(page.locator("dl.facts").get_by_role("link", name=str(first))).to_be_visible()
+
+
+def test_a_job_goes_into_an_advance_reservation_and_out_of_it(owner: Visitor, database: Database) -> None:
+    start = int(time.time()) + HOUR
+    add_reservation(
+        database,
+        owner=USER,
+        ar_name="course",
+        start_time=start,
+        end_time=start + 2 * HOUR,
+        resources=add_resources(database),
+        flex="YES",
+    )
+    job = add_job(database, user=USER)
+    page = owner.open(f"jobs/{job}")
+    page.get_by_text("Alter it", exact=True).click()
+    field = page.get_by_label("into the advance reservation")
+    command = page.locator("pre").filter(has_text="oaralter")
+    field.fill("course")
+    expect(command).to_have_text(f"oaralter --ar course {job}")
+    assert faults(page) == []
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Done. altered")).to_be_visible()
+    assert place_of(database, job)
+    field.fill("none")
+    expect(command).to_have_text(f"oaralter --ar none {job}")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Done. altered")).to_be_visible()
+    assert not place_of(database, job)
+
+
+def place_of(database: Database, job: int) -> dict[int, int]:
+    with database.snapshot() as tx:
+        return dict(tx.advance_reservations.of_jobs([job]))
 
 
 def test_what_cannot_be_admitted_leaves_the_job_as_it_is(owner: Visitor, database: Database) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import EventType, JobState
 from tests.api.test_output import needs_root
 from tests.browser.conftest import Visitor
 from tests.browser.test_every_page import left_in_english
@@ -29,6 +29,7 @@ def test_nodes_are_chosen_in_the_grid_by_keyboard_and_drained(administrator: Vis
     page.get_by_text("1 node chosen").wait_for()
     page.get_by_text("1 would be cut").wait_for()
     expect(page.get_by_role("row").filter(has_text=str(job))).to_contain_text("would be cut")
+    page.get_by_label("why").fill("a disk is changed")
     assert faults(page) == []
     page.get_by_role("button", name="drain", exact=True).focus()
     page.keyboard.press("Enter")
@@ -37,6 +38,28 @@ def test_nodes_are_chosen_in_the_grid_by_keyboard_and_drained(administrator: Vis
     expect(page.get_by_role("status").filter(has_text="Done.")).to_be_visible()
     with database.snapshot() as tx:
         assert tx.rows(DRAINED) == [("node-1",)]
+    page.get_by_role("application", name="Grid of nodes").focus()
+    page.keyboard.press("Home")
+    expect(page.locator("#grid-says")).to_contain_text("node-1 · a disk is changed")
+    page.goto(f"{administrator.base}/ui/nodes?view=table")
+    expect(page.get_by_role("row").filter(has_text="node-1")).to_contain_text("a disk is changed")
+
+
+@needs_root
+def test_why_a_node_is_drained_is_told_on_its_page(administrator: Visitor, database: Database) -> None:
+    add_resources(database)
+    page = administrator.open("nodes/node-1?lang=fr")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.emulate_media(color_scheme="dark")
+    page.get_by_label("pourquoi").fill("un disque est changé")
+    page.get_by_role("button", name="vider").click()
+    expect(page.locator(".lead")).to_contain_text("aucun job n’y démarre: un disque est changé")
+    expect(page.get_by_label("pourquoi")).to_have_value("")
+    assert left_in_english(page) == []
+    assert faults(page) == []
+    assert page.evaluate(FITS)
+    page.get_by_role("button", name="finir la vidange").click()
+    expect(page.locator(".lead")).not_to_contain_text("un disque est changé")
 
 
 @needs_root
@@ -101,6 +124,7 @@ def test_who_takes_nodes_of_a_reservation_insists_on_it(administrator: Visitor, 
     page = administrator.open(place)
     if "view" in place:
         page.get_by_role("checkbox", name="choisir node-1").check()
+    page.get_by_label("pourquoi").fill("un disque")
     page.get_by_role("button", name="maintenance", exact=True).click()
     page.locator(".question").get_by_role("button", name="maintenance").click()
     refused = page.get_by_role("alert").filter(has_text="node-1 is reserved by the advance reservation")
@@ -112,6 +136,8 @@ def test_who_takes_nodes_of_a_reservation_insists_on_it(administrator: Visitor, 
     administrator.errors = [each for each in administrator.errors if "409" not in each]  # browsers tell them
     with database.snapshot() as tx:
         assert tx.rows(ABSENT) == [("node-1",)]
+        (told,) = tx.events.last_texts(["node-1"], EventType.MAINTENANCE_BEGUN).values()
+        assert told.endswith(": un disque")
 
 
 def test_who_is_no_administrator_chooses_no_nodes(owner: Visitor, database: Database) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.api.conftest import Api
 from tests.browser.conftest import LOOKS, PAGES, Visitor, is_scripted, visiting
@@ -73,6 +73,24 @@ def test_pages_speak_french(chromium: Browser, api: Api, jobs: dict[str, int]) -
     page.get_by_role("heading", name="Why it waits").wait_for()
     page.goto(f"{visitor.base}/ui/queues")  # the choice stays
     page.get_by_role("heading", name="Queues").wait_for()
+    next(visits, None)
+
+
+def test_states_are_told_in_the_language_of_the_page_and_by_their_names_for_programs(
+    chromium: Browser, api: Api, jobs: dict[str, int]
+) -> None:
+    visits = visiting(chromium, api, locale="fr-FR")
+    visitor = next(visits)
+    for path, place in (("jobs?state=all", ".state"), ("jobs/{ended}", "h1 .state"), ("gantt?color=state", ".legend")):
+        page = visitor.open(path.format(**jobs))
+        expect(page.locator(place).filter(has_text="terminé").first).to_be_visible()
+        page.close()
+    page = visitor.open("jobs")
+    shown = page.locator("tbody .state").first
+    assert shown.inner_text() == "W en attente"
+    assert shown.get_attribute("title") == "Waiting, le nom pour oarstat et les programmes"
+    page.get_by_label("état").select_option("en cours")
+    page.wait_for_url("**/ui/jobs?state=Running")
     next(visits, None)
 
 

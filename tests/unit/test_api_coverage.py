@@ -410,6 +410,8 @@ OTHERWISE: Mapping[str, str] = {
     " of the site; a browser that was told 304 would give them an old one, and their clock would stand still",
     "4 to 6, what is ours on older addresses": "new routes stand under /v1 only, each with one name: no older client"
     " asks for them, and what is there twice is kept twice for ever",
+    "5 the reason of a drain is the property comment, too": "it is kept in the event and shown while the drain lasts;"
+    " what a site writes into a column of its own is not overwritten",
     "0 API_PROCESSES": "one process answers 300 requests a second with a quarter of a core; rates, streams and what is"
     " kept of answers are counted in one place so",
 }

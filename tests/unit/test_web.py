@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from oar.api.nodes.grid import LETTERS
-from oar.lib.facts.states import STATE_LETTERS, ReasonCode, WaitStage
+from oar.lib.facts.states import STATE_LETTERS, JobState, ReasonCode, WaitStage
 from oar.web.assets import DIRECTORY, Assets
 from oar.web.documents import MENU, POLICY
 from oar.web.words import LANGUAGES, Words, preferred
@@ -81,6 +81,13 @@ def test_letters_of_states_are_those_of_oarstat() -> None:
     text = (DIRECTORY / "js" / "common" / "parts.js").read_text()
     (table,) = re.findall(r"LETTERS = \{(.*?)\};", text, re.DOTALL)
     assert dict(re.findall(r'(\w+): "(\w)"', table)) == {str(state): letter for state, letter in STATE_LETTERS.items()}
+
+
+def test_each_state_has_its_word() -> None:
+    text = (DIRECTORY / "js" / "common" / "parts.js").read_text()
+    (table,) = re.findall(r"STATE_WORDS = \{(.*?)\};", text, re.DOTALL)
+    assert set(re.findall(r'(\w+): t\("state\.\1"\)', table)) == set(JobState)
+    assert {texts("en")[f"state.{state}"] for state in JobState} == set(JobState)
 
 
 def test_each_reason_for_which_jobs_wait_has_its_word() -> None:

@@ -18,6 +18,11 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_living::test_new_jobs_are_announced_and_come_on_a_click",
         "api/test_pages::test_a_job_comes_with_all_that_its_page_shows",
     ),
+    "1.1 Monika: the chooser of properties, props= of an address": (
+        "api/test_pages::test_resources_are_chosen_by_values_of_properties",
+        "browser/test_properties::test_nodes_are_chosen_by_values_of_properties_and_the_address_is_the_view",
+        "browser/test_properties::test_properties_are_chosen_on_a_telephone_in_french",
+    ),
     "1.1 Monika: addresses": ("api/test_pages::test_links_of_monika_lead_to_what_shows_the_same",),
     "1.2 DrawGantt: rows in a hierarchy, natural order": (
         "api/test_gantt::test_rows_are_in_the_order_in_which_people_count",
@@ -88,6 +93,7 @@ PAGES: Mapping[str, Sequence[str]] = {
         "unit/test_web::test_every_word_that_is_used_is_there_and_no_other",
         "unit/test_web::test_every_language_has_every_word_with_the_same_values",
         "unit/test_web::test_the_language_is_what_is_asked_or_preferred",
+        "browser/test_pages::test_states_are_told_in_the_language_of_the_page_and_by_their_names_for_programs",
         "browser/test_pages::test_pages_speak_french",
     ),
     "2.2 print, and 360 px": (
@@ -187,6 +193,13 @@ PAGES: Mapping[str, Sequence[str]] = {
         "api/test_pages::test_the_dashboard_tells_who_waits_for_longest_and_when_the_scheduler_looked",
         "api/test_pages::test_nobody_has_no_jobs_on_the_dashboard",
     ),
+    "6.1 rows by property, next free; alerts for disks and licences": (
+        "api/test_groups::test_groups_tell_how_busy_each_value_is_and_when_one_is_free",
+        "api/test_groups::test_resources_on_no_node_are_pools_by_type",
+        "browser/test_properties::test_the_first_page_tells_what_of_a_property_is_free_and_when",
+        "browser/test_properties::test_licences_of_which_none_is_free_are_told",
+        "unit/test_disks::test_a_disk_with_little_left_is_told_once",
+    ),
     "6.2 state grid": ("browser/test_living::test_the_grid_is_walked_by_keyboard",),
     "6.2 many nodes are drained by a selection in the grid": (
         "browser/test_maintenance::test_nodes_are_chosen_in_the_grid_by_keyboard_and_drained",
@@ -220,6 +233,7 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_changing_jobs::test_what_the_site_does_not_allow_is_not_offered_and_is_refused_in_words",
         "browser/test_changing_jobs::test_where_walltimes_stay_the_page_says_so",
         "browser/test_changing_jobs::test_a_job_that_waits_is_altered",
+        "browser/test_changing_jobs::test_a_job_goes_into_an_advance_reservation_and_out_of_it",
         "browser/test_changing_jobs::test_what_cannot_be_admitted_leaves_the_job_as_it_is",
         "browser/test_changing_jobs::test_others_and_other_states_have_no_forms",
     ),
@@ -241,6 +255,11 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_acting::test_an_administrator_reads_the_rules_and_disables_one",
         "browser/test_acting::test_who_is_no_administrator_has_no_buttons_there",
         "browser/test_acting::test_a_token_is_made_shown_once_and_revoked",
+    ),
+    "6.10 the reason of a drain": (
+        "db/test_admin_commands::test_why_nodes_are_drained_or_maintained_stands_in_the_event_and_beside_them",
+        "api/test_nodes::test_why_a_node_is_drained_stands_beside_it",
+        "browser/test_maintenance::test_why_a_node_is_drained_is_told_on_its_page",
     ),
     "6.10 maintenance from a date on, tried before, with when nodes are empty": (
         "api/test_maintenance::test_jobs_that_end_before_are_cut_or_start_later_are_told",
@@ -275,8 +294,6 @@ PAGES: Mapping[str, Sequence[str]] = {
 }
 #: What the specification says and is otherwise, or is not there, and why.
 OTHERWISE: Mapping[str, str] = {
-    "1.1 the chooser of properties, props= of an address": "values are chosen by group and by a part of a name;"
-    " conditions are asked of the API",
     "2 labels, hierarchy, filters and colours in web.yaml": "rows are of any property and colours of what tells eyes"
     " apart: nothing has to be configured before a page is useful; only templates are the site's",
     "2 as a plain directory behind another server with API_URL": "pages come from the service: identity, policy and"
@@ -291,7 +308,8 @@ OTHERWISE: Mapping[str, str] = {
     "3 types checked by tsc": "npm would have to fetch it while the suite runs, and of its 250 findings none was a"
     " mistake: most are fields that Object.assign sets; a test sees that scripts import what is there, and a browser"
     " runs each page of them",
-    "6.1 rows by property, next free": "/ui/nodes?group= counts by property; /ui/submit tells when",
+    "2.1, 6.2 a filter of the site by its name": "values of properties are chosen, and the choice is a link",
+    "6.1 how full the disks of other machines are": "the service sees its own: of the log, and of what it keeps",
     "6.4 rows come by scrolling": "pieces of 200 come by a button, which readers by keyboard reach; what is below the"
     " table stays reachable",
     "7.1 traces of failures": "what a page said wrong is in the error of the test",

@@ -1,7 +1,7 @@
 """Links of Monika and DrawGantt, which people have in mails and bookmarks: where the pages show the same."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from urllib.parse import quote, urlencode
 
@@ -26,10 +26,14 @@ _EVERYTHING = ("type", "default")
 _LATEST = 2**32 - 1
 
 
-def monika_place(asked: Mapping[str, str]) -> str:
-    """Return the page that shows what a link of Monika did, from where Monika was."""
+def monika_place(asked: Mapping[str, str], props: Sequence[str] = ()) -> str:
+    """Return the page that shows what a link of Monika did, from where Monika was; ``props``: ``NAME=VALUE`` each."""
     kind = next((kind for kind in ("job", "node") if asked.get(kind)), None)
-    return f"{kind}s/{quote(asked[kind], safe='')}" if kind else "nodes"
+    return (
+        f"{kind}s/{quote(asked[kind], safe='')}"
+        if kind
+        else f"nodes?{urlencode([('props', each) for each in props])}".rstrip("?")
+    )
 
 
 def drawgantt_place(asked: Mapping[str, str], now: int) -> str:

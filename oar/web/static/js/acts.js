@@ -4,6 +4,12 @@ import { h } from "./common/dom.js";
 import { notice, outcome } from "./common/outcome.js";
 import { t } from "./common/words.js";
 
+/** Show a field for why nodes are taken away; what is typed into it is told to `take`. */
+export function reasonField(value, take) {
+  return h("label", { key: "reason", class: "long" }, h("span", {}, t("node.reason")),
+    h("input", { name: "reason", maxlength: "255", autocomplete: "off", placeholder: t("node.reason_hint"), value, on: { input: (event) => take(event.target.value) } }));
+}
+
 /** The status of a refusal that can be insisted on. */
 const CONFLICT = 409;
 

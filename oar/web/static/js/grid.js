@@ -14,8 +14,8 @@ const GOLDEN = 0.618033988749895;
 
 export class Grid {
   /**
-   * An element that shows and scrolls; `data` = {groups, letters, jobs, colour, isLarge, selection}: large boxes name
-   * their jobs; `selection`: the nodes that are chosen, null where none can be.
+   * An element that shows and scrolls; `data` = {groups, letters, jobs, reasons, colour, isLarge, selection}: large boxes
+   * name their jobs; `reasons`: why nodes are taken away; `selection`: the nodes that are chosen, null where none can be.
    */
   constructor(element) {
     this.element = element;
@@ -244,7 +244,7 @@ export class Grid {
     const jobs = ids.slice(0, 5).map((id) => `${id} (${this.data.jobs.get(id)?.user ?? "?"})`);
     const rest = ids.length - jobs.length;
     const isChosen = this.data.selection?.has(node.name);
-    return [node.name, isChosen && t("maintain.is_chosen"), ...states, jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
+    return [node.name, this.data.reasons[node.name], isChosen && t("maintain.is_chosen"), ...states, jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
   }
 
   press(event) {

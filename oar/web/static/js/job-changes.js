@@ -13,7 +13,9 @@ import { commandLine, textField, tick } from "./reservation-fields.js";
 const WAYS = { force: "--force", whole: "--whole", delay_next_jobs: "--delay-next-jobs" };
 const WAY_WORDS = { force: t("walltime.force"), whole: t("walltime.whole"), delay_next_jobs: t("walltime.delay") };
 /** Options of oaralter by the names of the API. */
-const OPTIONS = { resources: "-l", properties: "-p", name: "-n", queue: "-q", project: "--project", notify: "--notify", dependencies: "-a" };
+const OPTIONS = { resources: "-l", properties: "-p", name: "-n", queue: "-q", project: "--project", notify: "--notify", dependencies: "-a", advance_reservation: "--ar" };
+/** The word of oaralter for no advance reservation. */
+const NOWHERE = "none";
 
 export class WalltimeForm extends ChangeForm {
   standing = null;
@@ -84,6 +86,7 @@ export class JobAlteration extends ChangeForm {
       const text = value.trim();
       if (text === was[name]) continue;
       if (name === "dependencies") body[name] = text.split(/[ ,]+/).filter(Boolean);
+      else if (name === "advance_reservation") text && (body[name] = text === NOWHERE ? null : text);
       else if (name === "resources" || name === "notify") text && (body[name] = text); // what they are is not in the field
       else body[name] = text || null;
     }
@@ -102,6 +105,7 @@ export class JobAlteration extends ChangeForm {
           field("properties", t("job.properties"), { kind: "long", attributes: { placeholder: "gpu = 'YES'" } }),
           field("name", t("filter.name")), field("queue", t("filter.queue")), field("project", t("filter.project")),
           field("dependencies", t("job.dependencies"), { attributes: { placeholder: "4217, 4218" } }),
+          field("advance_reservation", t("alter.advance_reservation"), { attributes: { placeholder: t("alter.none") } }),
           field("notify", t("alter.notify"), { kind: "long", attributes: { placeholder: "mail:alice@example.org" } })),
         Object.keys(body).length > 0 && commandLine(commandOf(job.id, body)),
         h("p", { key: "send" }, h("button", { disabled: this.isSending || !Object.keys(body).length }, this.isSending ? t("submit.asking") : t("alter.send")))),
@@ -110,13 +114,14 @@ export class JobAlteration extends ChangeForm {
 }
 
 function wishesOf(job) {
-  return { resources: "", properties: job.properties ?? "", name: job.name ?? "", queue: job.queue, project: job.project ?? "", dependencies: job.dependencies.join(", "), notify: "" };
+  return { resources: "", properties: job.properties ?? "", name: job.name ?? "", queue: job.queue, project: job.project ?? "", dependencies: job.dependencies.join(", "), notify: "", advance_reservation: "" };
 }
 
 /** Return the command that does the same; an empty word takes a value away. */
 function commandOf(id, body) {
   const words = Object.entries(body).flatMap(([name, value]) => {
-    const values = Array.isArray(value) ? (value.length ? value : [""]) : [value ?? ""];
+    const nothing = name === "advance_reservation" ? NOWHERE : "";
+    const values = Array.isArray(value) ? (value.length ? value : [nothing]) : [value ?? nothing];
     return values.flatMap((each) => [OPTIONS[name], each]);
   });
   return ["oaralter", ...words, String(id)].map(quoted).join(" ");

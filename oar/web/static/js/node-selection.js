@@ -1,6 +1,6 @@
 // Administrators choose nodes and drain them or take them into maintenance; what is in the way is told before.
 import { patch, post } from "./common/api.js";
-import { Acts } from "./acts.js";
+import { Acts, reasonField } from "./acts.js";
 import { Asking } from "./asking.js";
 import { h } from "./common/dom.js";
 import { jobLink, nodeLink, reservationLink, table } from "./common/parts.js";
@@ -20,7 +20,8 @@ export class NodeSelection {
     this.redraw = redraw;
     this.inView = [];
     this.period = { from: "", to: "" };
-    this.acts = new Acts(redraw, done);
+    this.reason = "";
+    this.acts = new Acts(redraw, () => (this.acts.said.isBad || (this.reason = ""), done())); // who insists gives the same reason
     this.asking = new Asking(() => this.wishes(), (wishes) => post("resources/outlook", wishes), redraw);
   }
 
@@ -68,19 +69,20 @@ export class NodeSelection {
     const none = count > 0 && h("button", { type: "button", key: "none", class: "quiet", on: { click: () => this.chooseNone(nodes) } }, t("many.none"));
     return h("section", { class: count ? "card acts" : "acts", key: "selection", "aria-label": t("maintain.title") },
       h("div", { class: "row", key: "count" }, h("b", {}, t("maintain.count", { n: count })), all, none, !count && h("span", { class: "faint" }, t("maintain.hint"))),
+      count > 0 && h("div", { class: "filters", key: "why" }, reasonField(this.reason, (text) => (this.reason = text))),
       count > 0 && this.acts.view(this.possible(nodes)),
       count > 0 && this.before(nodes));
   }
 
   possible(nodes) {
-    const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes, ...what, force }) });
+    const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes, ...what(), force }) });
     const n = nodes.length, on = this.asking.answer?.jobs.filter((job) => !isPlanned(job)), known = on && !this.asking.isOld;
     const jobs = !known ? "" : on.length ? t("maintain.runs", { n: on.length }) : t("maintain.runs_none");
     return [
-      change("drain", t("node.drain"), { drain: true }, `${t("maintain.drain", { n })} ${jobs}`),
-      change("undrain", t("node.undrain"), { drain: false }),
-      change("maintenance", t("node.maintenance"), { maintenance: true }, `${t("maintain.now", { n })} ${!known ? "" : on.length ? t("node.ends", { jobs: firstOf(on) }) : t("maintain.runs_none")}`),
-      change("end", t("node.maintenance_end"), { maintenance: false }),
+      change("drain", t("node.drain"), () => ({ drain: true, reason: this.reason }), `${t("maintain.drain", { n })} ${jobs}`),
+      change("undrain", t("node.undrain"), () => ({ drain: false })),
+      change("maintenance", t("node.maintenance"), () => ({ maintenance: true, reason: this.reason }), `${t("maintain.now", { n })} ${!known ? "" : on.length ? t("node.ends", { jobs: firstOf(on) }) : t("maintain.runs_none")}`),
+      change("end", t("node.maintenance_end"), () => ({ maintenance: false })),
     ];
   }
 

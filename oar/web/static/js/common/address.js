@@ -5,11 +5,19 @@ export function parameters() {
   return Object.fromEntries(new URLSearchParams(location.search));
 }
 
-/** Change parameters of the address; an empty value takes one away.  Returns all of them. */
+/** Return all values of a parameter that may be given several times. */
+export function values(name) {
+  return new URLSearchParams(location.search).getAll(name);
+}
+
+/** Change parameters of the address; an empty value takes one away, a list gives it several times.  Returns all of them. */
 export function change(changes) {
   const url = new URL(location.href);
   for (const [name, value] of Object.entries(changes)) {
-    if (value == null || value === "" || value === false) url.searchParams.delete(name);
+    if (Array.isArray(value)) {
+      url.searchParams.delete(name);
+      for (const each of value) url.searchParams.append(name, each);
+    } else if (value == null || value === "" || value === false) url.searchParams.delete(name);
     else url.searchParams.set(name, value);
   }
   history.replaceState(null, "", url);

@@ -12,7 +12,8 @@ export class Problem extends Error {
 function address(path, parameters) {
   const url = new URL(`v1/${path}`, site.root);
   for (const [key, value] of Object.entries(parameters ?? {})) {
-    if (value != null && value !== "" && value !== false) url.searchParams.set(key, value);
+    if (Array.isArray(value)) for (const each of value) url.searchParams.append(key, each);
+    else if (value != null && value !== "" && value !== false) url.searchParams.set(key, value);
   }
   return url;
 }

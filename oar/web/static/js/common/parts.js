@@ -9,6 +9,13 @@ export const LETTERS = {
   Waiting: "W", Hold: "H", toAckReservation: "W", toLaunch: "L", Launching: "L", Running: "R",
   Suspended: "S", Resuming: "S", Finishing: "F", toError: "E", Error: "E", Terminated: "T",
 };
+/** What states are called in the language of the page; their names for programs stay English. */
+export const STATE_WORDS = {
+  Waiting: t("state.Waiting"), Hold: t("state.Hold"), toAckReservation: t("state.toAckReservation"),
+  toLaunch: t("state.toLaunch"), Launching: t("state.Launching"), Running: t("state.Running"),
+  Suspended: t("state.Suspended"), Resuming: t("state.Resuming"), Finishing: t("state.Finishing"),
+  toError: t("state.toError"), Error: t("state.Error"), Terminated: t("state.Terminated"),
+};
 /** Conditions of resources, in the order in which they are shown. */
 export const CONDITIONS = ["free", "used", "reserved", "draining", "standby", "absent", "suspected", "dead"];
 export const CONDITION_WORDS = {
@@ -19,9 +26,9 @@ export const CONDITION_WORDS = {
 /** A letter for each condition: it never is the colour alone that tells. */
 export const MARKS = { free: "", used: "", reserved: "r", draining: "d", standby: "z", absent: "a", suspected: "?", dead: "✕" };
 
-/** Show a state of a job. */
+/** Show a state of a job; its title is the name that oarstat, filters and programs know. */
 export function stateChip(state) {
-  return h("span", { class: `state ${state}`, title: state }, h("b", {}, LETTERS[state] ?? "?"), ` ${state}`);
+  return h("span", { class: `state ${state}`, title: t("state.title", { state }) }, h("b", {}, LETTERS[state] ?? "?"), ` ${STATE_WORDS[state] ?? state}`);
 }
 
 /** Show a job: its number and name, which open it. */

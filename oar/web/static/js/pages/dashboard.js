@@ -1,11 +1,12 @@
 // How is the cluster, and how are my jobs?
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { duration, number, percent, time } from "../common/format.js";
+import { bytes, duration, number, percent, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
 import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { GroupTable } from "../group-table.js";
 import { Occupancy } from "../occupancy.js";
 
 const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
@@ -14,18 +15,21 @@ const WAITING = ["Waiting", "Hold", "toAckReservation"];
 /** Seconds after which the scheduler should have looked again while jobs wait. */
 const SILENCE = 300;
 const occupancy = new Occupancy(() => actions.show());
+const groups = new GroupTable(() => actions.show());
 
-function load(signal) {
+/** Load what is below the curve at once, so that nothing moves when the rest comes. */
+async function load(signal) {
   occupancy.renew();
-  return get("dashboard", {}, signal);
+  const [record] = await Promise.all([get("dashboard", {}, signal), groups.renew()]);
+  return record;
 }
 
-function view({ resources, queues, jobs, events, last_round: lastRound }) {
+function view({ resources, queues, jobs, events, last_round: lastRound, full_disks: disks }) {
   return h("div", { class: "dashboard" },
     h("h1", {}, t("dashboard.title", { site: site.name })),
     h("section", { class: "card wide" }, headline(resources), conditionBar(resources, resources.total),
       legend(resources), occupancy.view()),
-    warnings(resources, queues, lastRound),
+    warnings(resources, queues, lastRound), shortages(disks), groups.view(),
     jobs && mineCard(jobs),
     h("section", { class: "card" }, h("h2", {}, t("queues.title")), queueTable(queues)),
     h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
@@ -54,8 +58,16 @@ function warnings(numbers, queues, lastRound) {
   ];
 }
 
+/** Warn of disks that are nearly full, and of licences and the like of which none is free. */
+function shortages(disks) {
+  return [
+    ...disks.map((disk) => warning(`disk ${disk.path}`, t("dashboard.disk", { path: disk.path, free: bytes(disk.free) }))),
+    ...groups.empty().map((pool) => warning(`pool ${pool.value}`, [t("dashboard.pool", { type: pool.value }), pool.next_free && [" ", t("groups.next"), " ", time(pool.next_free)]])),
+  ];
+}
+
 function warning(key, text, href) {
-  return h("p", { class: "notice wide", key }, h("span", { "aria-hidden": "true" }, "! "), h("a", { href }, text));
+  return h("p", { class: "notice wide", key }, h("span", { "aria-hidden": "true" }, "! "), href ? h("a", { href }, text) : h("span", {}, text));
 }
 
 function mineCard(jobs) {

@@ -6,7 +6,7 @@ import { draw, h } from "../common/dom.js";
 import { dateOf, duration, fullDate, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { download, jobLink, nodeLink, reservationLink, stateChip, table } from "../common/parts.js";
+import { download, jobLink, nodeLink, reservationLink, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
@@ -297,7 +297,7 @@ function fields() {
     { name: "user", label: t("filter.user"), isRare: true },
     { name: "queue", label: t("filter.queue"), isRare: true },
     { name: "project", label: t("filter.project"), isRare: true },
-    { name: "state", label: t("filter.state"), isRare: true, options: [["", t("states.all")], ...STATES.map((each) => [each, each])] },
+    { name: "state", label: t("filter.state"), isRare: true, options: [["", t("states.all")], ...STATES.map((each) => [each, STATE_WORDS[each]])] },
     { name: "type", label: t("filter.type"), isRare: true },
   ];
 }
@@ -363,7 +363,7 @@ function details(job) {
 }
 
 function described(job) {
-  return `${job.id} ${job.name} ${job.state} ${details(job)}`;
+  return `${job.id} ${job.name} ${STATE_WORDS[job.state] ?? job.state} ${details(job)}`;
 }
 
 function legendOf() {
@@ -372,7 +372,7 @@ function legendOf() {
   const field = legend.name === "types" ? "type" : legend.name, isChosen = (group) => filter()[field] === group.told;
   return h("ul", { class: "legend", key: "legend" },
     legend.groups.map((group) => h("li", { key: group.told }, h("button", { type: "button", class: "chip", "aria-pressed": String(isChosen(group)), on: { click: () => select({ [field]: isChosen(group) ? "" : group.told }) } },
-      colour(group.colour), h("bdi", {}, ` ${group.told || "–"} `), h("b", {}, number(group.number))))),
+      colour(group.colour), h("bdi", {}, ` ${(legend.name === "state" && STATE_WORDS[group.told]) || group.told || "–"} `), h("b", {}, number(group.number))))),
     legend.rest > 0 && h("li", { key: " rest" }, t("nodes.more", { n: legend.rest })));
 }
 

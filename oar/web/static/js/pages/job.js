@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, table } from "../common/parts.js";
+import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -26,9 +26,9 @@ function load(signal) {
 }
 
 function view(job) {
-  if (saidState && saidState !== job.state) announce(t("job.is_now", { id, state: job.state }));
+  if (saidState && saidState !== job.state) announce(t("job.is_now", { id, state: STATE_WORDS[job.state] }));
   saidState = job.state;
-  document.title = `${job.id} ${job.name ?? ""} ${job.state} · OAR`;
+  document.title = `${job.id} ${job.name ?? ""} ${STATE_WORDS[job.state]} · OAR`;
   return [
     h("h1", {}, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", stateChip(job.state)),
     h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",

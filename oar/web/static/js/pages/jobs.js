@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { duration, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
+import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, STATE_WORDS, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { JobSelection } from "../job-selection.js";
@@ -15,10 +15,10 @@ import { JobSelection } from "../job-selection.js";
 const PIECE = 200;
 /** Jobs that the page holds at most; the filters find the others. */
 const MOST = 10_000;
-const STATES = ["", "live", "Running", "Waiting", "Hold", "Suspended", "Terminated", "Error", "all"];
-const STATE_WORDS = { "": t("states.live"), live: t("states.live"), all: t("states.all") };
+const STATES = ["", "Running", "Waiting", "Hold", "Suspended", "Terminated", "Error", "all"];
+const CHOICES = { "": t("states.live"), all: t("states.all"), ...STATE_WORDS };
 const FIELDS = [
-  { name: "state", label: t("filter.state"), options: STATES.filter((each) => each !== "live").map((state) => [state, STATE_WORDS[state] ?? state]) },
+  { name: "state", label: t("filter.state"), options: STATES.map((state) => [state, CHOICES[state]]) },
   { name: "user", label: t("filter.user") },
   { name: "queue", label: t("filter.queue") },
   { name: "project", label: t("filter.project") },

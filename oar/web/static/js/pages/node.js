@@ -1,5 +1,5 @@
 // What happened to a node, and what runs there.
-import { Acts } from "../acts.js";
+import { Acts, reasonField } from "../acts.js";
 import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
@@ -29,7 +29,7 @@ function view({ node, jobs, history, near }) {
   const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
   return [
     h("h1", {}, h("bdi", {}, node.name)),
-    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))],
+    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))], node.reason && [": ", h("bdi", { class: "reason" }, node.reason)],
       " · ", h("a", { href: page("gantt", null, { node: node.name }) }, t("ar.in_gantt"))),
     conditionBar(node, node.total),
     nodeActs(node, jobs),
@@ -75,22 +75,23 @@ const PAST = [
   { key: "resources", label: t("node.resources"), kind: "number", cell: (each) => each.resources.length },
 ];
 
-const acts = new Acts(() => actions.show(), () => actions.refresh());
+const acts = new Acts(() => actions.show(), () => (acts.said.isBad || (reason = ""), actions.refresh())); // who insists gives the same reason
+let reason = "";
 
 /** Show administrators what can be done with the node; what ends its jobs is asked. */
 function nodeActs(node, jobs) {
   if (!site.administers) return null;
   const running = jobs.filter((job) => job.started).map((job) => job.id).join(", ");
   const ending = running ? t("node.ends", { jobs: running }) : t("node.ends_none");
-  const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes: [name], ...what, force }) });
+  const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes: [name], ...what(), force }) });
   const isIn = (state) => node.resources.every((resource) => resource.state === state);
-  return acts.view([
-    node.drain ? change("undrain", t("node.undrain"), { drain: false }) : change("drain", t("node.drain"), { drain: true }),
-    !isIn("Alive") && change("alive", t("node.alive"), { state: "Alive" }),
-    !isIn("Absent") && change("absent", t("node.absent"), { state: "Absent" }, ending),
-    change("maintenance", t("node.maintenance"), { maintenance: true }, ending),
-    change("end", t("node.maintenance_end"), { maintenance: false }),
-  ].filter(Boolean));
+  return [h("div", { class: "filters", key: "why" }, reasonField(reason, (text) => (reason = text))), acts.view([
+    node.drain ? change("undrain", t("node.undrain"), () => ({ drain: false })) : change("drain", t("node.drain"), () => ({ drain: true, reason })),
+    !isIn("Alive") && change("alive", t("node.alive"), () => ({ state: "Alive" })),
+    !isIn("Absent") && change("absent", t("node.absent"), () => ({ state: "Absent" }), ending),
+    change("maintenance", t("node.maintenance"), () => ({ maintenance: true, reason }), ending),
+    change("end", t("node.maintenance_end"), () => ({ maintenance: false })),
+  ].filter(Boolean))];
 }
 
 const JOBS = [

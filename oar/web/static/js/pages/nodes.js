@@ -9,13 +9,14 @@ import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { Grid } from "../grid.js";
 import { NodeSelection } from "../node-selection.js";
+import { PropertyChooser } from "../property-chooser.js";
 
 const COLOURS = { state: t("colour.state"), job: t("colour.job"), user: t("colour.user"), queue: t("colour.queue") };
 /** Nodes that the table shows at most. */
 const MOST = 1000;
 
 function load(signal) {
-  return get("grid", { group: parameters().group }, signal);
+  return get("grid", { group: parameters().group, props: chooser.chosen }, signal);
 }
 
 function fields(properties) {
@@ -56,6 +57,7 @@ function view(record) {
   return [
     h("h1", {}, t("nodes.title"), " ", h("small", {}, t("nodes.count", { n: count, resources: number(total) }))),
     filters(fields(record.properties), parameters(), select),
+    chooser.view(),
     h("div", { key: "bar" }, conditionBar(record.total, total)),
     legend(record.total, state, (each) => select({ state: each })),
     selection.view(groups.flatMap((group) => group.nodes.map((node) => node.name))),
@@ -68,6 +70,7 @@ function tableOf(group, record) {
     selection.column(group.nodes.slice(0, MOST).map((node) => node.name)),
     { key: "node", label: t("node.node"), cell: (node) => nodeLink(node.name) },
     ...CONDITIONS.map((each) => ({ key: each, label: CONDITION_WORDS[each], kind: "number", cell: (node) => numbers(node, record.letters)[each] ?? h("span", { class: "none" }, "0") })),
+    group.nodes.some((node) => record.reasons[node.name]) && { key: "reason", label: t("node.reason"), kind: "text", cell: (node) => h("bdi", {}, record.reasons[node.name]) },
     { key: "jobs", label: t("jobs.title"), kind: "text", cell: (node) => [...new Set(node.held.map(([, , job]) => job))].map((id) => [jobLink({ id }), " "]) },
   ].filter(Boolean);
   const title = group.name || t("nodes.title"), rest = group.nodes.length - MOST;
@@ -76,6 +79,7 @@ function tableOf(group, record) {
     rest > 0 && h("p", { class: "faint" }, t("nodes.more", { n: rest })));
 }
 
+const chooser = new PropertyChooser(() => actions.show(), () => actions.refresh());
 const selection = new NodeSelection(() => actions.show(), () => actions.refresh());
 const grid = new Grid(document.createElement("div"));
 grid.element.addEventListener("oar:select", ({ detail }) => (selection.choose(detail.names, detail.isToggled), grid.tell()));
@@ -83,7 +87,7 @@ grid.element.addEventListener("oar:select", ({ detail }) => (selection.choose(de
 function gridOf(groups, record) {
   const jobs = new Map(record.jobs.map((job) => [job.id, job]));
   const { color, view: kind } = parameters(), isLarge = kind === "monika";
-  grid.data = { groups, letters: record.letters, jobs, colour: color ?? (isLarge ? "job" : "state"), isLarge, selection: selection.names };
+  grid.data = { groups, letters: record.letters, jobs, reasons: record.reasons, colour: color ?? (isLarge ? "job" : "state"), isLarge, selection: selection.names };
   return h("div", { class: "grid", key: "grid", id: "grid" });
 }
 
