@@ -42,7 +42,7 @@ VIEWPORT = (1120, 680)
 PICTURES = {
     "dashboard": ("", "html[data-ready]"),
     "nodes": ("nodes", ".grid canvas"),
-    "properties": ("nodes?props=deploy=NO", ".grid canvas"),
+    "properties": ("nodes?props=cpuset=0", ".grid canvas"),
     "node": ("nodes/node-3", ".lanes"),
     "jobs": ("jobs?project=ml,phys", "tbody tr"),
     "job": ("jobs/{job}", ".lanes"),

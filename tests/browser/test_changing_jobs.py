@@ -113,8 +113,8 @@ def test_a_job_goes_into_an_advance_reservation_and_out_of_it(owner: Visitor, da
     assert place_of(database, job)
     field.fill("none")
     expect(command).to_have_text(f"oaralter --ar none {job}")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("Done. altered")).to_be_visible()
+    with page.expect_response(f"**/v1/jobs/{job}"):
+        page.keyboard.press("Enter")
     assert not place_of(database, job)
 
 

@@ -89,7 +89,7 @@ def test_states_are_told_in_the_language_of_the_page_and_by_their_names_for_prog
     shown = page.locator("tbody .state").first
     assert shown.inner_text() == "W en attente"
     assert shown.get_attribute("title") == "Waiting, le nom pour oarstat et les programmes"
-    page.get_by_label("état").select_option("en cours")
+    page.locator("select[name=filter-state]").select_option("en cours")
     page.wait_for_url("**/ui/jobs?state=Running")
     next(visits, None)
 

@@ -25,7 +25,7 @@ def telephone(chromium: Browser, api: Api) -> Iterator[Visitor]:
 
 
 def is_for_everybody(page: Page) -> None:
-    assert left_in_english(page) == []
+    assert [text for _, text in left_in_english(page) if text != "drain"] == []  # that is the name of a property
     assert faults(page) == []
     assert page.evaluate(FITS)
 

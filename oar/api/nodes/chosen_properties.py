@@ -31,15 +31,15 @@ Choice = Mapping[str, Collection[str]]
 
 @router.get("/property-values", operation_id="property_values", summary="The values that resources have")
 def property_values(request: Request) -> Answer:
-    """Return the properties of resources of nodes with their values, by name; `more` counts those that are left out."""
+    """Return the properties in which resources of nodes differ, with their values; `more` counts those left out."""
     with asking(request).database.snapshot() as tx:
         names = property_names(tx)
         rows = tx.listings.resources(columns=["network_address", *(f'"{name}"' for name in names)])
-    values = {name: sorted({row[name] for row in rows if row["network_address"]} - {None}) for name in names}
+    found = {name: {row[name] for row in rows if row["network_address"]} for name in names}
+    values = {name: sorted(of_it - {None}) for name, of_it in found.items() if len(of_it) > 1}
     items = [
         {"name": name, "values": [str(value) for value in of_it[:MOST_VALUES]], "more": len(of_it[MOST_VALUES:])}
         for name, of_it in values.items()
-        if of_it
     ]
     return answer_unless_known(request, {"items": items})
 

@@ -21,7 +21,7 @@ export class NodeSelection {
     this.inView = [];
     this.period = { from: "", to: "" };
     this.reason = "";
-    this.acts = new Acts(redraw, () => (this.acts.said.isBad || (this.reason = ""), done())); // who insists gives the same reason
+    this.acts = new Acts(redraw, () => (this.acts.told.isBad || (this.reason = ""), done())); // who insists gives the same reason
     this.asking = new Asking(() => this.wishes(), (wishes) => post("resources/outlook", wishes), redraw);
   }
 

@@ -75,7 +75,7 @@ const PAST = [
   { key: "resources", label: t("node.resources"), kind: "number", cell: (each) => each.resources.length },
 ];
 
-const acts = new Acts(() => actions.show(), () => (acts.said.isBad || (reason = ""), actions.refresh())); // who insists gives the same reason
+const acts = new Acts(() => actions.show(), () => (acts.told.isBad || (reason = ""), actions.refresh())); // who insists gives the same reason
 let reason = "";
 
 /** Show administrators what can be done with the node; what ends its jobs is asked. */
