@@ -48,9 +48,8 @@ class SnapshotReader:
     def __init__(self, database: Database, config: Config, watch: ClockWatch | None = None) -> None:
         """``watch`` compares the clock of the database with that of this computer; None: nobody does."""
         self._watch = watch
-        self.ahead = (
-            0  #: by so many seconds the clock was set ahead, which the date of the last reading does not follow
-        )
+        #: By so many seconds the clock was set ahead, which the date of the last reading does not follow.
+        self.ahead = 0
         self._database = database
         self._config = config
         self._settings = settings_of(config)
