@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,7 +67,8 @@ def run(runtime: "Runtime", clock: ClockWatch | None = None) -> SarkoPass:
         signals = deadlines.checkpoints([limit.job_id for limit in limits if limit.checkpoint])
     changes = [change] if (change := clock.set_by(Look(now, before, time.monotonic()))) else []
     held, ahead = clock.held_until(now), clock.ahead(now)
-    kills = [(timer, kill_step(timer, now, config.jobdel_softwalltime, config.jobdel_walltime)) for timer in timers]
+    soft, hard = config.jobdel_softwalltime, config.jobdel_walltime
+    kills = [(timer, kill_step(_by_clock(timer, clock, now), now, soft, hard)) for timer in timers]
     walltimes = {limit.job_id: check_walltime(limit, now, start, held) for limit in limits}
     checkpoints = {
         limit.job_id: check_checkpoint(limit, now - ahead, signals.get(limit.job_id))
@@ -111,6 +113,11 @@ def kill_step(timer: KillTimer, now: int, soft: int, hard: int) -> KillStep:
     if now > again:
         return KillStep(KillState.LEON)
     return KillStep(None, min(again, timer.asked + hard) + 1)
+
+
+def _by_clock(timer: KillTimer, clock: ClockWatch, now: int) -> KillTimer:
+    """Return a timer whose dates the clock that was set ahead would have told."""
+    return replace(timer, asked=clock.moved(timer.asked, now), sent=clock.moved(timer.sent, now))
 
 
 def _move_kills(tx: "Transaction", kills: Sequence[tuple[KillTimer, KillStep]], *, config: "Config") -> bool:

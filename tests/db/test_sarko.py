@@ -271,6 +271,19 @@ def test_a_clock_that_was_set_ahead_asks_for_no_checkpoint_too_early(world: Worl
     assert Ask(JobAction.SIGNAL, job_id) in world.sent
 
 
+def test_a_clock_that_was_set_ahead_gives_up_no_kill_too_early(world: World) -> None:
+    job_id = world.killed(world.running())
+    world.watch = ClockWatch()
+    world.at(10)
+    world.sarko()
+    world.at(3600)
+    assert world.sarko().code == SarkoCode.NOTHING
+    assert world.kill(job_id) is KillState.TIMER_ARMED
+    world.at(3655)  # of the 65 s since the kill 55 have passed behind the jump: it is sent again
+    world.sarko()
+    assert world.kill(job_id) is KillState.LEON
+
+
 def test_the_end_of_a_container_ends_the_jobs_in_it(world: World) -> None:
     container = world.running(types=["container"])
     inner = add_job(world.database, types=[f"inner={container}"])

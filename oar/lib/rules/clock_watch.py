@@ -62,3 +62,7 @@ class ClockWatch:
     def ahead(self, now: int) -> int:
         """Return by how many seconds a date is ahead that is not believed yet; 0: it is."""
         return self._ahead if self.held_until(now) else 0
+
+    def moved(self, date: int, now: int) -> int:
+        """Return a date that was stored as the clock that was set ahead would have told it; later ones stay."""
+        return date + self.ahead(now) if date < self._held_from else date
