@@ -44,9 +44,10 @@ def test_of_many_ids_that_lie_together_the_ends_are_sent(database: Database, mon
     other = About("SELECT id FROM unnest(%s::bigint[]) id JOIN jobs ON job_id = id ORDER BY id", list)
     with database.snapshot() as tx:
         write.reset_mock()
-        assert tx.about(range(1, 5000), question, other) == [[(job,) for job in jobs]] * 2
+        first = jobs[0]
+        assert tx.about(range(first, first + 5000), question, other) == [[(job,) for job in jobs]] * 2
         write.assert_not_called()
-        assert tx.about(range(1, 50_000, 10), question, other) == [[(job,) for job in jobs if job % 10 == 1]] * 2
+        assert tx.about(range(first, first + 50_000, 10), question, other) == [[(first,)]] * 2
         write.assert_called_once()
 
 

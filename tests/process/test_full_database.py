@@ -5,7 +5,7 @@ import pwd
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,10 @@ from tests.process.test_server import Installation, installation
 from tests.process.this_machine import wait_until
 
 __all__ = ["installation"]
+
+
+#: Bytes that are free on the disk of the database at first.
+ROOM = 8 << 20
 
 
 class SmallDisk:
@@ -42,19 +46,38 @@ class SmallDisk:
 @pytest.fixture
 def disk(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[SmallDisk]:
     """Put the database on a small file system."""
+    with closing(Database(settings)) as database, database.begin() as tx:
+        size = tx.database_figures.find().size + ROOM  # tests before may have left much in it
+    with mounted(size) as place, tablespace(postgres, place):
+        postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE small")
+        disk = SmallDisk(place)
+        yield disk
+        disk.make_room()
+        postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE pg_default")
+
+
+@contextmanager
+def mounted(size: int) -> Iterator[Path]:
+    """A file system of so many bytes, which belongs to PostgreSQL."""
     place = Path(tempfile.mkdtemp(prefix="oar-small-", dir="/tmp"))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "oar-test", str(place)], check=True)
-    account = pwd.getpwnam("postgres")
-    os.chown(place, account.pw_uid, account.pw_gid)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "oar-test", str(place)], check=True)
+    try:
+        account = pwd.getpwnam("postgres")
+        os.chown(place, account.pw_uid, account.pw_gid)
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+        place.rmdir()
+
+
+@contextmanager
+def tablespace(postgres: PostgreSQL, place: Path) -> Iterator[None]:
+    """A tablespace there, named small."""
     postgres.execute(f"CREATE TABLESPACE small LOCATION '{place}'")
-    postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE small")
-    disk = SmallDisk(place)
-    yield disk
-    disk.make_room()
-    postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE pg_default")
-    postgres.execute("DROP TABLESPACE small")
-    subprocess.run(["umount", str(place)], check=True)
-    place.rmdir()
+    try:
+        yield
+    finally:
+        postgres.execute("DROP TABLESPACE small")
 
 
 def add_jobs_until_it_is_full(database: Database) -> DatabaseWithoutRoom:

@@ -71,6 +71,9 @@ class _Parameters(NamedTuple):
     query: Mapping[str, _One]
     model: tuple[str, type[BaseModel]] | None
     defaults: Mapping[str, Any]
+    many: frozenset[str] = (
+        frozenset()
+    )  #: names that may stand in a query more than once: who names one goes the long way
 
     @classmethod
     def of(cls, call: Callable[..., Any]) -> "_Parameters | None":
@@ -82,7 +85,7 @@ class _Parameters(NamedTuple):
             if extended is None:
                 return None
             found = extended
-        return found if found.request and not (found.model and found.query) else None
+        return found if found.request and not (found.model and (found.query or found.many)) else None
 
     def _with(self, parameter: inspect.Parameter, hint: Any) -> "_Parameters | None":
         name = parameter.name
@@ -94,10 +97,12 @@ class _Parameters(NamedTuple):
             return self._replace(path=[*self.path, (name, _One(name, TypeAdapter(hint)))])
         if _is_model(kind):
             return self._replace(model=(name, kind)) if field and not _has_aliases(kind) else None
-        if field is None or get_origin(kind) in (list, set, tuple) or parameter.default is _NOTHING:
+        if field is None or parameter.default is _NOTHING:
             return None
-        query = {**self.query, str(field.alias or name): _One(name, TypeAdapter(hint))}
-        return self._replace(query=query, defaults={**self.defaults, name: parameter.default})
+        alias, defaults = str(field.alias or name), {**self.defaults, name: parameter.default}
+        if get_origin(kind) in (list, set, tuple):
+            return self._replace(many=self.many | {alias}, defaults=defaults)
+        return self._replace(query={**self.query, alias: _One(name, TypeAdapter(hint))}, defaults=defaults)
 
     def values(self, request: Request) -> dict[str, Any]:
         """Return the values of a request.  Raises ValidationError, _NotSimpleError."""
@@ -105,6 +110,8 @@ class _Parameters(NamedTuple):
         values = {name: one.adapter.validate_python(words[name]) for name, one in self.path}
         values[self.request] = request
         given = _given(request.scope["query_string"])
+        if not self.many.isdisjoint(given):
+            raise _NotSimpleError
         if self.model:
             name, model = self.model
             values[name] = model.model_validate(given)
