@@ -200,7 +200,7 @@ def test_a_series_goes_on_when_one_of_it_ends_until_it_is_deleted(cluster: Clust
     assert starts[1] - starts[0] == 3600
     inside = alice.submit(f"--ar {first} -l core=1,walltime=0:1 true")
     cluster.wait_for_state(inside, "Terminated")
-    alice.run(f"qralter -e +1 {first}")
+    alice.run(f"qralter -e +5 {first}")  # longer than its offset of 2 s
     wait_until(lambda: shown_state(alice, first) == "gone")
     wait_until(lambda: len(alice.run("qrstat -terse").split()) == 2)
     third = int(alice.run("qrstat -terse").split()[-1])
