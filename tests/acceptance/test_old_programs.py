@@ -48,7 +48,7 @@ def of_all_states(cluster: Cluster, alice: Person) -> tuple[dict[str, int], dict
     cluster.node("node-4").do("cut")
     cluster.as_user("root").run("oarnodesetting -h node-3 -s Absent")
     with configured(cluster, "JOBDEL_SOFTWALLTIME=300", "JOBDEL_WALLTIME=600"):  # no job is given up meanwhile
-        alice.run(f"qralter -f -e +1 {states['x']}")
+        alice.run(f"qralter -f -e +5 {states['x']}")
         alice.run(f"qrdel {states['d']}")
         for state in ("W", "E", "x"):
             wait_for_reservation(cluster, states[state], state)
