@@ -97,25 +97,25 @@ def test_it_tells_when_it_is_ready_answers_and_ends(start: Start, tmp_path: Path
     assert program.told.recv(100) == b"STOPPING=1"
 
 
+def _reload(program: Program, line: str, log: Path, said: str) -> None:
+    """Add a line to the configuration, have it read again, and wait until the log says what came of that."""
+    program.conf.write_text(f"{program.conf.read_text()}{line}\n")
+    program.process.send_signal(signal.SIGHUP)
+    while not (log.exists() and said in log.read_text()):
+        assert program.process.poll() is None
+
+
 def test_it_reads_its_configuration_again(start: Start, tmp_path: Path) -> None:
     program = start(f"unix:{tmp_path}/api.sock")
     assert program.told.recv(100) == b"READY=1"
-    program.conf.write_text(f'{program.conf.read_text()}API_DEFAULT_MAX_ITEMS_NUMBER="7"\n')
-    program.process.send_signal(signal.SIGHUP)
-    log = tmp_path / "oar.log"
-    while not (log.exists() and "has been read again" in log.read_text()):
-        assert program.process.poll() is None
+    _reload(program, 'API_DEFAULT_MAX_ITEMS_NUMBER="7"', tmp_path / "oar.log", "has been read again")
     assert _get(tmp_path / "api.sock", "/health/ready").status_code == 200
 
 
 def test_a_configuration_with_errors_changes_nothing(start: Start, tmp_path: Path) -> None:
     program = start(f"unix:{tmp_path}/api.sock")
     assert program.told.recv(100) == b"READY=1"
-    program.conf.write_text(f'{program.conf.read_text()}API_THREADS="many"\n')
-    program.process.send_signal(signal.SIGHUP)
-    log = tmp_path / "oar.log"
-    while not (log.exists() and "API_THREADS" in log.read_text()):
-        assert program.process.poll() is None
+    _reload(program, 'API_THREADS="many"', tmp_path / "oar.log", "API_THREADS")
     assert _get(tmp_path / "api.sock", "/health/ready").json()["threads"]["all"] == 16
 
 
