@@ -106,8 +106,11 @@ def latency(person: Person, submit: Callable[[str], Callable[[], float]], times:
     }
 
 
-def calibration(times: int = 200) -> dict[str, float]:
-    """What this machine takes for a fork and an exec just now, so that days can be compared."""
+def calibration(times: int = 2_000) -> dict[str, float]:
+    """What this machine takes for a fork and an exec just now, so that days can be compared.
+
+    So many of them that the start of this program, which counts as others' use of the computer, is little beside them.
+    """
     taken, before = [], children_cpu()
     for _ in range(times):
         begun = time.monotonic()
