@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import job_key
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from oar.lib.facts.request import EXAMPLE
 from oar.lib.facts.states import EventType, JobState
 from oar.lib.submission import submit
@@ -342,6 +343,19 @@ def test_a_program_that_is_refused_without_end_does_not_fill_the_database(
         assert login_node.oarsub("true").exit != 0
     assert login_node.count("event_logs") == 2
     assert login_node.is_empty()
+
+
+@pytest.mark.parametrize("login", ["al@site.org", "SITE\\al", "-rf", "..", "al ice", "élise", "al\nice", "", "$al"])
+def test_whom_no_node_takes_submits_nothing_and_costs_no_node(site: LoginNode, login: str) -> None:
+    result = site.oarsub("true", user=User(login, 0))
+    assert (result.exit, result.err.count("\n")) == (8, 1)
+    assert result.err.startswith('# Error: the login "')
+    assert not site.jobs()
+
+
+@pytest.mark.parametrize("login", ["al.ice-2", "a" * 32, "machine$", "_x", "0al"])
+def test_whom_nodes_take_may_submit(site: LoginNode, login: str) -> None:
+    assert site.oarsub("true", user=User(login, 0)).exit == 0
 
 
 def test_a_site_without_resources_says_so_and_who_declares_them(database: Database) -> None:

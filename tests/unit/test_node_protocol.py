@@ -11,6 +11,7 @@ import pytest
 from oar.lib.facts import node_protocol as server
 from oar.lib.facts.states import ExecCode
 from oar.lib.io.remote import bootstrap
+from oar.lib.submission import checks
 
 
 def members(words: type) -> dict[str, str | int]:
@@ -33,6 +34,10 @@ def members(words: type) -> dict[str, str | int]:
 )
 def test_both_sides_have_the_same_words(on_server: type, on_node: type) -> None:
     assert members(on_node) == members(on_server)
+
+
+def test_whose_jobs_are_accepted_is_whom_nodes_take() -> None:
+    assert node_base.ACCOUNT.pattern == checks.ACCOUNT
 
 
 def test_a_node_answers_of_a_job_what_the_server_expects_of_a_node_that_speaks() -> None:

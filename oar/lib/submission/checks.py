@@ -32,6 +32,8 @@ _RESERVATION = r"([1-9][0-9]{0,6}|[A-Za-z_][A-Za-z0-9_.+-]{0,127})\Z"
 #: Seconds before its end at which a job gets a signal, at most.
 _LONGEST_DELAY = 2**31 - 1
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+#: Logins that nodes take (``node_base.ACCOUNT``): paths, control groups and keys are named after them.
+ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?\Z"
 
 
 class Code(IntEnum):
@@ -128,6 +130,15 @@ def _refusal_of_notify(notify: str | None) -> BadSubmission | None:
 
 
 # -- texts ----------------------------------------------------------------------------------------------------------
+
+
+def check_account(user: str) -> None:
+    """Refuse a user whose jobs no node would take: each would be blamed for it.  Raises BadSubmission."""
+    if not re.match(ACCOUNT, user):
+        text = (
+            f"the login {quote(user)} cannot have jobs: nodes take letters of ASCII, digits and _, with . and - inside."
+        )
+        raise BadSubmission(Code.REQUEST, text, verify=False)
 
 
 def check_notify(notify: str | None) -> None:

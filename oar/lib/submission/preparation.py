@@ -61,6 +61,7 @@ def check(spec: JobSpec) -> None:
 
     Raises BadSubmission.
     """
+    checks.check_account(spec.user)
     checks.check_notify(spec.notify)
     checks.check_file_names(spec.stdout_file, spec.stderr_file)
     for command in spec.commands:
