@@ -1,6 +1,7 @@
 """What is wrong with a submission before the database is asked, with the documented words and codes."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
@@ -18,6 +19,15 @@ from oar.lib.submission.proposal import Submission
 
 T = TypeVar("T")
 NOON = parse_date("2031-03-04 12:00:00")
+
+
+@pytest.fixture
+def paris(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Paris")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def outcome(parse: Callable[[], T]) -> T | BadSubmission:
@@ -220,6 +230,27 @@ class TestReservations:
     def test_dates(self, text: str, start: str, stop: str) -> None:
         window = reservation_dates.parse(text, NOON)
         assert (window.start, window.stop) == (parse_date(start), parse_date(stop) if stop else 0)
+
+    @pytest.mark.usefixtures("paris")
+    @pytest.mark.parametrize(
+        ("text", "start", "hours"),
+        [
+            ("2031-10-25 22:00,6:00", "2031-10-25 22:00", 9),  # the night in which clocks go back
+            ("2031-03-29 22:00,6:00", "2031-03-29 22:00", 7),  # and that in which they go forward
+            ("2031-10-26 6:00,6:00", "2031-10-26 6:00", 24),
+            ("2031-10-25 6:00,6:00", "2031-10-25 6:00", 25),
+        ],
+    )
+    def test_an_end_on_the_next_day_is_at_that_time_though_clocks_change(
+        self, text: str, start: str, hours: int
+    ) -> None:
+        window = reservation_dates.parse(text, NOON)
+        assert (window.start, window.walltime) == (parse_date(start), hours * 3600)
+
+    @pytest.mark.parametrize("text", ["9999-12-31 22:00,6:00", "9999-12-31 22:00,monday", "0001-01-01 1:00,monday"])
+    def test_a_day_beyond_the_calendar_is_refused(self, text: str) -> None:
+        with pytest.raises(BadSubmission):
+            reservation_dates.parse(text, NOON)
 
     @pytest.mark.parametrize(("text", "late"), [("11:00", 3600), ("11:00,13:00", 3600), ("13:00", 0), ("now", 0)])
     def test_how_long_ago_a_start_is(self, text: str, late: int) -> None:

@@ -73,12 +73,11 @@ def _end(text: str, start: int, now: int) -> int:
     text = text.strip()
     if re.match(_TIME, text):
         stop = _date(text, start, start, "end")
-        return stop if stop > start else stop + _DAY
+        return stop if stop > start else _date(text, _midnight(start, 1), start, "end")
     named = re.match(_NAMED_DAY, text)
     if not named or named[1].lower() in _NEAR_DAYS:
         return _date(text, now, start, "end")
-    the_day_before = int(local_midnight(start, -1)[0].timestamp())
-    stop = _date(text, the_day_before, start, "end")
+    stop = _date(text, _midnight(start, -1), start, "end")
     return stop if stop > start else _date(text, start, start, "end")
 
 
@@ -86,7 +85,18 @@ def _day_of(name: str, today: int) -> int:
     """Return midnight of a day near today, or of the next day of the week with that name."""
     _, weekday = local_midnight(today)
     ahead = _NEAR_DAYS[name] if name in _NEAR_DAYS else (_WEEK.index(name) - weekday - 1) % 7 + 1
-    return int(local_midnight(today, ahead)[0].timestamp())
+    return _midnight(today, ahead)
+
+
+def _midnight(date: int, days: int) -> int:
+    """Return the midnight with which the day so many days after that of a date begins; not each has 24 hours.
+
+    Raises BadSubmission beyond the calendar.
+    """
+    try:
+        return int(local_midnight(date, days)[0].timestamp())
+    except (OverflowError, ValueError):
+        raise BadSubmission(Code.RESERVATION, f"no calendar has the days round {format_date(date)}.") from None
 
 
 def _date(text: str, day: int, origin: int, which: str) -> int:
