@@ -26,6 +26,8 @@ DEFAULT_OARDIR = "/usr/lib/oar"
 
 #: What becomes of a request of which the server cannot be told: it reads the database periodically.
 LATER = "the request is recorded and will be treated later"
+#: Seconds for which a transaction of a user's command may do nothing, and for which it waits for the rows of others.
+USER_IDLE_LIMIT, USER_LOCK_PATIENCE = 10, 20
 #: The PATH of the programs that the server starts.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
@@ -116,6 +118,16 @@ def database_settings(config: Config, *, patience: int | None = None) -> Databas
     )
 
 
+def settings_of_user(config: Config) -> DatabaseSettings:
+    """Return the settings for a process that its user can stop: for the server he would hold rows no longer than this.
+
+    Admission rules run within a transaction, and have their own limit.
+    """
+    return database_settings(config)._replace(
+        idle_limit=USER_IDLE_LIMIT + config.admission_rules_timeout, lock_patience=USER_LOCK_PATIENCE
+    )
+
+
 def archive_settings(config: Config) -> DatabaseSettings | None:
     """Return the settings of oar.conf for the archive, None if there is none; what is not set is as of the database."""
     if config.db_archive_base_name is None:
@@ -129,8 +141,12 @@ def archive_settings(config: Config) -> DatabaseSettings | None:
     )
 
 
-def open_runtime(application: str, path: str | None = None, deliver: Deliver | None = None) -> Runtime:
+def open_runtime(
+    application: str, path: str | None = None, deliver: Deliver | None = None, *, is_of_user: bool = False
+) -> Runtime:
     """Read oar.conf and prepare the database.  ``deliver``: delivers effects, by default with the doorbell.
+
+    ``is_of_user``: the process is a command of a user, who may stop it at any time.
 
     Raises ConfigError when the file cannot be read.  A bad value is replaced by its default with a warning, so that a
     command works with the correct part of the file; the server checks the file itself.
@@ -141,9 +157,8 @@ def open_runtime(application: str, path: str | None = None, deliver: Deliver | N
     for problem in parsed.errors:
         sys.stderr.write(f"# Warning: {problem}\n")
     config = parsed.config
-    database = Database(
-        database_settings(config), application=f"oar:{application}", deliver=deliver or command_delivery(config)
-    )
+    settings = settings_of_user(config) if is_of_user else database_settings(config)
+    database = Database(settings, application=f"oar:{application}", deliver=deliver or command_delivery(config))
     return Runtime(config, database, path, os.environ.get("OARDIR", DEFAULT_OARDIR), version)
 
 

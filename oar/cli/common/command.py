@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from oar.cli.common.option_reader import OptionReader
-from oar.cli.common.options import EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
+from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import (
     DatabaseFull,
@@ -53,6 +53,7 @@ _UNAVAILABLE = {
 _CANNOT_WRITE = {
     "53100": _UNAVAILABLE[DatabaseWithoutRoom],
     "25006": _UNAVAILABLE[DatabaseReadOnly],
+    "55P03": "somebody else is changing the same for a long time: nothing was changed, try again.",
 }
 ExitCodes = Mapping[type[BaseException], int]
 
@@ -133,7 +134,9 @@ class Context:
         """Configuration and database.  Raises ConfigError."""
         runtime = self._runtime
         if runtime is None:
-            runtime = open_runtime(self.command.name or "", self._conf_file())
+            runtime = open_runtime(
+                self.command.name or "", self._conf_file(), is_of_user=self.command.style is not ADMIN
+            )
             self.speak_for(runtime)
             self._is_ours = True
         return runtime

@@ -62,7 +62,7 @@ class Worker:
             os._exit(0)
 
     def _answer_all(self) -> None:
-        self._runtime = open_runtime("commands", self._conf_file)
+        self._runtime = open_runtime("commands", self._conf_file, is_of_user=True)
         self._runtime.database.connect_ahead()
         for _ in range(MOST_REQUESTS):
             if not self._next():

@@ -23,11 +23,16 @@ LONGEST_PAUSE_IF_FULL = 0.8
 #: planned once: PostgreSQL believes that arrays of one job deserve a plan of their own, each time anew.
 _SESSION = (
     "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on; SET search_path TO public;"
-    " SET idle_in_transaction_session_timeout TO '60s'; SET plan_cache_mode TO force_generic_plan"
+    " SET plan_cache_mode TO force_generic_plan"
 )
 _SESSION_RO = (
     "SET jit TO off; SET TimeZone TO 'UTC'; SET standard_conforming_strings TO on;"
     " SET search_path TO oar_public, public; SET default_transaction_read_only TO on"
+)
+#: PostgreSQL itself looks at these: what a stopped program holds is given back, and its place among those who wait.
+_LIMITS = (
+    "; SET idle_in_transaction_session_timeout TO '{idle_limit}s'; SET lock_timeout TO '{lock_patience}s';"
+    " SET statement_timeout TO '{statement_timeout}s'"
 )
 
 #: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
@@ -55,6 +60,8 @@ class DatabaseSettings(NamedTuple):
     user_sql_timeout: int = 5  #: seconds given to one SQL text of a user
     patience: float = 30  #: seconds after which connecting is given up, also if all are taken; 0 = one try
     statement_timeout: int = 0  #: seconds given to one of our own statements; 0 = as long as it takes
+    idle_limit: int = 60  #: seconds for which a transaction may do nothing
+    lock_patience: int = 0  #: seconds for which a statement waits for the rows of others; 0 = as long as it takes
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
 
     def __repr__(self) -> str:
@@ -76,9 +83,9 @@ class ConnectionPool:
     def __init__(self, settings: DatabaseSettings, application: str) -> None:
         self._settings = settings
         self._application = application
-        limit = f"; SET statement_timeout TO '{settings.statement_timeout}s'"
-        self._writer = _Login(settings.user, settings.password, _SESSION + limit * bool(settings.statement_timeout))
-        self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO)
+        limits = _LIMITS.format_map(settings._asdict())
+        self._writer = _Login(settings.user, settings.password, _SESSION + limits)
+        self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO + limits)
         self._idle_writers: list[PreparingConnection] = []
         self._idle_readers: list[PreparingConnection] = []
         self._used_readers: list[
