@@ -181,6 +181,7 @@ REFUSED = [
     (("-cwd", "x"), 1, "Unknown option: c\n# Here: -d DIRECTORY (as a rule the one where you submit)\n"),
     (("-c4", "x"), 1, "Unknown option: c\n# Here: -l core=NUMBER\n"),
     (("-W", "depend=afterok:5", "x"), 1, "Unknown option: W\n# Here: -a JOB_ID (start when it has ended well)\n"),
+    (("--array", f"2%{2**31}", "true"), 6, "# Error: the limit of an array is at most 2147483647.\n"),
     (("--array", "x", "true"), 1, 'Value "x" invalid for option array (number expected)\n'),
     (("--signal", "NOPE", "x"), 1, "# Error: unknown signal NOPE.\n"),
     (("--signal", "²", "x"), 1, "# Error: unknown signal ².\n"),

@@ -29,8 +29,8 @@ _FILE_NAME = r"[A-Za-z0-9_./\-%\\ +=@:,~]*\Z"
 _CPUSET_NAME = r"[A-Za-z0-9_-]{1,50}\Z"
 _NODE = r"[A-Za-z0-9][A-Za-z0-9_.:-]*\Z"
 _RESERVATION = r"([1-9][0-9]{0,6}|[A-Za-z_][A-Za-z0-9_.+-]{0,127})\Z"
-#: Seconds before its end at which a job gets a signal, at most.
-_LONGEST_DELAY = 2**31 - 1
+#: What the columns of numbers hold: seconds before its end at which a job gets a signal, jobs of an array at a time.
+_LARGEST_NUMBER = 2**31 - 1
 _CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 #: Logins that nodes take (``node_base.ACCOUNT``): paths, control groups and keys are named after them.
 ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?\Z"
@@ -111,6 +111,8 @@ def check_array(submission: Submission, largest: int) -> None:
     if spec.array_limit is not None and spec.array_limit <= 0:
         text = "at least one sub-job of an array must be allowed to run at a time."
         raise BadSubmission(Code.ARRAY, text, usage=True)
+    if (spec.array_limit or 0) > _LARGEST_NUMBER:
+        raise BadSubmission(Code.ARRAY, f"the limit of an array is at most {_LARGEST_NUMBER}.")
     if submission.is_interactive and spec.array_size != 1:
         raise BadSubmission(Code.REQUEST, "an array job cannot be interactive.", verify=False)
 
@@ -213,8 +215,8 @@ def check_checkpoint(delay: int, number: int) -> None:
     """Refuse a negative delay, and a number that is no signal.  Raises BadSubmission."""
     if delay < 0:
         raise BadSubmission(Code.REQUEST, "the checkpoint delay cannot be negative.")
-    if delay > _LONGEST_DELAY:
-        raise BadSubmission(Code.REQUEST, f"the checkpoint delay is longer than {_LONGEST_DELAY} s.")
+    if delay > _LARGEST_NUMBER:
+        raise BadSubmission(Code.REQUEST, f"the checkpoint delay is longer than {_LARGEST_NUMBER} s.")
     if not 0 < number < signal.NSIG:
         raise BadSubmission(Code.REQUEST, f"unknown signal {number}.")
 
