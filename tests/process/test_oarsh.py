@@ -98,6 +98,14 @@ def test_a_job_reaches_its_nodes_as_its_user_in_its_group_with_its_environment(s
     assert said[4:] == ["1 it's $x", "7"]
 
 
+def test_a_caller_who_lets_nobody_read_what_he_makes_spoils_nothing_for_the_next_one(site: Site) -> None:
+    known = site.box.home("oar") / ".ssh/known_hosts"
+    known.unlink(missing_ok=True)
+    said = site.in_job(8, f"umask 777; {site.box.oardir}/oarsh {NODE} true; echo $?")
+    assert said.split() == ["0"]
+    assert known.stat().st_mode & 0o777 == 0o600
+
+
 def test_variables_that_a_user_gave_to_his_job_are_on_all_its_nodes(site: Site) -> None:
     value = 'it\'s "two"\n lines = é $HOME'
     said = site.in_job(4, f"{site.box.oardir}/oarsh {NODE} 'printf %s \"$MINE\"'", job_env={"MINE": value})

@@ -348,3 +348,18 @@ def test_a_signal_ends_the_command_with_its_code_and_without_a_trace(number: int
         program.stdout.read()
         assert program.stderr.read() == b""
         assert program.wait(timeout=120) == code
+
+
+@pytest.mark.parametrize(
+    ("callers", "ours"), [(0o777, 0o077), (0o700, 0o022), (0o000, 0o022), (0o027, 0o027), (0o177, 0o077)]
+)
+def test_a_caller_cannot_make_files_of_ours_that_we_cannot_read(callers: int, ours: int) -> None:
+    program = "import os; from oar.cli.common.command import prepare_process as prepare"
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{program}; os.umask({callers}); prepare(); print(os.umask(0))"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(shown.stdout) == ours

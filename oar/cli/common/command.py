@@ -422,6 +422,7 @@ def prepare_process() -> None:
     import gc
     import signal
 
+    os.umask(os.umask(0o077) & 0o077 | 0o022)  # what it makes in our directories is for the next user's command, too
     gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
