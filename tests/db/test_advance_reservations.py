@@ -71,6 +71,15 @@ def test_a_clock_that_was_set_ahead_begins_and_ends_none_before_somebody_could_s
     assert site.events(running) == ["CREATED", "START TIME REACHED"]
 
 
+def test_a_request_is_not_too_old_by_a_clock_that_was_set_ahead(site: Site) -> None:
+    add_resources(site.database, nodes=2, cores=2)
+    site.scheduler = MetaScheduler(site.runtime, watch=ClockWatch())
+    site.round()
+    number = site.ask("/network_address=1", NOW + 3 * HOUR, NOW + 4 * HOUR)
+    site.round(NOW + 2 * HOUR)
+    assert (site.state(number), site.get(number).message) == (S.WAITING, "")
+
+
 def test_a_clock_that_stays_ahead_is_believed_ten_minutes_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     add_resources(site.database)
     steady = [0.0]

@@ -176,8 +176,9 @@ class MetaScheduler:
         """Mend rows of advance reservations that would mislead the round; return whether there were any."""
         if not situation.reservations_need_repair:
             return False
+        patience, ahead = self._config.reservation_answer_timeout, self._platform.ahead
         with self._database.begin() as tx:
-            mended = reservation_repairs.repair(tx, patience=self._config.reservation_answer_timeout)
+            mended = reservation_repairs.repair(tx, patience=patience, ahead=ahead)
         for fault, number in mended.items():
             log.warning("%d rows of advance reservations are mended: %s", number, fault)
         return True

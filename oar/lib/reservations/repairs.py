@@ -32,13 +32,14 @@ def oldest_request(now: int, patience: float) -> int:
     return now - round(PATIENCE_OF_REQUESTS * patience)
 
 
-def repair(tx: "Transaction", *, patience: float) -> dict[ReservationFault, int]:
+def repair(tx: "Transaction", *, patience: float, ahead: int = 0) -> dict[ReservationFault, int]:
     """Mend what can be mended; return how many rows had which fault.
 
-    ``patience``: RESERVATION_ANSWER_TIMEOUT.
+    ``patience``: RESERVATION_ANSWER_TIMEOUT.  ``ahead``: by so many seconds the date is ahead that is not believed yet.
     """
     tx.advance_reservations.lock([each.id for each in tx.advance_reservations.live()])
-    for reservation in tx.advance_reservations.select(tx.reservation_faults.too_old(oldest_request(tx.now, patience))):
+    oldest = oldest_request(tx.now - ahead, patience)
+    for reservation in tx.advance_reservations.select(tx.reservation_faults.too_old(oldest)):
         if reservation.series_id:
             tx.reservation_series.end(reservation.series_id)
         lifecycle.refuse(tx, reservation, "too old")

@@ -36,8 +36,8 @@ from oar.lib.facts.frames import (
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import VERSION
-from oar.lib.io import bus, logs, processes
-from oar.lib.jobs import recovery
+from oar.lib.io import bus, clock_memory, logs, processes
+from oar.lib.jobs import clock_doubts, recovery
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.lib.runtime import Runtime
@@ -410,9 +410,11 @@ def serve(opened: Runtime, endpoint: str) -> int:
             dealer.send(frames.encode(Hello("bipbip_commander", os.getpid())))
             runner = Runner(opened, dealer, lock)
             _notice_restore(opened)
+            ahead = clock_doubts.ahead(opened.database, clock_memory.read(opened.config.oar_run_dir))
             with opened.database.begin() as tx:
                 recovery.repair(tx)
-                _tell(reservation_repairs.repair(tx, patience=opened.config.reservation_answer_timeout))
+                patience = opened.config.reservation_answer_timeout
+                _tell(reservation_repairs.repair(tx, patience=patience, ahead=ahead))
             return runner.run(signals, parent)
 
 

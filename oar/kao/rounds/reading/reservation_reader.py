@@ -21,7 +21,6 @@ from oar.lib.facts.reservation_requests import ReservationAlternative, decode_re
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import alteration, occurrences
-from oar.lib.reservations.repairs import oldest_request
 
 #: Of a series so many occurrences at most are refused together.
 MAX_FOLLOWERS = 50
@@ -156,14 +155,14 @@ class ReservationRowReader:
         """Read everything again the next time."""
         self._groups = {}
 
-    def read(self, tx: Transaction, patience: float) -> ReservationRows:
-        """Read all live reservations; ``patience``: RESERVATION_ANSWER_TIMEOUT."""
+    def read(self, tx: Transaction, oldest: int) -> ReservationRows:
+        """Read all live reservations; nobody waits any more for those that were asked for before ``oldest``."""
         live = tx.advance_reservations.planned()
         if not live:
             self.forget()
             return ReservationRows()
         asked = {each.id: decode_readable(each.request) for each in live if _is_asked(each)}
-        return _rows(tx, live, patience, asked=asked, groups=self._granted_groups(tx, live))
+        return _rows(tx, live, oldest, asked=asked, groups=self._granted_groups(tx, live))
 
     def _granted_groups(self, tx: Transaction, live: Sequence[AdvanceReservation]) -> dict[int, tuple[Group, ...]]:
         """Return what is asked for with granted reservations; another revision may ask for something else."""
@@ -185,7 +184,7 @@ def _chosen(request: str, alternative: int) -> tuple[Group, ...]:
 def _rows(
     tx: Transaction,
     live: Sequence[AdvanceReservation],
-    patience: float,
+    oldest: int,
     *,
     asked: Mapping[int, tuple[ReservationAlternative, ...]],
     groups: Mapping[int, tuple[Group, ...]],
@@ -202,7 +201,7 @@ def _rows(
         changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
-        need_repair=tx.reservation_faults.mislead(oldest_request(tx.now, patience)),
+        need_repair=tx.reservation_faults.mislead(oldest),
         groups=groups,
         asked=asked,
     )

@@ -30,6 +30,7 @@ from oar.lib.db.planning.rounds import Rounds
 from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.states import CURRENT, JobPriority
+from oar.lib.reservations.repairs import oldest_request
 from oar.lib.resources import energy
 from oar.lib.rules.clock_watch import ClockWatch, Look
 
@@ -83,7 +84,8 @@ class SnapshotReader:
             rows = read_job_rows(tx, cache.jobs, dependencies, with_promised=settings.may_wake)
             queues = tuple(tx.queues.all())
             now = reference_date(tx.now - self.ahead, rows.starts.get(0, 0))
-            reservations = self._reservations.read(tx, config.reservation_answer_timeout)
+            oldest = oldest_request(tx.now - self.ahead, config.reservation_answer_timeout)
+            reservations = self._reservations.read(tx, oldest)
             properties = reservations.properties.union(*(job.properties for job in cache.jobs.values()))
             resources = self._resources.read(rounds, self._versions.present(rounds), properties)
             since = now - config.scheduler_fairsharing_window_size
