@@ -299,12 +299,13 @@ def _as_postgres() -> Iterator[None]:
 def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
     """Remove what is older than is to be kept, or only tell how much it is; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.io import clock_memory
+    from oar.lib.io import clock_memory, kernel_clock
     from oar.lib.jobs import clock_doubts
 
     database = Database(settings, application="oar:database")
     try:
-        why = "" if options.trust_clock else clock_doubts.of_purge(database, clock_memory.read(config.oar_run_dir))
+        watched, kept = clock_memory.read(config.oar_run_dir), kernel_clock.kept_date()
+        why = "" if options.trust_clock else clock_doubts.of_purge(database, watched, kept)
         if why:
             raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
         _purge_all(database, config, dry=options.dry_run)

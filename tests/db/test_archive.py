@@ -1,6 +1,8 @@
 """The archive: ended jobs are in another database, with all that was written about them, before they are removed."""
 
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,9 @@ from oar.lib.db.installation.archive import Archive
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
 from oar.lib.facts.records import User
+from oar.lib.io import clock_memory
 from oar.lib.jobs import retention
+from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.db.test_retention import Past
 from tests.postgres import PostgreSQL
 
@@ -166,10 +170,16 @@ def test_the_command_copies_and_tells_how_many(past: Past, run: Told) -> None:
     assert run("archive") == CommandResult(0, "0 jobs were copied to the archive.\n", "")
 
 
-def test_a_purge_by_command_copies_first(past: Past, other: Database, run: Told) -> None:
+def test_a_purge_by_command_copies_first(past: Past, other: Database, run: Told, tmp_path: Path) -> None:
     past.ended(LONG_AGO)
     past.account()
-    lines = 'DB_ARCHIVE_BASE_NAME="archive"\nRETENTION_JOB_STATE_LOGS="1"\nRETENTION_JOBS="1"'
+    lines = (
+        f'DB_ARCHIVE_BASE_NAME="archive"\nRETENTION_JOB_STATE_LOGS="1"\nRETENTION_JOBS="1"\nOAR_RUN_DIR="{tmp_path}"'
+    )
+    watch, now = ClockWatch(), int(time.time())
+    for date in (now - 7200, now):  # two hours, in no time
+        watch.set_by(Look(date, time.monotonic(), time.monotonic()))
+    clock_memory.write(str(tmp_path), watch.memory)
     states = rows(past.database, "job_state_logs")
     doubted = run("--purge", lines=lines)
     assert (doubted.exit, doubted.out) == (1, "")

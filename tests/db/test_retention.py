@@ -246,6 +246,13 @@ def test_a_date_that_was_believed_once_is_believed_again(past: Past) -> None:
     assert clock_doubts.of_purge(past.database, ()) == ""
 
 
+def test_a_date_that_a_time_service_keeps_is_believed_after_months_of_rest(past: Past) -> None:
+    past.ended(0)
+    past.clock = NOW + 90 * DAY
+    assert clock_doubts.of_purge(past.database, (), kept=past.clock + 1.5) == ""
+    assert clock_doubts.of_purge(past.database, (), kept=NOW)  # the clock that is kept is not that of the database
+
+
 def test_nights_without_any_job_are_told_apart_from_a_clock_by_their_purges(past: Past) -> None:
     past.has_been_purged()
     for _ in range(100):
@@ -260,7 +267,7 @@ def test_a_clock_of_which_the_server_waits_whether_it_is_set_back_is_not_believe
     watch.set_by(Look(NOW, time.monotonic(), time.monotonic()))
     assert clock_doubts.of_purge(past.database, watch.memory) == ""
     past.clock = NOW + 3600  # nobody has seen it yet
-    assert clock_doubts.of_purge(past.database, watch.memory).startswith(
+    assert clock_doubts.of_purge(past.database, watch.memory, kept=past.clock).startswith(
         "The clock was set ahead; the server waits until"
     )
     watch.set_by(Look(past.clock, time.monotonic(), time.monotonic()))

@@ -1,8 +1,8 @@
 """Whether programs that are called by timers may believe the clock.
 
 One that is far ahead makes all rows old enough to be removed.  Time that really passes leaves rows, if only one for
-each purge.  So a date is doubted behind a long stretch of which nothing is stored, and while the server itself holds
-its deadlines back because the clock was set ahead.
+each purge.  So a date is doubted behind a long stretch of which nothing is stored, unless a time service knows it, and
+while the server itself holds its deadlines back because the clock was set ahead.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.facts.times import format_date
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.rules.clock_watch import TOLERANCE, ClockWatch, Look
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -29,11 +29,16 @@ def ahead(database: "Database", remembered: Sequence[float]) -> int:
     return watch.ahead(now)
 
 
-def of_purge(database: "Database", remembered: Sequence[float]) -> str:
-    """Return why nothing may be removed by the date of the database; '' if it may."""
+def of_purge(database: "Database", remembered: Sequence[float], kept: float | None = None) -> str:
+    """Return why nothing may be removed by the date of the database; '' if it may.
+
+    ``kept``: the date of a clock that a time service keeps; None: there is none.
+    """
     watch, now = _looked(database, remembered)
     if held := watch.held_until(now):
         return f"The clock was set ahead; the server waits until {format_date(held)} whether it is set back"
+    if kept is not None and abs(kept - now) <= TOLERANCE:
+        return ""
     with database.snapshot() as tx:
         signs = tx.retention.signs_of_life()
         if not signs.first:  # there is nothing that could be removed
