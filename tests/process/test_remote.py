@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,31 @@ def test_a_dialogue_is_line_by_line_and_its_end_comes_last(local: Remote) -> Non
     assert isinstance(ended, CommandRan)
     assert ended.exit == 3
     assert "unknown action 'nonsense'" in ended.stderr
+
+
+def test_a_key_that_cannot_be_read_is_named_until_it_can(ssh_nodes: SshNodes) -> None:
+    node, key = ssh_nodes.names[0], ssh_nodes.home / ".ssh" / "id_ed25519"
+    kept = key.rename(key.with_name("kept"))
+    with Remote(ssh_nodes.settings("paramiko")) as remote:
+        absent = remote.run({node: PING}, 120)[node]
+        key.mkdir()
+        unreadable = remote.run({node: PING}, 120)[node]
+        key.rmdir()
+        kept.rename(key)
+        assert remote.run({node: PING}, 120) == {node: DONE}
+    assert isinstance(absent, Unreachable)
+    assert f"no private key among {key}, " in absent.error
+    assert isinstance(unreadable, Unreachable)
+    assert f"cannot read the key {key}: Is a directory: it must belong to " in unreadable.error
+
+
+def test_a_sudo_that_does_not_let_oar_is_named_with_the_way_out(ssh_nodes: SshNodes) -> None:
+    refusing = ("sh", "-c", "echo 'sudo: a password is required' >&2; exit 1")
+    settings = replace(ssh_nodes.settings("paramiko"), privilege_cmd=refusing)
+    with Remote(settings) as remote:
+        outcome = remote.run({ssh_nodes.names[0]: PING}, 120)[ssh_nodes.names[0]]
+    rule = "the rule of oar in /etc/sudoers.d/oar there"
+    assert outcome == Unreachable(f"sudo: a password is required ({rule})")
 
 
 def test_a_dialogue_with_a_node_that_cannot_be_reached_is_refused(ssh_nodes: SshNodes) -> None:

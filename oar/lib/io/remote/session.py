@@ -184,7 +184,8 @@ class NodeSession:
         """Return why the node has closed the session."""
         status, stderr = self.channel.closing_report()
         if stderr:
-            return stderr.splitlines()[-1][:400]
+            said = stderr.splitlines()[-1][:400]
+            return f"{said} (the rule of oar in /etc/sudoers.d/oar there)" if said.startswith("sudo: ") else said
         return "connection lost" if status is None else f"the session ended with exit code {status}"
 
     def end(self, error: str) -> None:

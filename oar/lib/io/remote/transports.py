@@ -253,8 +253,6 @@ class ParamikoTransport:
         import paramiko
 
         keys = self._own_keys()
-        if not keys:
-            raise CannotReach(f"no private key among {', '.join(self._identities)}")
         for key in keys[:-1]:
             with contextlib.suppress(paramiko.AuthenticationException):
                 transport.auth_publickey(self._user, key)
@@ -262,15 +260,30 @@ class ParamikoTransport:
         transport.auth_publickey(self._user, keys[-1])
 
     def _own_keys(self) -> "list[paramiko.PKey]":
-        import paramiko
-
+        """Return the private keys, read once if any can be read.  Raises CannotReach if none can."""
         with self._lock:
             if self._keys is None:
-                self._keys = []
-                for path in self._identities:
-                    with contextlib.suppress(OSError, paramiko.SSHException, ValueError):
-                        self._keys.append(paramiko.PKey.from_path(path))
+                self._keys = _private_keys(self._identities, self._user)
             return self._keys
+
+
+def _private_keys(paths: Sequence[str], account: str) -> "list[paramiko.PKey]":
+    """Read keys; files that are not there are passed over.  Raises CannotReach if none can be read."""
+    import paramiko
+
+    keys, troubles = [], []
+    for path in paths:
+        try:
+            keys.append(paramiko.PKey.from_path(path))
+        except FileNotFoundError:
+            continue
+        except (OSError, paramiko.SSHException, ValueError) as error:
+            troubles.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+    if not keys and troubles:
+        raise CannotReach(f"cannot read the key {'; '.join(troubles)}: it must belong to {account}, with mode 0600")
+    if not keys:
+        raise CannotReach(f"no private key among {', '.join(paths)}: a restart of the server makes one")
+    return keys
 
 
 def _open_socket(kind: Sequence[int], address: tuple[Any, ...], seconds: float) -> socket.socket:
@@ -324,8 +337,10 @@ class KnownHosts:
             if not keys:
                 self._store(name, key)
             elif keys.get(key.get_name()) != key:
+                node = name.partition("]")[0].removeprefix("[")
                 raise CannotReach(
                     f"the host key of {name} has changed: remove its line from {self._path} if the node was reinstalled"
+                    f" (oar-keys --node {node})"
                 )
 
     def _stored_keys(self, name: str) -> "dict[str, paramiko.PKey]":
