@@ -89,3 +89,12 @@ def test_a_file_is_read_again_when_it_changes_and_a_bad_one_leaves_the_old_rules
     file.unlink()
     assert rules(files.quotas(replace(snapshot), mails)) == (QuotaRule("*", "*", "*", "/", 6),)
     assert len(mails) == 2
+
+
+def test_a_file_that_was_never_read_well_is_said_to_be_without_effect(directory: Path) -> None:
+    file = directory / "quotas.json"
+    file.write_text('{"quotas": {')
+    files = PolicyFiles(Config(quotas=True, quotas_conf_file=str(file)))
+    mails = list[Mail]()
+    assert rules(files.quotas(situation("kamelot", quotas=True), mails)) == ()
+    assert mails[0].text.endswith("; nothing of it is in force")

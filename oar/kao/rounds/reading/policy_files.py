@@ -47,6 +47,7 @@ class PolicyFile(Generic[T]):
     def __init__(self, parse: Callable[[str], T], nothing: T) -> None:
         self._parse = parse
         self._content = nothing
+        self._is_known = False  #: whether it could be read once
         self._stamp: object = None
 
     def read(self, path: str, mails: list[Mail]) -> T:
@@ -59,6 +60,7 @@ class PolicyFile(Generic[T]):
             self._stamp = stamp
             with open(path, encoding="utf-8") as file:
                 self._content = self._parse(file.read())
+            self._is_known = True
         except OSError as error:
             if self._stamp != (path, error.errno):
                 self._stamp = path, error.errno
@@ -68,7 +70,8 @@ class PolicyFile(Generic[T]):
         return self._content
 
     def _complain(self, path: str, trouble: str, mails: list[Mail]) -> None:
-        text = f"cannot read {path}: {trouble}; what it said before stays in force"
+        fate = "what it said before stays in force" if self._is_known else "nothing of it is in force"
+        text = f"cannot read {path}: {trouble}; {fate}"
         log.error("%s", text)
         mails.append(Mail(f"Error in {path}", text))
 
