@@ -244,12 +244,15 @@ def _move_wave(tx: "Transaction", wave: Mapping[JobState, Sequence[int]]) -> Non
 
 def _suspect(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
     """Make nodes Suspected; return whether one of them was not."""
-    suspects: dict[tuple[bool, bool], set[str]] = defaultdict(set)
+    suspects: dict[tuple[bool, bool], dict[str, str]] = defaultdict(dict)
     for decision in decisions:
-        if decision.verdict.suspects:
-            suspects[decision.verdict.by_finaud, bool(decision.event.hosts)].update(decision.verdict.suspects)
+        event = decision.event
+        for host in decision.verdict.suspects:
+            reasons = suspects[decision.verdict.by_finaud, bool(event.hosts)]
+            reasons.setdefault(host, f"{event.type}: {event.description}")
     changed = [
-        nodes.suspect(tx, hosts, finaud=by_finaud, named=named) for (by_finaud, named), hosts in suspects.items()
+        nodes.suspect(tx, reasons, finaud=by_finaud, named=named, reasons=reasons)
+        for (by_finaud, named), reasons in suspects.items()
     ]
     nodes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
     for host in sorted({host for decision in decisions for host in decision.verdict.unstable}):

@@ -216,15 +216,19 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
     ids = add_resources(database, nodes=2, cores=2)
     job_id = add_job(database, JobState.FINISHING, on=ids)
     happen(database, "PROLOGUE_ERROR", job_id)
+    (reason,) = (f"{event.type}: {event.description}" for event in events_of(database, job_id, "PROLOGUE_ERROR"))
     assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert [state[0] for state in states(database).values()] == ["Suspected", "Suspected", "Alive", "Alive"]
     assert log_of(database, ids[0]) == ["Alive", "Suspected"]
     assert log_of(database, ids[2]) == ["Alive"]
     assert Ask(JobAction.HEAL, 0, (f"{ids[0]} node-1", f"{ids[1]} node-1")) in sent
-    assert Mail("Suspecting nodes", "node-1") in sent
+    way_out = "when it is mended: oarnodesetting -h NODE -s Alive"
+    assert Mail("Suspecting nodes", f"node-1\n{reason}\n{way_out}") in sent
     with database.begin() as tx:
         named = tx.events.of_nodes(["node-1"])["node-1"]
-    assert [event.type for event in named] == ["LOG_SUSPECTED"]
+    assert [(event.type, event.description) for event in named] == [
+        ("LOG_SUSPECTED", f"[NodeChangeState] node-1: Suspected for {reason}")
+    ]
 
 
 def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:

@@ -38,22 +38,43 @@ class StateChanges:
     doomed: "Mapping[int, tuple[str, ...]]" = field(default_factory=dict)  #: jobs that must end, with their lost nodes
 
 
-def suspect(tx: "Transaction", nodes: Collection[str], *, finaud: bool, named: bool = True) -> list[int]:
+def suspect(
+    tx: "Transaction",
+    nodes: Collection[str],
+    *,
+    finaud: bool,
+    named: bool = True,
+    reasons: Mapping[str, str] | None = None,
+) -> list[int]:
     """Make the resources of nodes Suspected, if their state allows it; return them.
 
     ``finaud``: Finaud may make them Alive again.  ``named``: the event of the suspicion names the nodes; otherwise
-    another event that names them is written.
+    another event that names them is written.  ``reasons``: by nodes, for who reads of it.
     """
     nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
     if not nodes_by_resource:
         return []
     tx.resources.move(nodes_by_resource, ResourceState.SUSPECTED, finaud=finaud)
-    hosts = sorted(set(nodes_by_resource.values()))
-    if not named:
-        tx.events.add(EventType.LOG_SUSPECTED, 0, f"[NodeChangeState] {', '.join(hosts)}: Suspected", hosts=hosts)
-    tx.outbox.append(Mail("Suspecting nodes", "\n".join(hosts)))
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for host in sorted(set(nodes_by_resource.values())):
+        by_reason[(reasons or {}).get(host, "")].append(host)
+    for reason, hosts in by_reason.items() if not named else ():
+        text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason and f' for {reason}'}"
+        tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
+    tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, finaud=finaud)))
     tx.outbox.extend(_heal(nodes_by_resource))
     return list(nodes_by_resource)
+
+
+def _suspicion_text(by_reason: Mapping[str, Sequence[str]], *, finaud: bool) -> str:
+    """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
+    lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason] if reason else []))]
+    fate = (
+        "when they answer, they are swept and used again"
+        if finaud
+        else "when it is mended: oarnodesetting -h NODE -s Alive"
+    )
+    return "\n".join([*lines, fate])
 
 
 def ask_return(tx: "Transaction", names: Collection[str]) -> None:
