@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -80,11 +80,11 @@ def _check(context: Context, path: str) -> int:
     from oar.lib.rules.server_health import ServerHealth
 
     try:
-        config = read_config(path).config
+        parsed = read_config(path)
     except ConfigError as error:
         click.echo(f"OAR UNKNOWN: {error if context.user.is_admin else _NOT_ASKED}")
         return ServerHealth.UNKNOWN
-    return Server(config, path, context.environment).check()
+    return Server(parsed.config, path, context.environment).check([str(error) for error in parsed.errors])
 
 
 # -- what surrounds the server ----------------------------------------------------------------------------------------
@@ -100,6 +100,17 @@ def database_trouble(config: Config) -> str:
         return str(error)
     finally:
         database.close()
+
+
+def nodes_away(config: Config) -> int:
+    """Return of how many nodes none is Alive; 0: one is, or nodes sleep, or nobody can tell."""
+    with closing(Database(database_settings(config, patience=0), application="oar:status")) as database:
+        try:
+            with database.snapshot() as tx:
+                is_any_alive = any(tx.resources.checkable_nodes().values())
+                return 0 if is_any_alive or config.energy_saving else len(tx.resources.away_nodes())
+        except DatabaseUnavailable:
+            return 0
 
 
 def written_troubles(config: Config, pid: int) -> dict[str, str]:
@@ -128,7 +139,10 @@ def writing_trouble(path: str, pid: int) -> str:
         return f"{path} is not the server's"
     if room.f_flag & os.ST_RDONLY:
         return "its file system can only be read"
-    return "" if room.f_bavail else "no space is left there"
+    if not room.f_bavail:
+        return "no space is left there"
+    # Some file systems do not count what they can hold.
+    return "no file can be made there: all inodes are taken (df -i)" if room.f_files and not room.f_favail else ""
 
 
 def _may_write(found: os.stat_result, uid: int) -> bool:
@@ -201,22 +215,27 @@ class Server:
         click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
         return IS_STOPPED if pid is None else 0
 
-    def check(self) -> int:
-        """Tell whether it is well; return the exit code that monitoring systems expect."""
+    def check(self, conf_errors: Sequence[str] = ()) -> int:
+        """Tell whether it is well; return the exit code that monitoring systems expect.
+
+        ``conf_errors``: what is wrong in oar.conf.
+        """
         from oar.lib.facts.frames import Status, StatusQuestion
         from oar.lib.io.control import ask
         from oar.lib.rules.server_health import ServerHealth, judged, surroundings
 
         pid = self.pid()
         if pid is None:
-            click.echo("OAR CRITICAL: oar-server is stopped")
+            error = self._last_error()
+            click.echo(f"OAR CRITICAL: oar-server is stopped{error and f': {error}'}")
             return ServerHealth.CRITICAL
         if not os.access(Path(self._config.oar_run_dir) / "ipc", os.X_OK):
             click.echo(f"OAR UNKNOWN: {_NOT_ASKED}")
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
+        database, written = database_trouble(self._config), written_troubles(self._config, pid)
         found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(
-            surroundings(database_trouble(self._config), written_troubles(self._config, pid))
+            surroundings(database, written, conf_errors, 0 if database else nodes_away(self._config))
         )
         click.echo(found.line)
         return found.health
@@ -347,6 +366,11 @@ class Server:
                 return "".join(file.readlines()[-_LOG_LINES:]).rstrip()
         except OSError:
             return ""
+
+    def _last_error(self) -> str:
+        """Return the error with which the log ends; '' if it ends otherwise, or is not to be read."""
+        last = self._last_log_lines().rpartition("\n")[2]
+        return last.split("|", 4)[-1] if last.startswith("E|") else ""
 
 
 def _ready_socket() -> socket.socket:

@@ -409,7 +409,9 @@ class Almighty:
         except ConfigError as error:
             problems = [str(error)]
         if problems:
-            log.error("the configuration was not read again: %s", "; ".join(problems))
+            text = f"the configuration was not read again: {'; '.join(problems)}"
+            log.error("%s", text)
+            self._manager.status(text)
             self._mailer.administrators("Bad configuration", "\n".join(["The old values stay.", *problems]))
             return
         self._automaton.follow(timing(parsed.config))
@@ -418,6 +420,7 @@ class Almighty:
         self._mailer.close(1)
         self._mailer = Mailer(parsed.config)
         logs.set_up(parsed.config, "Almighty")
+        self._manager.status("the configuration was read again")
         log.info("the configuration was read again; addresses and ports need a restart")
 
     # -- the end --

@@ -271,6 +271,23 @@ def test_systemd_is_told_of_a_database_that_is_away_and_waits_no_longer(server: 
             heard.append(systemd.recv(1000))
 
 
+def test_systemd_is_told_of_a_configuration_that_is_not_read(server: Server) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(server.directory / "notify"))
+        systemd.settimeout(60)
+        server.configure()
+        server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"))
+        heard = [systemd.recv(1000)]
+        while heard[-1] != b"STATUS=up":
+            heard.append(systemd.recv(1000))
+        good = (server.directory / "oar.conf").read_text()
+        for text, told in ((f'{good}SARKO_FREQUENCY="10\n', "the quote is not closed"), (good, "was read again")):
+            (server.directory / "oar.conf").write_text(text)
+            server.process.send_signal(signal.SIGHUP)
+            while b"STATUS=the configuration was" not in heard[-1] or told.encode() not in heard[-1]:
+                heard.append(systemd.recv(1000))
+
+
 # -- tags and lanes ---------------------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,9 @@ def test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_i
     started = installation.control("start")
     assert started.returncode == 1
     assert f"[ERROR] cannot write in {small_disk}: {reason}" in started.stderr.splitlines()
+    told = f"OAR CRITICAL: oar-server is stopped: cannot write in {small_disk}: {reason}\n"
+    checked = installation.control("check")
+    assert (checked.returncode, checked.stdout) == (2, told)
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     (small_disk / "filler").unlink(missing_ok=True)
     assert installation.control("start").returncode == 0

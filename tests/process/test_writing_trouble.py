@@ -17,7 +17,9 @@ _PAGE = 4096
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
     """A log that a server of root writes, on a file system of its own with some pages."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={4 * _PAGE}", "oar-test", str(tmp_path)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={4 * _PAGE},nr_inodes=100", "oar-test", str(tmp_path)], check=True
+    )
     path = tmp_path / "oar.log"
     path.touch(mode=0o644)
     yield path
@@ -53,6 +55,16 @@ def test_a_full_file_system_is_told(log: Path) -> None:
     room = os.statvfs(log)
     log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
     assert writing_trouble(str(log), os.getpid()) == "no space is left there"
+
+
+def test_a_file_system_without_inodes_is_told(log: Path) -> None:
+    number = 0
+    while os.statvfs(log).f_favail:
+        number += 1
+        (log.parent / str(number)).touch()
+    told = "no file can be made there: all inodes are taken (df -i)"
+    assert writing_trouble(str(log), os.getpid()) == told
+    assert writing_trouble(str(log.parent), os.getpid()) == told
 
 
 def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:

@@ -73,3 +73,11 @@ def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -
         " the log cannot be written (LOG_FILE): no space is left there"
     )
     assert judged(status(), NOW).joined(surroundings("", {})).health is ServerHealth.OK
+
+
+def test_a_file_that_a_reload_refuses_is_told() -> None:
+    found = judged(status(), NOW).joined(surroundings("", {}, ["/etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"]))
+    assert found.line == (
+        "OAR WARNING: the old configuration stays, and no start would succeed:"
+        " /etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"
+    )

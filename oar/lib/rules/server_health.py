@@ -1,6 +1,6 @@
 """Whether the server is well, in the words and exit codes of monitoring systems: pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -57,14 +57,23 @@ _WRITTEN = {
 }
 
 
-def surroundings(database: str, written: Mapping[str, str]) -> HealthReport:
+def surroundings(
+    database: str, written: Mapping[str, str], conf_errors: Sequence[str] = (), nodes_away: int = 0
+) -> HealthReport:
     """Judge what the server needs: why its database cannot be used (nothing: it can), why places cannot be written.
 
     ``written``: the reasons by the keys of oar.conf, only of places with which something is wrong.
+    ``conf_errors``: what is wrong in oar.conf itself.  ``nodes_away``: of how many nodes none is Alive; 0: one is.
     """
     findings = []
+    if nodes_away:
+        text = f"no node is Alive, {nodes_away} are Suspected or Absent (oarnodes -e last)"
+        findings.append(HealthFinding(ServerHealth.WARNING, text))
     if database:
         findings.append(HealthFinding(ServerHealth.CRITICAL, f"the database cannot be used: {database}"))
+    if conf_errors:
+        text = f"the old configuration stays, and no start would succeed: {'; '.join(conf_errors)}"
+        findings.append(HealthFinding(ServerHealth.WARNING, text))
     for key, trouble in written.items():
         findings.append(HealthFinding(ServerHealth.WARNING, f"{_WRITTEN[key]} cannot be written ({key}): {trouble}"))
     return HealthReport(tuple(findings))
