@@ -224,6 +224,21 @@ def test_plain_ssh_is_for_who_has_the_whole_node_in_one_job(box: NodeBox) -> Non
     assert adopt(box, "-a", PAM_OAR_ADOPT_CONF=f"{box.home('alice')}/conf").returncode == 1
 
 
+@pytest.mark.parametrize("login", ["al@site.org", ".al", "SITE\\al"])
+def test_plain_ssh_is_for_nobody_whose_login_can_have_no_job(box: NodeBox, login: str) -> None:
+    accounts = box.base / "etc/passwd"
+    former = accounts.read_text()
+    accounts.write_text(f"{former}{login}:x:5009:5009::/:/bin/sh\n")
+    try:
+        box.sh("touch /etc/oar/pam_oar_adopt_enabled")
+        for phase in ("-a", "-s"):
+            refused = adopt(box, phase, login)
+            assert (refused.returncode, "no running job found for" in refused.stdout) == (1, True)
+        assert adopt(box, "-a", "root").returncode == 0
+    finally:
+        accounts.write_text(former)
+
+
 def test_plain_ssh_is_only_warned_about_where_the_site_does_not_enforce_it(box: NodeBox) -> None:
     box.sh("rm -f /etc/oar/pam_oar_adopt_enabled")
     warned = adopt(box, "-a")
