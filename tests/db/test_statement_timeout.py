@@ -43,7 +43,7 @@ def test_whoever_can_stop_his_command_holds_nothing_for_long(tmp_path: Path, com
     path.write_text("ADMISSION_RULES_TIMEOUT=7\n")
     runtime = Context(command, {"OARCONFFILE": str(path)}, User("root", 0), None).runtime
     settings = runtime.database.settings
-    assert (settings.idle_limit, settings.lock_patience) == (17 if patience else 60, patience)
+    assert (settings.idle_limit, settings.lock_patience) == (27 if patience else 60, patience)
 
 
 def test_the_rows_of_a_command_that_is_stopped_are_given_back(database: Database) -> None:
