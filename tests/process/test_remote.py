@@ -269,6 +269,23 @@ def test_a_key_that_cannot_be_read_is_named_until_it_can(ssh_nodes: SshNodes) ->
     assert f"cannot read the key {key}: Is a directory: it must belong to " in unreadable.error
 
 
+def take_and_close(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    connection.close()
+
+
+def test_an_sshd_that_takes_no_more_connections_is_named(ssh_nodes: SshNodes) -> None:
+    full = ssh_nodes.names[0]
+    ssh_nodes.nodes[0].crash()
+    with socket.create_server((full, ssh_nodes.port)) as listening, Remote(ssh_nodes.settings("paramiko")) as remote:
+        closing = threading.Thread(target=take_and_close, args=(listening,))
+        closing.start()
+        outcome = remote.run({full: PING}, 120)[full]
+        closing.join()
+    assert isinstance(outcome, Unreachable)
+    assert "its sshd closes the connection (more at a time than MaxStartups" in outcome.error
+
+
 def test_a_sudo_that_does_not_let_oar_is_named_with_the_way_out(ssh_nodes: SshNodes) -> None:
     refusing = ("sh", "-c", "echo 'sudo: a password is required' >&2; exit 1")
     settings = replace(ssh_nodes.settings("paramiko"), privilege_cmd=refusing)

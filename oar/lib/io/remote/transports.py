@@ -215,7 +215,7 @@ class ParamikoTransport:
         except (paramiko.SSHException, OSError, EOFError) as error:
             transport.close()
             is_late = time.monotonic() >= deadline  # what paramiko says then is "No existing session" and the like
-            text = f"no answer within {seconds:g} s" if is_late else str(error) or type(error).__name__
+            text = f"no answer within {seconds:g} s" if is_late else _ssh_trouble(error)
             is_refused = isinstance(error, paramiko.AuthenticationException) and not is_late
             raise CannotReach(self._refusal(node) if is_refused else f"ssh: {text}") from None
         except CannotReach:
@@ -265,6 +265,14 @@ class ParamikoTransport:
             if self._keys is None:
                 self._keys = _private_keys(self._identities, self._user)
             return self._keys
+
+
+def _ssh_trouble(error: Exception) -> str:
+    """Say in words of an administrator what paramiko says."""
+    text = str(error)
+    if isinstance(error, EOFError) or "SSH protocol banner" in text:
+        return "its sshd closes the connection (more at a time than MaxStartups in /etc/oar/sshd_config there?)"
+    return text or type(error).__name__
 
 
 def _private_keys(paths: Sequence[str], account: str) -> "list[paramiko.PKey]":
