@@ -1,6 +1,6 @@
 """Fair share as people see it: karma term by term, who is ahead, and how it fades."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
@@ -40,10 +40,9 @@ def fairshare(
     keys, window = settings_of(who.config).fairshare, who.config.scheduler_fairsharing_window_size
     with who.database.snapshot() as tx:
         queues, since = [queue.name for queue in tx.queues.all()], tx.now - window
-        rows = tx.rounds.consumption(queues, since, tx.now)
+        sums = summed(tx.rounds.consumption(queues, since, tx.now))
         ended = tx.usage.in_pieces(user, queues, since, _step(window), STEPS)  # what leaves the window next
         waiting = tx.usage.waiting_by_share() if _shows_others(who) else None
-    sums = summed(rows)
     share = share_of(user, project, sums, keys)
     record = {
         "user": user,
@@ -53,7 +52,7 @@ def fairshare(
         "terms": [{**term._asdict(), "karma": term.karma} for term in _terms(share, keys)],
         "ahead": None if waiting is None else _ahead(waiting, (user, project), sums, keys),
         "step": _step(window),
-        "fades": _fades(rows, ended, (user, project), keys),
+        "fades": _fades(sums, ended, (user, project), keys),
     }
     return answer_unless_known(request, record)
 
@@ -62,13 +61,28 @@ def _step(window: int) -> int:
     return max(1, min(DAY, window // STEPS))
 
 
-def _fades(rows: _Rows, ended: Sequence[_Rows], of: tuple[str, str], keys: FairShare) -> list[float]:
+def _fades(sums: ConsumptionSums, ended: Sequence[_Rows], of: tuple[str, str], keys: FairShare) -> list[float]:
     """Return the karma after each piece of time, when what the user consumed in it no longer counts."""
-    found, gone = [], list[tuple[str, str, str, str, int]]()
+    found = []
     for piece in ended:
-        gone += [(*row[:4], -row[4]) for row in piece]
-        found.append(share_of(*of, summed([*rows, *gone]), keys).karma(keys) + 0.0)
+        sums = _without(sums, summed(piece))
+        found.append(share_of(*of, sums, keys).karma(keys) + 0.0)
     return found
+
+
+def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:
+    """Return what is left of sums when a part of them no longer counts."""
+
+    def left(all_: Mapping[str, int], part: Mapping[str, int]) -> dict[str, int]:
+        return {**all_, **{name: all_.get(name, 0) - seconds for name, seconds in part.items()}}
+
+    return ConsumptionSums(
+        sums.used - gone.used,
+        sums.asked - gone.asked,
+        left(sums.used_by_user, gone.used_by_user),
+        left(sums.asked_by_user, gone.asked_by_user),
+        left(sums.used_by_project, gone.used_by_project),
+    )
 
 
 def _ahead(
