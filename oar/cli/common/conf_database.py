@@ -16,7 +16,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
 from oar.lib.facts.records import Queue
 from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN
+from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
 from oar.lib.runtime import database_settings
 
 _LOOPBACK = ("localhost", "127.", "::1")
@@ -139,7 +139,7 @@ def _sleepers(config: Config, site: _Site) -> Iterator[str]:
     if config.may_halt and site.nodes and not site.may_sleep:
         yield (
             "SCHEDULER_NODE_MANAGER_IDLE_TIME: no node may be halted:"
-            f" oarnodesetting -h {site.nodes[0]} -p available_upto=2147483646 lets one sleep and be woken"
+            f" oarnodesetting -h {site.nodes[0]} -p available_upto={STANDBY_FOR_EVER} lets one sleep and be woken"
         )
 
 

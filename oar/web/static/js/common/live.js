@@ -71,7 +71,10 @@ export function refreshing(refresh, concerns) {
     isDue = false;
     isAtWork = true;
     last = Date.now();
-    const isShown = await Promise.race([refresh(), new Promise((give) => setTimeout(give, HANGING))]);
+    let waiting = 0;
+    const silence = new Promise((give) => (waiting = setTimeout(give, HANGING)));
+    const isShown = await Promise.race([refresh(), silence]);
+    clearTimeout(waiting);
     isAtWork = false;
     if (!isShown) setTimeout(plan, POLLING); // what it was told is not shown yet
     else if (isDue) plan();
