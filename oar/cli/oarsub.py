@@ -108,11 +108,13 @@ def _check_host(context: Context) -> None:
 
 def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
     """Submit a new job in the mode that the options choose; return the exit code."""
-    from oar.cli.oarsub_parts import job_key, submission
+    from oar.cli.oarsub_parts import habits, job_key, submission
 
     options = call.options
     if "verify" in line.names and options.advance_reservation is None:  # a default file may hold it for other jobs
         call.context.warn("--verify has no effect without --ar.")
+    for doubt in habits.doubts(call, line, command):
+        call.context.warn(doubt)
     proposal = submission.prepare(call, line, command, int(time.time()))
     if options.estimate:
         from oar.cli.oarsub_parts import estimate

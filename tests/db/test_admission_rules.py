@@ -159,6 +159,19 @@ class TestDefaultRules:
         assert site.try_reservation(user=BOB).exit == 0
         assert site.submit("x").exit == 0
 
+    def test_whom_the_site_names_may_have_more_reservations(
+        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = pwd.struct_passwd(("oar", "x", 1000, 1000, "", str(tmp_path), "/bin/sh"))
+        monkeypatch.setattr(pwd, "getpwuid", lambda uid: home)
+        (tmp_path / "unlimited_reservation.users").write_text("bobby\n alice \n")
+        for _ in range(2):
+            for user in ("alice", "bob"):
+                add_job(site.database, user=user, reservation=Reservation.TO_SCHEDULE)
+        granted = "[ADMISSION RULE] alice is granted the privilege to do unlimited reservations\n"
+        assert granted in site.try_reservation("-v").out
+        assert site.try_reservation(user=BOB).exit == 254
+
     def test_interactive_jobs_are_short(self, site: Site) -> None:
         result = site.rule("--test", "--as", "alice", "--", "-I", "-l", "nodes=1,walltime=13")
         assert "[ADMISSION RULE] Walltime to big for an INTERACTIVE job so it is set to 43200.\n" in result.out

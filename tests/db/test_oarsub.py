@@ -315,7 +315,7 @@ class TestScript:
         ("line", "reason"),
         [
             ("--nme x", "# Unknown option: nme\n# Did you mean --name?\n"),
-            ("-N 2", "# Unknown option: N\n# Here: -l nodes=NUMBER\n"),
+            ("-N 2", "# Unknown option: N\n# Here: -l nodes=NUMBER; -n NAME\n"),
             ("--time=1:00", "# Unknown option: time\n# Here: -l walltime=HOURS:MINUTES\n"),
             ("--array 1-9", "# Here: --array NUMBER; OAR_ARRAY_INDEX is from 1 to NUMBER in its jobs\n"),
             ("=", "# not an option\n"),
@@ -424,7 +424,9 @@ class TestKeys:
         with site.database.begin() as tx:
             tx.execute("UPDATE jobs SET state = 'Terminated'")
         (tmp_path / "key").write_text(private)
-        assert site.oarsub("true", environment={"OAR_JOB_KEY_FILE": str(tmp_path / "key")}).exit == 0
+        result = site.oarsub("-v", "true", environment={"OAR_JOB_KEY_FILE": str(tmp_path / "key")})
+        assert result.exit == 0
+        assert f"# Import job key from file: {tmp_path / 'key'}\n" in result.out
         assert self.key(site, site.jobs()[-1])[1] == public
 
     def test_a_site_may_give_every_job_a_key(self, site: LoginNode) -> None:

@@ -37,7 +37,14 @@ REFUSED = [
         '# Error: cannot recognize walltime resource value\n# "1:xx" is no walltime: write h[:m[:s]]\n',
     ),
     (("-l", "walltime=0", "x"), 18, "# Error: walltime must be greater than 0\n"),
-    (("-l", "foo=1", "x"), 8, f'# Bad resource request (unknown resource property "foo")\n{VERIFY}'),
+    (
+        ("-l", "gpu=1", "x"),
+        8,
+        '# Bad resource request (unknown resource property "gpu")\n'
+        "# There are: cpu, switch, nodes\n"
+        "# Administrators add it with oarproperty --add gpu, and set it with oarnodesetting -p gpu=VALUE\n"
+        f"{VERIFY}",
+    ),
     (("-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
     (("-l", "nodes=1", "-l", "nodes=5", "x"), 8, f"{NOT_ENOUGH}# 4 nodes can be used, 5 asked\n{VERIFY}"),
     (("-l", "nodes=3+nodes=2", "x"), 8, f"{NOT_ENOUGH}{TOGETHER}{VERIFY}"),
@@ -99,6 +106,11 @@ REFUSED = [
     (("--recource", "nodes=1", "x"), 1, "Unknown option: recource\n# Did you mean --resource?\n"),
     (("-p", "1=1) OR (1=1", "x"), 8, f"# Error: invalid SQL condition: a ')' has no '(' at character 4\n{VERIFY}"),
     (
+        ("-p", "1/(resource_id - resource_id) = 1", "x"),
+        8,
+        f"# Error: cannot evaluate the SQL condition: division by zero\n{VERIFY}",
+    ),
+    (
         ("-p", "nothing = 1", "x"),
         8,
         '# Error: invalid SQL condition: unknown column "nothing" at character 1\n' + VERIFY,
@@ -153,6 +165,12 @@ REFUSED = [
         "[ADMISSION RULE] Only member of the group admin can submit jobs in the admin queue\n",
     ),
     (("-I", "-r", "now"), 7, "# Error: a reservation cannot be interactive.\n"),
+    (
+        ("-I", "-t", "noop", "sleep 1"),
+        17,
+        "# Warning: you asked for an Interactive job SO I will ignore arguments: sleep 1 ; Is your syntax right?\n"
+        "# Error: a noop job cannot be interactive.\n",
+    ),
     (("-I", "--array", "2"), 8, "# Error: an array job cannot be interactive.\n"),
     (("-I", "-t", "noop"), 17, "# Error: a noop job cannot be interactive.\n"),
     (
@@ -177,7 +195,7 @@ REFUSED = [
     ),
     (("--time", "1:00", "x"), 1, "Unknown option: time\n# Here: -l walltime=HOURS:MINUTES\n"),
     (("--nodes=2", "x"), 1, "Unknown option: nodes\n# Here: -l nodes=NUMBER\n"),
-    (("-N", "2", "x"), 1, "Unknown option: N\n# Here: -l nodes=NUMBER\n"),
+    (("-N", "2", "x"), 1, "Unknown option: N\n# Here: -l nodes=NUMBER; -n NAME\n"),
     (("-cwd", "x"), 1, "Unknown option: c\n# Here: -d DIRECTORY (as a rule the one where you submit)\n"),
     (("-c4", "x"), 1, "Unknown option: c\n# Here: -l core=NUMBER\n"),
     (("-W", "depend=afterok:5", "x"), 1, "Unknown option: W\n# Here: -a JOB_ID (start when it has ended well)\n"),

@@ -1,9 +1,11 @@
 """What oarsub says of a submission that it takes, and what short forms stand for."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from oar.cli.oarsub_parts import habits
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
@@ -65,6 +67,46 @@ def test_two_jobs_in_one_dependency_are_a_job_and_seconds(site: LoginNode) -> No
     )
     for plain in (f"{first},{foreign}", f"{first},{second},7000", f"{first},+{second}", f"{first},86400", str(first)):
         assert site.oarsub("-a", plain, "true").err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "4"], "-n gives the job the name 4: cores are asked for with -l core=4."),
+        (["-n", "4", "-l", "nodes=4"], ""),
+        (["-n", "a4"], ""),
+        (["-d", "afterok:12"], "-d is the directory of the job, afterok:12: jobs to wait for are named with -a."),
+        (["-d", "after"], ""),
+    ],
+)
+def test_letters_that_mean_something_else_elsewhere(site: LoginNode, words: list[str], said: str) -> None:
+    result = site.oarsub(*words, "true")
+    assert (result.exit, result.err) == (0, said and f"# Warning: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\n#OAR -n x\n", "has #OAR lines, which are read with -S only: oarsub -S {path}"),
+        (
+            "#!/bin/sh\n#SBATCH -n 1\n",
+            "has #SBATCH lines, which mean nothing here: write #OAR lines, and oarsub -S {path}",
+        ),
+        ("#!/bin/sh\necho '#OAR'\n", ""),
+        ("\x7fELF\n#SBATCH -n 1\n", ""),
+    ],
+)
+def test_options_in_a_script_that_nobody_reads_are_told_who_looks_on(
+    site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(text)
+    assert site.oarsub(f"{path} 1 2").err == ""
+    monkeypatch.setattr(habits, "is_watched", lambda: True)
+    result = site.oarsub(f"{path} 1 2")
+    assert (result.exit, result.err) == (0, said and f"# Warning: {path} {said.format(path=path)}\n")
+    for other in (f"{path}.not_there", f"sh {path}", f"'{path}'", "true"):
+        assert site.oarsub(other).err == ""
 
 
 def test_mails_that_nobody_sends(site: LoginNode) -> None:

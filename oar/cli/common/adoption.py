@@ -10,7 +10,7 @@ from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.db.installation import adoption
 from oar.lib.db.installation.migrations import Migrator
 from oar.lib.db.installation.old_databases import LiveJobs, OldDatabase, live_jobs
-from oar.lib.resources.properties import OURS
+from oar.lib.facts.records import OUR_PROPERTIES
 from oar.lib.rules import adoption_report
 from oar.lib.rules.adopted_rules import OldRule
 from oar.lib.submission.admission_rules import explain_bad_text
@@ -95,7 +95,9 @@ def _choices(migrator: Migrator) -> adoption.AdoptionChoices:
         rule.name: OldRule(number, rule.priority, rule.enabled, rule.text)
         for number, rule in enumerate(migrator.rules, 1)
     }
-    return adoption.AdoptionChoices(frozenset(POLICIES), OURS, shipped, lambda text: explain_bad_text(0, text) is None)
+    return adoption.AdoptionChoices(
+        frozenset(POLICIES), OUR_PROPERTIES, shipped, lambda text: explain_bad_text(0, text) is None
+    )
 
 
 class _ProgressLine:

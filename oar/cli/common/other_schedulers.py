@@ -11,12 +11,13 @@ _WALLTIME = "-l walltime=HOURS:MINUTES"
 _BY_NUMBER = "the numbers of jobs, without an option"
 
 _SUBMISSION = {
-    **dict.fromkeys(("N", "nodes"), _NODES),
+    "N": f"{_NODES}; -n NAME",
+    "nodes": _NODES,
     **dict.fromkeys(("ntasks", "np", "c", "cpus-per-task"), _CORES),
     **dict.fromkeys(
         ("ntasks-per-node", "tasks-per-node", "ppn"), "-l nodes=2/core=4 (four cores on each of two nodes)"
     ),
-    **dict.fromkeys(("time", "walltime", "w"), _WALLTIME),
+    **dict.fromkeys(("time", "walltime"), _WALLTIME),
     **dict.fromkeys(("partition", "qos"), "-q QUEUE"),
     **dict.fromkeys(("job-name", "jobname"), "-n NAME"),
     **dict.fromkeys(("gres", "gpus", "gpus-per-node", "G"), "-l gpu=NUMBER"),
@@ -32,6 +33,11 @@ _SUBMISSION = {
     "requeue": "-t idempotent, or --max-restarts NUMBER",
     "pty": "-I",
     "sync": "--wait",
+    "w": "--nodelist NODE,NODE",
+    "x": "--exclude NODE,NODE",
+    "export": "--env NAME=VALUE, or --env ALL",
+    "j": "-O FILE -E FILE (the same file twice)",
+    "b": "a command is one word: oarsub 'sleep 60'",
 }
 _SELECTION = {
     "j": _BY_NUMBER,
@@ -50,10 +56,20 @@ _WAYS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("why", "reason"), "--explain -j JOB_ID"),
         **dict.fromkeys(("start-time", "start-times", "estimate"), "--start"),
         **dict.fromkeys(("from", "starttime", "history"), "--since DATE"),
-        **dict.fromkeys(("to", "endtime"), "--until DATE"),
-        "t": "--states STATES",
+        **dict.fromkeys(("to", "endtime"), "--gantt DATE,DATE"),
         "me": "-u",
         "n": "-j JOB_ID",
+        **dict.fromkeys(("partition", "q"), "--queue QUEUE"),
+        **dict.fromkeys(("o", "O", "Format", "outputformat"), "--fields NAME,NAME"),
+        **dict.fromkeys(("l", "long"), "-f"),
+        **dict.fromkeys(("x", "H"), "--since DATE (ended ones, too)"),
+    },
+    "oarnodes": {
+        **dict.fromkeys(("N", "Node"), "--summary"),
+        **dict.fromkeys(("p", "partition"), "--sql CONDITION"),
+        **dict.fromkeys(("t", "states"), "-s, --free, or --summary"),
+        **dict.fromkeys(("n", "nodes"), "the names of nodes, without an option"),
+        **dict.fromkeys(("o", "format"), "-J, or --summary"),
     },
 }
 

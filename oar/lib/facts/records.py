@@ -39,6 +39,24 @@ SYSTEM_PROPERTIES = frozenset(
     }
 )
 
+#: Columns of OAR itself, which are neither added, nor renamed, nor removed, and the keywords of the request language.
+OUR_PROPERTIES = SYSTEM_PROPERTIES | frozenset(
+    {
+        "type",
+        "network_address",
+        "cpuset",
+        "besteffort",
+        "deploy",
+        "desktop_computing",
+        "available_upto",
+        "last_available_upto",
+        "drain",
+        "walltime",
+        "nodes",
+        "resource",
+    }
+)
+
 #: A value of a column of ``resources``.
 PropertyValue = str | int | None
 

@@ -9,32 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.host_names import is_host_name
 from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import SYSTEM_PROPERTIES, Job, Moldable, PropertyValue, User
+from oar.lib.facts.records import OUR_PROPERTIES, SYSTEM_PROPERTIES, Job, Moldable, PropertyValue, User
 from oar.lib.resources import reserved
 
 if TYPE_CHECKING:
     from oar.lib.db.resources.property_columns import PropertyColumns
     from oar.lib.db.transaction import Transaction
 
-#: Columns of OAR itself, which are neither added, nor renamed, nor removed, and the keywords of the request language.
-OURS = SYSTEM_PROPERTIES | frozenset(
-    [
-        "type",
-        "network_address",
-        "cpuset",
-        "besteffort",
-        "deploy",
-        "desktop_computing",
-        "available_upto",
-        "last_available_upto",
-        "drain",
-        "walltime",
-        "nodes",
-        "resource",
-    ]
-)
 #: Columns that a list of properties does not show.
-HIDDEN = OURS - {"cpuset"}
+HIDDEN = OUR_PROPERTIES - {"cpuset"}
 _FLAGS = frozenset({"besteffort", "deploy", "desktop_computing", "drain"})
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z", re.ASCII)
@@ -96,7 +79,9 @@ def check(name: str, text: str | None, columns: Mapping[str, str]) -> Setting | 
         return PropertyProblem(SettingError.VALUE, name, "there is no such property (add it with oarproperty -a)")
     if text is None:
         return (
-            PropertyProblem(SettingError.VALUE, name, "it always has a value") if name in OURS else Setting(name, None)
+            PropertyProblem(SettingError.VALUE, name, "it always has a value")
+            if name in OUR_PROPERTIES
+            else Setting(name, None)
         )
     try:
         return Setting(name, _value(name, text, columns[name]))
@@ -200,7 +185,7 @@ def add_column(tx: "Transaction", user: User, name: str, *, is_text: bool) -> bo
 
 def _check_name(columns: "PropertyColumns", name: str) -> None:
     """Refuse a name that no property may have.  Raises BadName."""
-    if name in OURS:
+    if name in OUR_PROPERTIES:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")
     if not _NAME.match(name):
         raise BadName(f"'{name}' is not a valid property name")
@@ -279,7 +264,7 @@ def _request(job: Job, moldables: Sequence[Moldable]) -> str:
 def _existing(tx: "Transaction", name: str) -> str:
     """Return the name of a property that may be changed.  Raises BadName."""
     name = name.lower()
-    if name in OURS:
+    if name in OUR_PROPERTIES:
         raise BadName(f"'{name}' is a OAR system property and may not be altered")
     if name not in tx.resources.columns():
         raise NoProperty(f"unknown property '{name}'")

@@ -14,20 +14,30 @@ from oar.lib.db.foreign_code.user_sql import Asker, Conditions, Subject, session
 from oar.lib.db.submission.request_sizes import FINEST
 from oar.lib.facts.did_you_mean import did_you_mean
 from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Group, Level
+from oar.lib.facts.records import OUR_PROPERTIES, Group, Level
 from oar.lib.facts.request import ALL, NODE_ALIASES, format_quantity
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
 ALL_DEAD = "all resources are Dead: administrators bring them back with oarnodesetting -s Alive"
+#: How many properties a message names.
+_MOST_NAMED = 20
 
 
 class UnknownProperty(BadRequest):
     """A level of a request names no column of the resources."""
 
     def __init__(self, name: str, columns: Iterable[str]) -> None:
-        guess = did_you_mean(name, {*columns, *NODE_ALIASES})
-        super().__init__(f'Bad resource request (unknown resource property "{name}"){guess}')
+        help_ = did_you_mean(name, {*columns, *NODE_ALIASES}) or _what_there_is(name, columns)
+        super().__init__(f'Bad resource request (unknown resource property "{name}"){help_}')
+
+
+def _what_there_is(name: str, columns: Iterable[str]) -> str:
+    """Return the lines that name what can be asked for, and how a site gets another property."""
+    names = [*sorted(set(columns) - OUR_PROPERTIES), "nodes"]
+    known = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    way = f"Administrators add it with oarproperty --add {name}, and set it with oarnodesetting -p {name}=VALUE"
+    return f"\n# There are: {known}\n# {way}"
 
 
 def asker_of(config: Config, user: str) -> Asker:

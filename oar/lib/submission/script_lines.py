@@ -130,6 +130,18 @@ def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
         yield f"{name} has a line that does not begin with #OAR and a blank, and is no option: {missed[0]}"
 
 
+def unread_lines(name: str, text: str) -> Iterator[str]:
+    r"""Tell of the lines with options in a script that is run like any other program.
+
+    >>> list(unread_lines("./job.sh", "#!/bin/sh\n#OAR -n x\n"))
+    ['./job.sh has #OAR lines, which are read with -S only: oarsub -S ./job.sh']
+    """
+    if option_lines(text):
+        yield f"{name} has #OAR lines, which are read with -S only: oarsub -S {name}"
+    elif text.startswith("#") and (foreign := foreign_lines(text)):
+        yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines, and oarsub -S {name}"
+
+
 def words_of_several(line: str) -> list[str] | None:
     """Return the words of a line that may hold several options, None for one that does not."""
     try:
