@@ -57,7 +57,11 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @optional_argument(
     "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
 )
-@option("--follow", is_flag=True, help="What happens, a line each, as it happens; of named jobs until they have ended.")
+@option(
+    "--follow",
+    is_flag=True,
+    help="What happens, a line each, as it happens; of named jobs and arrays until they have ended.",
+)
 @option(
     "--format",
     "layout",

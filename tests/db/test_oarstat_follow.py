@@ -89,6 +89,30 @@ def test_everything_is_followed_until_an_interrupt(cluster: Cluster, database: D
     assert (record["user"], record["queue"], record["array"]) == ("eve", "default", second)
 
 
+def test_an_array_is_followed_until_its_last_job_has_ended(
+    cluster: Cluster, database: Database, tmp_path: Path
+) -> None:
+    """What is submitted again in the place of a job belongs to it, too."""
+    first, second, copy = cluster.job(), cluster.job(), cluster.job()
+    cluster.execute("UPDATE jobs SET array_id = %s WHERE job_id = %s", first, second)
+    with _following(database, tmp_path, "--array", first) as running:
+        assert running.stdout
+        assert [running.stdout.readline().split()[2:] for _ in range(2)] == [
+            [str(first), "Waiting"],
+            [str(second), "Waiting"],
+        ]
+        _move(database, first, JobState.ERROR)
+        assert running.stdout.readline().endswith("Waiting -> Error\n")
+        cluster.execute("UPDATE jobs SET array_id = %s WHERE job_id = %s", first, copy)
+        _move(database, second, JobState.ERROR)
+        assert running.stdout.readline().split()[2] == str(second)
+        _move(database, copy, JobState.ERROR)
+        out, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (0, "")
+    assert _moved(out) == [f"{copy:<10} Waiting -> Error"]
+    assert cluster.oarstat("--follow", "--array", first).exit == 0
+
+
 def test_what_is_told_behind_a_position_is_the_rest(cluster: Cluster, database: Database) -> None:
     before = _position(database)
     job = cluster.job()
@@ -117,6 +141,7 @@ def test_some_jobs_are_followed(cluster: Cluster, database: Database, words: tup
     ("words", "error"),
     [
         (["999"], "# Error: job 999 does not exist.\n"),
+        (["--array", "999"], "# Error: job 999 does not exist.\n"),
         (["--since", "yesterday"], '# Error: "yesterday" is no position in the history'),
         (["--since", "s99999999.e99999999"], '# Error: "s99999999.e99999999" is no position in the history of this'),
         (["-f"], "# Error: --follow goes with jobs"),

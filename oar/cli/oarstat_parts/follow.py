@@ -35,6 +35,11 @@ class Followed(NamedTuple):
     user: str | None
     queue: str | None
 
+    @property
+    def names_jobs(self) -> bool:
+        """Whether there are jobs after whose end nothing more is told."""
+        return self.ids is not None or bool(self.arrays)
+
     def takes(self, row: JobStateChange | Event) -> bool:
         """Whether a row is told; of an event only its job is known."""
         if self.ids is not None and row.job_id not in self.ids:
@@ -46,7 +51,7 @@ class Followed(NamedTuple):
 
 
 def follow(context: "Context", followed: Followed, since: str | None, machine: Format | None) -> None:
-    """Tell what happens, from a position on or from now; until somebody interrupts, or the named jobs have ended.
+    """Tell what happens, from a position on or from now; until somebody interrupts, or what is named has ended.
 
     Raises BadRequest, NoSuchJob, DatabaseUnavailable.
     """
@@ -57,26 +62,35 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
         with ending_with_caller(), Feed(context.database) as feed:
             told = _Told(as_json=machine is not None)
             now = feed.begin()
-            states = _states(context, followed.ids or ())
-            left = {job_id for job_id, state in states.items() if state not in FINAL}
+            states = _states(context, followed)
+            left = _live(states)
             if begin is None:
                 told.begin(states)
             for news in _since(context, begin, now):
                 left -= told.tell(news, followed)
-            while left or followed.ids is None:
+            while left or not followed.names_jobs:
                 left -= told.tell(_next(context, feed), followed)
+                if not left and followed.arrays:
+                    left = _live(_states(context, followed))  # what was submitted again belongs to its array
     except KeyboardInterrupt:
         pass
 
 
-def _states(context: "Context", ids: Collection[int]) -> Mapping[int, str]:
-    """Return the states of the named jobs.  Raises NoSuchJob."""
+def _states(context: "Context", followed: Followed) -> Mapping[int, str]:
+    """Return the states of the jobs that are named, or of those of the arrays.  Raises NoSuchJob."""
+    ids, arrays = followed.ids, followed.arrays or ()
     with context.database.snapshot() as tx:
-        states = tx.jobs.states(ids)
-    for job_id in ids:
-        if job_id not in states:
-            raise NoSuchJob(job_id)
+        jobs = tx.jobs.of_arrays(arrays) if ids is None and arrays else []
+        states = {job.id: str(job.state) for job in jobs} if ids is None else tx.jobs.states(ids)
+    known = states if ids is not None else {job.array_id for job in jobs}
+    for number in ids if ids is not None else arrays:
+        if number not in known:
+            raise NoSuchJob(number)
     return states
+
+
+def _live(states: Mapping[int, str]) -> set[int]:
+    return {job_id for job_id, state in states.items() if state not in FINAL}
 
 
 def _since(context: "Context", begin: Position | None, now: Position) -> Iterator[News]:
