@@ -59,6 +59,17 @@ class TestFilters:
         assert cluster.oarstat("--queue", "besteffrt", "-J") == CommandResult(0, "{}\n", "")
         assert cluster.oarstat("--queue", "besteffort") == CommandResult(0, "", "")
 
+    def test_a_user_who_does_not_exist_is_told(self, cluster: Cluster) -> None:
+        said = "# Warning: there is no user alcie here.\n"
+        assert cluster.oarstat("-u", "alcie") == CommandResult(0, "", said)
+        assert cluster.oarstat("-u", "x\n# y").err == "# Warning: there is no user x\\n# y here.\n"
+        assert cluster.oarstat("-u", "alcie", "-J") == CommandResult(0, "{}\n", "")
+        assert cluster.oarstat("-u", "root") == CommandResult(0, "", "")
+
+    def test_who_has_no_account_any_more_and_had_jobs_is_known(self, cluster: Cluster) -> None:
+        cluster.job(JobState.TERMINATED, user="formerly")
+        assert cluster.oarstat("-u", "formerly") == CommandResult(0, "", "")
+
     def test_jobs_that_ended_since_a_date(self, cluster: Cluster) -> None:
         old, new, live = cluster.job(JobState.TERMINATED), cluster.job(JobState.ERROR), cluster.job()
         others = cluster.job(JobState.TERMINATED, user="bob")

@@ -86,6 +86,13 @@ def reservations_of(tx: "Transaction", word: str) -> frozenset[int]:
     return ids
 
 
+def _is_nobody(tx: "Transaction", user: str) -> bool:
+    """Whether a name is that of no account of this machine, and of nobody who had one."""
+    from oar.lib.access.accounts import has_account
+
+    return not has_account(user) and not tx.listings.has_jobs(user)
+
+
 def _states(text: str) -> frozenset[JobState]:
     states: set[JobState] = set()
     for name in (part.strip() for part in text.split(",")):
@@ -157,9 +164,13 @@ class JobFilter(NamedTuple):
         return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:
-        """Return the complaints about jobs and a queue that are asked for by name and do not exist."""
+        """Return the complaints about jobs, a user and a queue that are asked for by name and do not exist."""
         missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
         complaints = [f"job {job_id} does not exist." for job_id in sorted(missing)]
+        if self.user is not None and _is_nobody(tx, self.user):
+            from oar.cli.common.render import visible
+
+            complaints.append(f"there is no user {visible(self.user)} here.")
         if self.filters.queue is not None:
             queues = [queue.name for queue in tx.queues.all()]
             if self.filters.queue not in queues:

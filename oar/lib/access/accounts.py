@@ -33,6 +33,15 @@ def user_named(name: str, config: "Config", *, administers: bool) -> User:
     return User(name, account.pw_uid, administers and is_administrator(account, config))
 
 
+def has_account(name: str) -> bool:
+    """Whether there is an account of that name on this machine."""
+    try:
+        pwd.getpwnam(name)
+    except (KeyError, ValueError):  # no name at all: with NUL, or half a character
+        return False
+    return True
+
+
 def with_rights(user: User, config: "Config") -> User:
     """Return a user of a command, as an administrator if he is in their group."""
     try:

@@ -95,6 +95,7 @@ _USABLE_BY = """
 _ENDED_SINCE = """
     SELECT job_id FROM jobs
     WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
+_FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
 #: States of jobs, and how they ended.
 _ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
 #: The last copies of jobs that were submitted again, by the system or by somebody.
@@ -241,6 +242,10 @@ class Listings(Table):
     def ended_since(self, date: int, user: str | None) -> list[int]:
         """Return the jobs that ended since a date: those of a user, or all with None."""
         return self._tx.column(_ENDED_SINCE, (date, user, user))
+
+    def has_jobs(self, user: str) -> bool:
+        """Whether a user has jobs that are known, ended ones too."""
+        return bool(self._tx.rows(_FIRST_OF_USER, (user,)))
 
     def jobs_between(self, start: int, stop: int) -> list[int]:
         """Return the jobs that are, were or will be on resources between two dates."""
