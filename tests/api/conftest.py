@@ -4,6 +4,7 @@ Every answer that a client of these fixtures gets is what the OpenAPI document s
 """
 
 import asyncio
+import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -30,11 +31,12 @@ from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
 
 Validate = Callable[[object], None]
+_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 
 
 @cache
-def _described(*, whole: bool) -> list[tuple[str, re.Pattern[str], dict[str, Validate]]]:
-    """Return each operation of the document: method, path, what checks its answers by status; fixed paths first.
+def _described(*, whole: bool) -> list[tuple[str, re.Pattern[str], dict[str, Callable[[], Validate]]]]:
+    """Return each operation of the document: method, path, what gives the checks of its answers; fixed paths first.
 
     ``whole``: of requests that ask for all fields of each item.
     """
@@ -44,14 +46,29 @@ def _described(*, whole: bool) -> list[tuple[str, re.Pattern[str], dict[str, Val
     for path, operations in sorted(document["paths"].items(), key=lambda each: each[0].count("{")):
         pattern = re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path))
         for method, operation in operations.items():
-            checks: dict[str, Validate] = {}
+            checks: dict[str, Callable[[], Validate]] = {}
             for status, answer in operation["responses"].items():
                 schema = answer.get("content", {}).get("application/json", {}).get("schema")
                 if schema is not None:
-                    checked = {**_closed(schema, whole=whole), "components": components}
-                    checks[status] = jsonschema_rs.validator_for(checked).validate
+                    checks[status] = _later(_closed(schema, whole=whole), components["schemas"])
             found.append((method.upper(), pattern, checks))
     return found
+
+
+def _later(schema: dict[str, Any], records: dict[str, Any]) -> Callable[[], Validate]:
+    """Return what makes the check of an answer when it is needed: each takes megabytes."""
+
+    @cache
+    def check() -> Validate:
+        needed, unread = dict[str, Any](), [schema]
+        while unread:
+            for name in _REFERENCE.findall(json.dumps(unread.pop())):
+                if name not in needed:
+                    needed[name] = records[name]
+                    unread.append(needed[name])
+        return jsonschema_rs.validator_for({**schema, "components": {"schemas": needed}}).validate
+
+    return check
 
 
 def _closed(schema: Any, *, whole: bool) -> Any:
@@ -76,7 +93,7 @@ def check_described(answer: httpx.Response) -> None:
         if method == request.method and pattern.fullmatch(request.url.path):
             answer.read()
             assert str(answer.status_code) in checks, f"{method} {request.url.path}: {answer.status_code}"
-            checks[str(answer.status_code)](answer.json())
+            checks[str(answer.status_code)]()(answer.json())
             return
 
 
