@@ -82,6 +82,27 @@ def test_a_head_without_end_is_refused(api: Api) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
+def test_a_head_that_is_too_long_is_told_what_is_long_in_it(api: Api, path: str) -> None:
+    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * protocol.LONGEST_HEAD
+    of_address, of_header = httpx.get(address, params={"ids": long}), httpx.get(address, headers={"Cookie": long})
+    for refused, status, way_out in ((of_address, 414, "fewer things"), (of_header, 431, "fewer headers")):
+        told = refused.json()
+        assert (refused.status_code, told["status"], told["type"]) == (status, status, "head-too-long")
+        assert "32768 bytes" in told["detail"]
+        assert way_out in told["hint"]
+        old_words = (None, None) if path == "/v1/jobs" else (status, told["detail"])
+        assert (told.get("code"), told.get("message")) == old_words
+    assert httpx.get(f"http://127.0.0.1:{api.port}/v1/version").status_code == 200
+
+
+def test_one_line_may_have_most_of_a_head(anonymous: httpx.Client) -> None:
+    ids = ":".join(map(str, range(1_000_000, 1_003_500)))  # 27 KiB, as CiGri asks for all jobs of a campaign
+    assert anonymous.get(f"/oarapi/jobs/details?ids={ids}").json()["items"] == []
+    many = "&".join(f"job_ids={number}" for number in range(1_000_000, 1_001_500))
+    assert anonymous.get(f"/oarapi/jobs?{many}").json()["items"] == []
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api, anonymous: httpx.Client) -> None:
     refused = _raw(api, _LOGIN + b"content-length: 104857600\r\n\r\n")
     assert refused.startswith(b"HTTP/1.1 413 ")
@@ -156,6 +177,8 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(api: Api) 
         while not (answer := _raw(api, request)).startswith(b"HTTP/1.1 503 "):
             assert answer
         assert b'"too-many"' in answer
+        old = _raw(api, request.replace(b"/v1/version", b"/oarapi/version"))
+        assert b'"code":503,"message":"too many requests at once: ask again"' in old
         assert b"\r\nretry-after: 1\r\n" in answer
         not_ready = _raw(api, request.replace(b"/v1/version", b"/health/ready"))
         alive = _raw(api, request.replace(b"/v1/version", b"/health/live"))

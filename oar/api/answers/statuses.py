@@ -118,7 +118,18 @@ def problem_record(status: int, word: str, message: str, **more: Any) -> dict[st
     }
 
 
+def early_problem(path: str, status: int, word: str, message: str, **more: Any) -> dict[str, Any]:
+    """Return the record of what is refused before anybody has looked at the request.
+
+    On older addresses it has the keys, too, that their clients look for.
+    """
+    record = problem_record(status, word, message, **more)
+    is_ours = path.partition("?")[0].split("/")[1:2] == ["v1"]
+    return record if is_ours else {**record, "code": record["status"], "message": record["detail"]}
+
+
 def record_of(error: OarError, status: int) -> dict[str, Any]:
     """Return the record that tells an error; a second line of it, which names the way out, is the ``hint``."""
     message, _, way_out = str(error).partition("\n")
-    return problem_record(status, word_of(type(error)), message, hint=" ".join(way_out.split()))
+    field = error.field if isinstance(error, BadRequest) else ""
+    return problem_record(status, word_of(type(error)), message, field=field, hint=" ".join(way_out.split()))

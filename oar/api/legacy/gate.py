@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from oar.api.answers.statuses import early_problem
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in
 from oar.api.routing.json_shape import check_shape, is_json
@@ -160,13 +161,8 @@ async def _refuse_body(scope: Scope, send: Send, most: int, key: str) -> None:
 
 async def _refuse(scope: Scope, send: Send, status: HTTPStatus, word: str, text: str) -> None:
     """Answer, and close the connection: what the client still sends is not read."""
-    record = {
-        "status": int(status),
-        "type": word,
-        "title": status.phrase,
-        "detail": text,
-        "request_id": scope.get("state", {}).get("request_id", ""),
-    }
+    request_id = scope.get("state", {}).get("request_id", "")
+    record = {**early_problem(scope["path"], status, word, text), "request_id": request_id}
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers.append((b"retry-after", _AGAIN_AFTER))

@@ -1,12 +1,16 @@
 """HTTP connections that know the process at their other end, and wait for nobody for ever."""
 
 import asyncio
+import secrets
 import socket
 import struct
+from http import HTTPStatus
 from typing import Any
 
+import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from oar.api.answers.statuses import early_problem
 from oar.api.identity.callers import Peer
 
 _CREDENTIALS = struct.Struct("3i")
@@ -15,7 +19,15 @@ LONGEST_HEAD = 32 << 10
 HEAD_SECONDS = 20.0
 #: Seconds in which a client must take some of what waits for it; what is kept for one that does not is let go.
 UNREAD_SECONDS = 60.0
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+#: Way out of a head that is too long, by the status that says where.
+_WAYS_OUT = {
+    HTTPStatus.REQUEST_URI_TOO_LONG: "name fewer things in one request, or send them in the body of a POST",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "send fewer headers or cookies",
+}
+
+
+class _TooLongError(Exception):
+    """The head of a request is longer than any that is read."""
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -59,15 +71,33 @@ class PeerProtocol(HttpToolsProtocol):
             self._head += len(data)
         super().data_received(data)
         if self._is_in_head and self._head > LONGEST_HEAD and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+            self._refuse_head(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin to read a head."""
         super().on_message_begin()
-        self._is_in_head = True
+        self._is_in_head, self._told = True, 0
         if self._patience is None:
             self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address.  Raises _TooLongError, which ends in ``send_400_response``."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header.  Raises _TooLongError."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or is one with too long a head."""
+        if self._told <= LONGEST_HEAD:
+            super().send_400_response(msg)
+            return
+        is_address = len(self.url) > LONGEST_HEAD
+        uri, fields = HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        self._refuse_head(uri if is_address else fields)
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
@@ -76,6 +106,22 @@ class PeerProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     _is_in_head = True
+    _told = 0  # bytes of the address and the headers, however they came
+
+    def _count(self, length: int) -> None:
+        self._told += length
+        if self._told > LONGEST_HEAD:
+            raise _TooLongError
+
+    def _refuse_head(self, status: HTTPStatus) -> None:
+        """Tell what is too long, and close the connection: where the next request begins is unknown."""
+        text, path = f"the head of a request has at most {LONGEST_HEAD} bytes", (self.url or b"").decode("latin-1")
+        record = early_problem(path, status, "head-too-long", text, hint=_WAYS_OUT[status])
+        body = orjson.dumps({**record, "request_id": secrets.token_hex(8)})
+        told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in told.items())]
+        self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
+        self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""

@@ -25,6 +25,8 @@ The message names the thing and the way out, in one line.  ``exit_code`` is what
 table of exit codes does not say otherwise.
 """
 
+from typing import Self
+
 
 class OarError(Exception):
     """Anything that OAR raises on purpose."""
@@ -40,6 +42,13 @@ class UserError(OarError):
 
 class BadRequest(UserError):
     """The request does not parse, or asks what cannot be."""
+
+    field = ""  #: of a record or an address, by which a program finds what is wrong
+
+    def of(self, field: str) -> Self:
+        """Return this error as that of a field, whose name its message begins with already."""
+        self.field = field
+        return self
 
 
 class NotAllowed(UserError):
