@@ -3,13 +3,14 @@
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from oar.api.answers.bodies import Answer, answer
-from oar.api.legacy.routes import ADDRESSES
+from oar.api.legacy.routes import ADDRESSES, Handler
 from oar.lib.facts.version import VERSION
 
 router = APIRouter(include_in_schema=False)
@@ -42,11 +43,21 @@ def older_addresses() -> Answer:
             for place, word in enumerate(words)
             if word.startswith("<")
         ]
-        told = (getattr(handler, "__doc__", None) or "").strip().partition("\n")[0]
-        operation = {"summary": told, "parameters": parameters, "responses": {"default": {"description": "An answer."}}}
-        paths.setdefault("/" + "/".join(names), {})[method.lower()] = operation
+        operation = {
+            "summary": _summary(handler),
+            "parameters": parameters,
+            "responses": {"default": {"description": "An answer."}},
+        }
+        paths.setdefault("/" + "/".join(names), {}).setdefault(method.lower(), operation)
     info = {"title": "OAR, addresses of older clients", "version": VERSION}
     return answer({"openapi": "3.1.0", "info": info, "paths": paths})
+
+
+def _summary(handler: Handler) -> str:
+    """Return the first line of what a handler says of itself, whatever was given to it beforehand."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    return (handler.__doc__ or "").strip().partition("\n")[0]
 
 
 def _page(document: Mapping[str, Any]) -> Iterator[str]:

@@ -19,9 +19,12 @@ from oar.lib.db.database import Database
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
+from tests.api.test_output import home, needs_root
 from tests.builders import add_job, add_resources, state_of
 from tests.frontend import add_rules
 from tests.process.this_machine import is_alive, text_in, wait_until
+
+__all__ = ["home"]
 
 
 def test_addresses_are_read_with_prefix_and_extension() -> None:
@@ -104,7 +107,7 @@ def test_a_submission_that_cannot_be_says_why(nobody: httpx.Client, database: Da
         ({"command": "x", "connect": True}, "connect"),
         ({"command": "x", "user": "root"}, "user"),
         ({"command": "x", "array": "many"}, "array"),
-        ({"command": "x", "array-param-file": "relative"}, "whole path"),
+        ({"command": "x", "array-param-file": "no-such-file"}, "no-such-file cannot be read"),
         ({"command": "x", "resource": "nodes=x"}, "nodes=x"),
         ([], "object"),
     ]
@@ -119,6 +122,128 @@ def test_a_submission_that_cannot_be_says_why(nobody: httpx.Client, database: Da
     for address, status in (("/oarapi/jobs", 403), ("/oarapi/jobs.json", 400)):
         refused = nobody.post(address, json={"command": "x"})
         assert (refused.status_code, refused.json()["message"]) == (status, "not on Mondays")
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        *(("/jobs?limit=x", "limit"), ("/jobs?offset=1000000", "offset"), ("/jobs?state=odd", "state")),
+        *(
+            ("/jobs?ids=1;2", "ids"),
+            ("/jobs?from=never", "from"),
+            ("/jobs?stop_time=1.5", "to"),
+            ("/jobs?order=x", "order"),
+        ),
+        *(("/jobs?structure=odd", "structure"), ("/accounting?from=0", "to"), ("/accounting?from=x&to=1", "from")),
+    ],
+)
+def test_a_parameter_that_is_wrong_is_named_for_programs(anonymous: httpx.Client, address: str, field: str) -> None:
+    told = anonymous.get(address).json()
+    assert (told["status"], told["field"]) == (400, field), told
+
+
+def test_a_field_of_a_submission_that_is_wrong_is_named_for_programs(nobody: httpx.Client) -> None:
+    for body, field in (
+        ({"command": "x", "array": "many"}, "array"),
+        ({"command": "x", "script_paht": "y"}, "script_paht"),
+        ({"command": "x", "connect": 1}, "connect"),
+        ({"command": "x", "name": ["a"]}, "name"),
+        ({"interactive": "1"}, "interactive"),
+        ({"command": "x", "array-param-file": "none"}, "array_param_file"),
+    ):
+        assert nobody.post("/oarapi/jobs", json=body).json()["field"] == field, body
+
+
+def test_json_that_is_sent_as_a_form_is_told_so(nobody: httpx.Client) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # as curl -d sends it
+    refused = nobody.post("/oarapi/jobs.json", content=b'{"command": "x"}', headers=form).json()
+    assert (refused["status"], refused["hint"]) == (400, "send Content-Type: application/json")
+
+
+def test_an_address_that_is_misspelt_is_told_the_right_word(anonymous: httpx.Client) -> None:
+    for address, hint in (
+        ("/oarapi/job/1", "did you mean 'jobs'?"),
+        ("/oarapi/JOBS", "did you mean 'jobs'?"),
+        ("/jobs/1/resource", "did you mean 'resources'?"),
+        ("/jobs/1/x/y", "/openapi-legacy.json lists the addresses"),
+    ):
+        told = anonymous.get(address).json()
+        assert (told["status"], told["hint"]) == (404, hint), address
+    assert anonymous.get("/oarapi/jobs.JSON").status_code == 200
+
+
+def test_a_client_gets_the_form_that_it_likes_best(anonymous: httpx.Client) -> None:
+    for accept, kind in (
+        ("", "application/json"),
+        ("text/html;q=0.5, application/json", "application/json"),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"),
+        ("application/json;q=0, text/yaml;q=0.1", "text/yaml"),
+        ("application/json, text/javascript, */*; q=0.01", "application/json"),
+        ("*/*; q=0.5, application/xml", "application/json"),
+    ):
+        answer = anonymous.get("/oarapi/version", headers={"Accept": accept})
+        assert answer.headers["content-type"].startswith(kind), accept
+
+
+def test_a_token_that_is_not_valid_is_told_in_the_words_of_oar_3(anonymous: httpx.Client) -> None:
+    refused = anonymous.get("/check_token", headers={"Authorization": f"Bearer oar_{'x' * 43}"})
+    assert (refused.status_code, refused.json()["auth"]) == (401, "Token invalid or revoked")
+
+
+@needs_root
+def test_files_that_a_submission_names_count_from_its_working_directory(
+    nobody: httpx.Client, database: Database, home: Path
+) -> None:
+    add_resources(database)
+    (home / "parameters").write_text("one\ntwo\n")
+    (home / "parameters").chmod(0o644)
+    for named in (
+        {"array-param-file": f"{home}/parameters"},
+        {"array-param-file": "parameters", "workdir": str(home), "directory": "below"},
+    ):
+        made = nobody.post("/oarapi/jobs", json={"command": "x", **named})
+        assert made.status_code == 201, made.text
+        assert len(made.json()["ids"]) == 2
+    with database.snapshot() as tx:
+        assert tx.jobs.get(made.json()["id"]).launching_directory == f"{home}/below"
+
+
+def test_a_key_of_another_request_is_told_so_on_old_addresses(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    first, second = (add_job(database, JobState.TERMINATED, user="nobody") for _ in range(2))
+    headers = {"Idempotency-Key": "mine"}
+    for path, body, status in (
+        (f"/oarapi/jobs/{first}/resubmissions/new", None, 201),
+        (f"/oarapi/jobs/{second}/resubmissions/new", None, 409),
+        ("/oarapi/jobs", {"command": "x"}, 409),
+    ):
+        answer = nobody.post(path, json=body, headers=headers)
+        assert answer.status_code == status, path
+        assert status == 201 or answer.json()["type"] == "key-reused"
+    for key in ("", "x" * 256):
+        refused = nobody.post("/oarapi/jobs", json={"command": "x"}, headers={"Idempotency-Key": key})
+        assert (refused.status_code, refused.json()["field"]) == (400, "Idempotency-Key"), key
+
+
+def test_a_job_tells_clients_of_both_versions_all_that_is_known(
+    nobody: httpx.Client, daemon: httpx.Client, database: Database
+) -> None:
+    resources = add_resources(database)
+    job = add_job(database, JobState.TERMINATED, user="nobody", on=resources[:2], notify="mail:me@here")
+    told = nobody.get(f"/oarapi/jobs/{job}").json()
+    assert {"end", "cause", "cpu_seconds", "cpu_efficiency", "max_rss", "resubmitted_as"} <= told.keys()
+    assert told["actual_resources"] == [["", [["resource_id", 2]]]]
+    for client, seen in ((nobody, "mail:me@here"), (daemon, "")):
+        assert client.get(f"/oarapi/jobs/{job}").json()["notify"] == seen
+        assert client.get(f"/oarapi/jobs/table?ids={job}").json()["items"][0]["notify"] == seen
+
+
+def test_every_old_address_tells_what_it_is_for(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi-legacy.json").json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"].endswith("."), path
+            assert "partial" not in operation["summary"]
 
 
 def test_what_is_done_with_jobs_is_registered(

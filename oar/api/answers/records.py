@@ -30,9 +30,7 @@ def job_item(job: Job | ListedJob) -> dict[str, object]:
 
 def job_details(view: JobView) -> dict[str, object]:
     """Return everything of a job that users see."""
-    job = view.job
-    end, usage = view.end, view.usage
-    fullest = usage.fullest if usage else None
+    job, end = view.job, view.end
     return {
         **job_item(job),
         "version": view.version,
@@ -56,6 +54,15 @@ def job_details(view: JobView) -> dict[str, object]:
         "resubmitted_as": view.resubmitted_as,
         "events": [event_item(event) for event in view.events],
         "end": end.record if end else None,
+        **job_used(view),
+    }
+
+
+def job_used(view: JobView) -> dict[str, object]:
+    """Return what a job used, once it has ended."""
+    usage = view.usage
+    fullest = usage.fullest if usage else None
+    return {
         "cpu_seconds": usage.cpu_seconds if usage else None,
         "cpu_efficiency": usage.efficiency if usage else None,
         "max_rss": fullest.memory_peak if fullest else None,

@@ -7,6 +7,7 @@ import os
 import pwd
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,7 +55,7 @@ class SubmitJobs(NamedTuple):
         _check_host(desk)
         asked = scanned(desk, self.user, files, self.asked)
         proposal = proposal_of(desk, self.user, asked)
-        share, home = _Share(self, desk.config.api_idempotency_hours), _home(self.user)
+        share = _Share(self, desk.config.api_idempotency_hours)
         try:
             staging, wish = (
                 Staging(desk.database, desk.config, self.user.name, files),
@@ -66,7 +67,7 @@ class SubmitJobs(NamedTuple):
         except AlreadyDone as done:
             return _created(done.answer, REPLAYED)
         if asked.key.export is not None:
-            _export_keys(desk, files, os.path.join(home, _in_home(asked.key.export, home)), submitted.keys)
+            _export_keys(desk, files, at_home(self.user, asked.key.export), submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
 
@@ -137,8 +138,7 @@ def scanned(desk: Desk, user: User, files: UserFiles, asked: AskedJobs) -> Asked
     """Return a request with the options of its script, if it asks for them.  Raises BadRequest, SilentProgram."""
     if not asked.scans:
         return asked
-    home = _home(user)
-    return with_script_options(desk, files, lambda path: os.path.join(home, _in_home(path, home)), asked)
+    return with_script_options(desk, files, partial(at_home, user), asked)
 
 
 def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
@@ -200,8 +200,13 @@ def _home(user: User) -> str:
 
 def _in_home_of(user: User, wish: StageWish) -> StageWish:
     """Return the file for the jobs, whose relative name counts from the home."""
+    return wish._replace(path=wish.path and at_home(user, wish.path))
+
+
+def at_home(user: User, path: str) -> str:
+    """Return the whole name of a file of a user, whose relative name counts from his home.  Raises NotAllowed."""
     home = _home(user)
-    return wish._replace(path=wish.path and os.path.join(home, _in_home(wish.path, home)))
+    return os.path.join(home, _in_home(path, home))
 
 
 def _in_home(path: str | None, home: str) -> str:

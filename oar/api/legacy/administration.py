@@ -106,7 +106,7 @@ def rule_add(call: LegacyCall) -> Reply:
     _check_rules(call)
     user, values = call.who.caller.administering(), _rule_values(call.fields)
     if not values.get("text"):
-        raise BadRequest("rule: the text of the rule is missing")
+        raise BadRequest("rule: the text of the rule is missing").of("rule")
     with call.who.database.begin() as tx:
         made = {"priority": 0, "enabled": True, **values}
         rule = rule_changes.find(tx, rule_changes.create(tx, user, **made))
@@ -192,9 +192,10 @@ def _machines(fields: Mapping[str, Any]) -> NewMachines:
         return NewMachines.model_validate({**values, "properties": given}, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadRequest(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        field = ".".join(map(str, first["loc"]))
+        raise BadRequest(f"{field}: {first['msg']}").of(field) from None
     except ValueError:
-        raise BadRequest("properties: this is no object of JSON") from None
+        raise BadRequest("properties: this is no object of JSON").of("properties") from None
 
 
 def _optional(text: str) -> dict[str, str]:
@@ -202,9 +203,9 @@ def _optional(text: str) -> dict[str, str]:
     try:
         words = shlex.split(text)
     except ValueError:
-        raise BadRequest("resources: a quote is not closed") from None
+        raise BadRequest("resources: a quote is not closed").of("resources") from None
     if len(words) % 2 or any(word not in _OPTIONS for word in words[::2]):
-        raise BadRequest(f"resources: options with their values are taken: {', '.join(_OPTIONS)}")
+        raise BadRequest(f"resources: options with their values are taken: {', '.join(_OPTIONS)}").of("resources")
     return {_OPTIONS[name]: value for name, value in zip(words[::2], words[1::2], strict=True)}
 
 
@@ -218,7 +219,7 @@ def select_all(call: LegacyCall) -> Reply:
         raise NotAllowed("SQL of clients is not taken here (API_SELECT_ALL)")
     text = (call.text("query") or "").strip().strip('"')
     if not re.match(r"FROM\s", text, re.IGNORECASE):
-        raise BadRequest("query: it begins with FROM, such as: FROM jobs WHERE state = 'Running'")
+        raise BadRequest("query: it begins with FROM, such as: FROM jobs WHERE state = 'Running'").of("query")
     page = PageOf.of(call)
     items: Sequence[Mapping[str, Any]] = everything(call.who.database, text, page.limit, page.offset)
     return Reply(page.collection(call, items, page.offset + len(items)))

@@ -24,6 +24,7 @@ from oar.api.identity.limits import Turnstile
 from oar.api.serving.service import LARGEST_ID, Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml
+from oar.lib.facts.times import parse_date
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -42,8 +43,11 @@ MOST_YAML, _SHORT_YAML = 1 << 17, 1 << 12
 _YAML_BODIES = Turnstile(1, "long bodies of YAML")
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_EXTENSION = re.compile(r"\.(json|ndjson|yaml|html)\Z")
+_EXTENSION = re.compile(r"\.(json|ndjson|yaml|html)\Z", re.IGNORECASE)
+#: How much a client likes what it accepts.
+_LIKING = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
 _FORM = "application/x-www-form-urlencoded"
 _OFF = frozenset({"0", "no", "false", "off", "none", "null"})
 
@@ -93,10 +97,10 @@ def place_of(path: str) -> Place:
         prefix = f"/{words.pop(0)}"
     extension = None
     if words and words[0] != "media" and (found := _EXTENSION.search(words[-1])):
-        extension = LegacyFormat(found[1])
+        extension = LegacyFormat(found[1].lower())
         words[-1] = words[-1].removesuffix(found[0])
     elif not words and (found := _EXTENSION.search(prefix)):
-        extension = LegacyFormat(found[1])
+        extension = LegacyFormat(found[1].lower())
     return Place(prefix, tuple(word for word in words if word not in ("", "index")), extension)
 
 
@@ -155,9 +159,30 @@ class LegacyCall(NamedTuple):
         text = self.text(name)
         return default if text in (None, "") else number_of(text or "", name)
 
+    def date(self, *names: str) -> int | None:
+        """Return the date of a parameter, epoch seconds or as people write it; None if it is not given.
+
+        Raises BadRequest.
+        """
+        text = self.text(*names)
+        if not text:
+            return None
+        try:
+            return number_of(text, names[0]) if text.isdecimal() else parse_date(text)
+        except BadRequest as error:
+            raise error.of(names[0]) from None
+
     def flag(self, name: str) -> bool:
         """Whether a parameter is given and says no no."""
         return is_on(self.text(name))
+
+    @property
+    def key(self) -> str | None:
+        """The key with which the request is carried out once.  Raises BadRequest."""
+        text = self.request.headers.get("idempotency-key")
+        if text is not None and not _KEY.fullmatch(text):
+            raise BadRequest("Idempotency-Key: it has 1 to 255 printable characters").of("Idempotency-Key")
+        return text
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -170,7 +195,7 @@ class LegacyCall(NamedTuple):
 def number_of(text: str, name: str, *, largest: int = LARGEST_ID) -> int:
     """Return the number that a text is.  Raises BadRequest."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= largest):
-        raise BadRequest(f"{name}: {text!r} is no number that can be")
+        raise BadRequest(f"{name}: {text!r} is no number that can be").of(name)
     return int(text)
 
 
@@ -220,6 +245,8 @@ def body_of(request: Request, data: bytes) -> Any:
             with _YAML_BODIES if len(data) > _SHORT_YAML else nullcontext():
                 return _storable(read_yaml(text))
         if kind == _FORM:
+            if data.lstrip()[:1] in (b"{", b"["):
+                raise BadRequest("the body is JSON, and said to be a form\nsend Content-Type: application/json")
             return _storable(dict(parse_qsl(text, keep_blank_values=True)))
         if kind == MULTIPART:
             return _storable(fields_of(request.headers["content-type"], data))
@@ -241,11 +268,25 @@ def format_of(request: Request, place: Place) -> LegacyFormat:
     """Return how an answer is written: the extension says it, or what the client accepts.  Raises BadType."""
     if place.extension:
         return place.extension
-    accepted = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
-    for name in accepted:
+    asked = request.headers.get("accept", "")
+    for name in _accepted(asked or "*/*"):
         if name in _BY_NAME:
             return _BY_NAME[name]
-    raise BadType(f"Bad type: {', '.join(accepted)}; ask for application/json, {LINES}, text/yaml or text/html")
+    raise BadType(f"Bad type: {asked}; ask for application/json, {LINES}, text/yaml or text/html")
+
+
+def _accepted(header: str) -> list[str]:
+    """Return the media types that a client accepts, those that it likes best first.
+
+    >>> _accepted("text/html;q=0.5, application/json, image/png;q=0")
+    ['application/json', 'text/html']
+    """
+    liked: list[tuple[float, str]] = []
+    for each in header.lower().split(","):
+        name, *parameters = (word.strip() for word in each.split(";"))
+        found = next((match for word in parameters if (match := _LIKING.fullmatch(word))), None)
+        liked.append((float(found[1]) if found else 1.0, name))
+    return [name for liking, name in sorted(liked, key=lambda pair: -pair[0]) if liking]
 
 
 class Reply(NamedTuple):
@@ -305,7 +346,8 @@ class PageOf(NamedTuple):
         config = call.who.config
         offset, limit = call.number("offset", 0), call.number("limit", config.api_default_max_items_number)
         if offset > MOST_SKIPPED:
-            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}\nuse before_id or after_id, as of /v1/jobs")
+            way_out = "page through jobs by after_id or before_id: each page costs the same"
+            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}\n{way_out}").of("offset")
         return cls(offset, min(limit or config.api_max_limit, config.api_max_limit))
 
     def collection(self, call: LegacyCall, items: Sequence[Any], total: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.api.answers.exports import PAGE, Export
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.changes import estimated, resubmitted
-from oar.api.jobs.submission import SubmitJobs
+from oar.api.jobs.submission import SubmitJobs, at_home
 from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy.queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
@@ -112,8 +112,7 @@ def _items(
 ) -> list[dict[str, Any]]:
     jobs = sorted(tx.jobs.select(ids), key=lambda job: job.id)
     if table:
-        privacy = call.who.privacy
-        return [table_row(job, privacy.command(job), privacy.initial_request(job)) for job in jobs]
+        return [table_row(job, call.who.privacy) for job in jobs]
     if not details:
         return [short_job(job, call.prefix) for job in jobs]
     return _detailed(call, tx, job_views(tx, jobs, call.who.privacy), all_columns=call.flag("full"))
@@ -130,7 +129,7 @@ def _detailed(
     shown = columns if all_columns else {each: _place(row) for each, row in columns.items()}
     return [
         {
-            **full_job(view, call.prefix),
+            **full_job(view, call.prefix, call.who.privacy.notify(view.job)),
             "resources": job_resources(view, shown, call.prefix),
             "nodes": job_nodes(view, columns, call.prefix),
         }
@@ -150,7 +149,7 @@ def job_one(call: LegacyCall, job_id: int, *, details: bool = False) -> Reply:
         if details or any(call.flag(name) for name in _WITH_DETAILS):
             (record,) = _detailed(call, tx, [view], all_columns=True)
         else:
-            record = full_job(view, call.prefix)
+            record = full_job(view, call.prefix, call.who.privacy.notify(view.job))
         if config.walltime_change_enabled:
             record["walltime-change"] = walltime_change(walltime.walltime_status(tx, config, job_id))
     return Reply(record)
@@ -183,7 +182,7 @@ def submit(call: LegacyCall) -> Reply:
 
     def read(path: str) -> bytes:
         with service.reading(user.name):
-            return files.read(path).data
+            return files.read(at_home(user, path)).data
 
     job = read_job(call.fields, read, unescapes=config.api_oar2_unescape)
     if job.resubmits:
@@ -192,8 +191,7 @@ def submit(call: LegacyCall) -> Reply:
         return _estimated(call, job)
     wait = call.number("wait", 0)
     check_wait(wait, job.wanted.reservation)
-    key = call.request.headers.get("idempotency-key")
-    once = Once.of(user.name, key[:255], f"jobs {job.wanted.model_dump_json()}") if key else None
+    once = Once.of(user.name, call.key, f"jobs {job.wanted.model_dump_json()}") if call.key else None
     task = SubmitJobs(user, job.wanted.asked, call.who.caller.remembering, once)
     workers, seconds = service.workers, config.admission_rules_timeout
     is_long = task.asked.uses_files
@@ -245,9 +243,8 @@ def _submitted(call: LegacyCall, record: Mapping[str, Any], headers: Mapping[str
 
 def resubmit(call: LegacyCall, job_id: int) -> Reply:
     """Submit a copy of a job that has ended."""
-    key = call.request.headers.get("idempotency-key")
     with refusing("Resubmit"):
-        record, headers = resubmitted(call.request, call.who, job_id, key and key[:255], f"resubmission {job_id}")
+        record, headers = resubmitted(call.request, call.who, job_id, call.key, f"resubmission {job_id}")
     reply = _submitted(call, record, headers)
     return reply._replace(record={**reply.record, "status": "submitted"})
 
@@ -286,7 +283,7 @@ def method(call: LegacyCall, job_id: int) -> Reply:
         return signal(call, job_id, str(fields.get("signal", "")))
     if word == "walltime-change":
         return _change_walltime(call, job_id, fields)
-    raise BadRequest(f"method: {word!r} is none of {', '.join([*_METHODS, 'signal', 'walltime-change'])}")
+    raise BadRequest(f"method: {word!r} is none of {', '.join([*_METHODS, 'signal', 'walltime-change'])}").of("method")
 
 
 def delete(call: LegacyCall, job_id: int) -> Reply:

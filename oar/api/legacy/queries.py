@@ -7,23 +7,27 @@ from urllib.parse import parse_qs, urlencode
 from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
 from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
 from oar.lib.db.jobs.job_pages import MOST_COUNTED
+from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import JobPlace, JobQuery
 from oar.lib.facts.states import JobState
-from oar.lib.facts.times import parse_date
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-#: Parameters that choose jobs so that those of API_JOBS_URI_DEFAULT_PARAMS do not count.
-_CHOOSING = ("state", "states", "from", "to", "start_time", "stop_time", "array", "ids", "job_ids", "since")
+#: Parameters that choose jobs so that those of API_JOBS_URI_DEFAULT_PARAMS do not count: these also without a value,
+#: since no states are all, and no ids none; the others not.
+_CHOOSING_ANYWAY = ("state", "states", "ids", "job_ids")
+_CHOOSING = ("from", "to", "start_time", "stop_time", "array", "since")
+#: Behind all dates that jobs have.
+_LATEST = 2**40
 #: Orders of a list; by other columns there is no page that costs the same wherever it begins.
 _ORDERS: Mapping[str | None, bool] = {None: False, "": False, "id": False, "-id": True}
 
 
 def with_defaults(call: LegacyCall) -> LegacyCall:
     """Return a call with the parameters of the site, if its own choose no jobs."""
-    if any(call.parameters.get(name) for name in _CHOOSING):
+    if any(name in call.parameters for name in _CHOOSING_ANYWAY) or any(call.text(name) for name in _CHOOSING):
         return call
     defaults = parse_qs(call.who.config.api_jobs_uri_default_params, keep_blank_values=True)
     return call._replace(parameters={**defaults, **call.parameters})
@@ -51,9 +55,13 @@ def query_of(call: LegacyCall) -> JobQuery:
 
 
 def _ids(call: LegacyCall) -> tuple[int, ...] | None:
-    """Return the ids that are named and satisfy the condition; None if neither is given."""
-    words, condition = call.words("ids", "job_ids"), call.text("sql")
-    named = [number_of(word, "ids") for word in words] if words else None
+    """Return the ids that are named and satisfy the condition; None if neither is given.
+
+    A list of ids without any is one: a client that asks for no job does not mean all of them.
+    """
+    condition = call.text("sql")
+    is_list = call.text("ids", "job_ids") is not None
+    named = [number_of(word, "ids") for word in call.words("ids", "job_ids")] if is_list else None
     if not condition:
         return None if named is None else tuple(named)
     satisfying = _satisfying(call, condition)
@@ -75,19 +83,13 @@ def _states(text: str | None) -> frozenset[JobState] | None:
     if not words or "all" in words:
         return None
     if unknown := [word for word in words if word not in by_name]:
-        raise BadRequest(f"state: {unknown[0]!r} is no state: {', '.join(JobState)}")
+        raise BadRequest(f"state: {unknown[0]!r} is no state: {', '.join(JobState)}").of("state")
     return frozenset(by_name[word] for word in words)
 
 
 def _between(call: LegacyCall) -> tuple[int, int] | None:
-    begin, end = call.text("from", "start_time"), call.text("to", "stop_time")
-    return (_date(begin, 0), _date(end, 2**40)) if begin or end else None
-
-
-def _date(text: str | None, otherwise: int) -> int:
-    if not text:
-        return otherwise
-    return number_of(text, "date") if text.isdecimal() else parse_date(text)
+    begin, end = call.date("from", "start_time"), call.date("to", "stop_time")
+    return None if begin is None and end is None else (begin or 0, _LATEST if end is None else end)
 
 
 class JobPiece(NamedTuple):
@@ -102,7 +104,7 @@ class JobPiece(NamedTuple):
         """Return the piece that is asked for.  Raises BadRequest."""
         page, order = PageOf.of(call), call.text("order")
         if order not in _ORDERS:
-            raise BadRequest(f"order: {order!r} is neither id nor -id")
+            raise BadRequest(f"order: {order!r} is neither id nor -id").of("order")
         for name, newest_first in (("before_id", True), ("after_id", False)):
             if text := call.text(name):
                 return cls(page._replace(offset=0), number_of(text, name), newest_first)
@@ -139,25 +141,23 @@ def chosen_fields(call: LegacyCall, items: Sequence[Mapping[str, Any]]) -> Seque
     fields = call.words("fields")
     if not fields or not items:
         return items
-    known = {name for item in items for name in item}
+    known = sorted({name for item in items for name in item})
     if unknown := [name for name in fields if name not in known]:
-        raise BadRequest(f"fields: there is no {unknown[0]!r}{_meant(unknown[0], sorted(known))}")
+        near = nearest(unknown[0], known)
+        way_out = f"did you mean {near!r}?" if near else f"there are {', '.join(known)}"
+        raise BadRequest(f"fields: there is no {unknown[0]!r}\n{way_out}").of("fields")
     return [{name: item.get(name) for name in fields} for item in items]
-
-
-def _meant(word: str, known: Sequence[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, known, 1)
-    return f"; is {near[0]!r} meant?" if near else f": {', '.join(known)}"
 
 
 def by_id(call: LegacyCall, items: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]] | None:
     """Return the items by their ids, where the client or the site wants them so.  Raises BadRequest."""
     structure = "simple" if call.wants_lines else call.text("structure") or call.who.config.api_default_data_structure
     if structure not in ("simple", "oar"):
-        raise BadRequest(f"structure: {structure!r} is neither simple nor oar")
-    return {str(item["id"]): item for item in items} if structure == "oar" else None
+        raise BadRequest(f"structure: {structure!r} is neither simple nor oar").of("structure")
+    if structure == "simple":
+        return None
+    shown = chosen_fields(call, items)
+    return {str(item["id"]): fields for item, fields in zip(items, shown, strict=True)}
 
 
 def dated(total: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oar.api.answers.records import job_used
 from oar.api.legacy.calls import link, now, segment
 from oar.lib.facts.times import format_duration, format_signed_duration
 from oar.lib.views.events import event_record
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from oar.lib.jobs.walltime import WalltimeStatus
     from oar.lib.views.jobs import JobView
     from oar.lib.views.nodes import ResourceView
+    from oar.lib.views.privacy import Privacy
 
 
 def short_job(job: "Job", prefix: str) -> dict[str, Any]:
@@ -43,14 +45,19 @@ def short_job(job: "Job", prefix: str) -> dict[str, Any]:
     }
 
 
-def table_row(job: "Job", command: str, initial_request: str) -> dict[str, Any]:
+def table_row(job: "Job", privacy: "Privacy") -> dict[str, Any]:
     """Return a job as a row of the table; what others may not know is empty."""
-    hidden = {"env": None, "notify": None, "command": command, "initial_request": initial_request}
+    hidden = {
+        "env": None,
+        "notify": privacy.notify(job),
+        "command": privacy.command(job),
+        "initial_request": privacy.initial_request(job),
+    }
     return {**job._asdict(), **hidden, "job_id": job.id, "job_user": job.user, "queue_name": job.queue}
 
 
-def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
-    """Return everything of a job that users see."""
+def full_job(view: "JobView", prefix: str, notify: str) -> dict[str, Any]:
+    """Return everything of a job that users see; ``notify``: as far as the user may see it."""
     job = view.job
     end = view.end
     code = job.exit_code
@@ -62,6 +69,7 @@ def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
         "launching_directory": job.launching_directory,
         "properties": job.properties or "",
         "wanted_resources": view.wanted_resources,
+        "actual_resources": _asked(view),
         "reservation": job.reservation,
         "walltime": view.walltime,
         "scheduled_start": view.scheduled_start,
@@ -73,6 +81,7 @@ def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
         "events": [event_record(each) for each in view.events],
         "checkpoint": job.checkpoint,
         "checkpoint_signal": job.checkpoint_signal,
+        "notify": notify,
         "cpuset_name": job.cpuset_name,
         "exit_status_code": None if code is None else code >> 8 & 255,
         "stdout_file": view.stdout_file,
@@ -80,9 +89,16 @@ def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
         "initial_request": view.initial_request,
         "karma": job.last_karma,
         "suspended": job.suspended,
-        "cause": end.record if end else None,
+        **dict.fromkeys(("cause", "end"), end.record if end else None),
+        **job_used(view),
         "resubmitted_as": view.resubmitted_as,
     }
+
+
+def _asked(view: "JobView") -> list[list[object]]:
+    """Return the alternative that was chosen, else the first one: each part's condition, and its levels."""
+    chosen = [each for each in view.moldables if each.id == view.job.assigned_moldable] or view.moldables[:1]
+    return [[part.filter, [list(level) for level in part.levels]] for each in chosen for part in each.groups]
 
 
 def job_resources(view: "JobView", columns: Mapping[int, Mapping[str, Any]], prefix: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from oar.api.answers.exports import Export
-from oar.api.legacy.calls import LegacyCall, PageOf, Reply, link, number_of, segment, timed
+from oar.api.legacy.calls import LegacyCall, PageOf, Reply, link, segment, timed
 from oar.api.legacy.jobs import jobs_list
 from oar.api.legacy.queries import by_id, chosen_fields
 from oar.api.legacy.records import full_resource, short_job, short_resource
@@ -15,7 +15,6 @@ from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.states import ResourceState
-from oar.lib.facts.times import parse_date
 from oar.lib.resources import node_changes, removal
 from oar.lib.resources.node_changes import NodeChange
 from oar.lib.resources.removal import RemovalRefusal
@@ -176,7 +175,7 @@ def _wishes(call: LegacyCall) -> Sequence[object]:
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise BadRequest("yaml_array: this is no list of YAML")
+        raise BadRequest("yaml_array: this is no list of YAML").of("yaml_array")
     return found
 
 
@@ -191,7 +190,7 @@ def _described(wish: object) -> tuple[str, dict[str, str | None]]:
     values |= dict(own) if isinstance(own, Mapping) else {}
     name = values.pop("hostname", None) or values.pop("network_address", None)
     if not isinstance(name, str):
-        raise BadRequest("hostname: a resource needs the name of its node")
+        raise BadRequest("hostname: a resource needs the name of its node").of("hostname")
     values.pop("network_address", None)
     return name, {key: None if value is None else str(value) for key, value in values.items()}
 
@@ -200,7 +199,7 @@ def _object(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        raise BadRequest("properties: this is no object of JSON") from None
+        raise BadRequest("properties: this is no object of JSON").of("properties") from None
 
 
 def set_state(call: LegacyCall, ids: Sequence[int], address: str) -> Reply:
@@ -208,7 +207,7 @@ def set_state(call: LegacyCall, ids: Sequence[int], address: str) -> Reply:
     user = call.who.caller.administering()
     text = str(call.fields.get("state", ""))
     if text not in list(ResourceState):
-        raise BadRequest(f"Bad state: {text!r} is none of {', '.join(ResourceState)}")
+        raise BadRequest(f"Bad state: {text!r} is none of {', '.join(ResourceState)}").of("state")
     with service_of(call.request).warnings(), call.who.database.begin() as tx:
         node_changes.change_resources(tx, user, ids, NodeChange(ResourceState(text)))
     told = {"id": address, "uri": f"{call.prefix}/resources/{address}", "status": "Change state request registered"}
@@ -256,9 +255,10 @@ def remove(call: LegacyCall, resource_id: int) -> Reply:
 
 def accounting(call: LegacyCall, user: str | None = None) -> Reply:
     """Return what was asked for and used in a period, by project and user.  Raises BadRequest, NotAllowed."""
-    begin, end = call.text("from", "start_time"), call.text("to", "stop_time")
-    if not (begin and end):
-        raise BadRequest("from and to: both ends of the period are needed")
+    begin, end = call.date("from", "start_time"), call.date("to", "stop_time")
+    if begin is None or end is None:
+        missing = "from" if begin is None else "to"
+        raise BadRequest("from and to: both ends of the period are needed, such as from=2026-11-01").of(missing)
     caller = call.who.caller.user
     if call.who.config.api_accounting_private and not (caller and caller.is_admin):
         own = call.who.caller.identified().name
@@ -266,13 +266,9 @@ def accounting(call: LegacyCall, user: str | None = None) -> Reply:
             raise NotAllowed("the consumption of others is private here (API_ACCOUNTING_PRIVATE)")
         user = own
     with call.who.database.snapshot() as tx:
-        rows = tx.accounting.between(_date(begin), _date(end), user)
+        rows = tx.accounting.between(begin, end, user)
     items = _by_project(rows)
     return Reply(PageOf(0, max(1, len(items))).collection(call, items, len(items)))
-
-
-def _date(text: str) -> int:
-    return number_of(text, "date") if text.isdecimal() else parse_date(text)
 
 
 def _by_project(rows: "Sequence[Consumption]") -> list[dict[str, Any]]:

@@ -22,9 +22,17 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oar.api.answers.statuses import STATUSES, TooMany, Unidentified, record_of, status_of
+from oar.api.answers.statuses import (
+    STATUSES,
+    WORDS,
+    TooMany,
+    Unidentified,
+    problem_record,
+    record_of,
+    status_of,
+)
 from oar.api.identity import signed_tokens
-from oar.api.identity.callers import BROWSERS_OWN, Caller, Way, check_meant
+from oar.api.identity.callers import BROWSERS_OWN, Caller, Way, check_meant, outer_path
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
 from oar.api.legacy import media
@@ -52,8 +60,10 @@ from oar.api.legacy.calls import (
 from oar.api.legacy.titles import Titled
 from oar.api.serving.service import asking
 from oar.lib.access import tokens
+from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
 from oar.lib.facts.version import VERSION
+from oar.lib.submission.once import KeyReused
 
 STATUSES[BadType] = HTTPStatus.NOT_ACCEPTABLE
 #: Version of the interface of which clients of 2.5 ask.
@@ -64,6 +74,8 @@ STRESS_SECONDS = 10.0
 DEBUGGER = "oar"
 #: Bytes of a body that are read of somebody who is unknown.
 MOST_OF_NOBODY = 1 << 16
+#: Where clients of OAR 3 ask whether their token is valid.
+_TOKEN_CHECK = ("check_token",)
 _COLLECTIONS = (
     *("resources", "jobs", "config", "admission_rules", "accounting", "queues"),
     *("version", "whoami", "timezone"),
@@ -108,7 +120,8 @@ _ID, _ANY = "<id>", "<any>"
 def index(call: LegacyCall) -> Reply:
     """Return what there is; a browser at the first address of the site is sent to its pages."""
     if not call.place.prefix and format_of(call.request, call.place) is LegacyFormat.HTML:
-        return Reply({}, HTTPStatus.FOUND, {"Location": "ui/"})
+        before = outer_path(call.request, call.who.config)
+        return Reply({}, HTTPStatus.FOUND, {"Location": f"{before}/ui/" if before else "ui/"})
     links = [link("self", f"{call.prefix}/")]
     links += [link("collection", f"{call.prefix}/{name}", name) for name in _COLLECTIONS]
     return Reply(timed({**_versions(call), "api_timezone": time.tzname[0]}, links))
@@ -223,6 +236,7 @@ def stress_factor(call: LegacyCall) -> Reply:
 
 
 def _gone(call: LegacyCall) -> Reply:
+    """Tell where what is no longer served went.  Raises NotServed."""
     texts = {
         "authentication": "passwords do not belong into addresses: GET /whoami with Basic authentication",
         "proxy": "what a job serves is reached by a tunnel to its node, such as: ssh -L 8080:NODE:8080 FRONTEND",
@@ -257,7 +271,7 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("GET", ("version",), version),
     ("GET", ("whoami",), whoami),
     ("GET", ("timezone",), timezone),
-    ("GET", ("check_token",), check_token),
+    ("GET", _TOKEN_CHECK, check_token),
     ("GET", ("queues",), queues),
     ("GET", ("stress_factor",), stress_factor),
     ("GET", ("authentication",), _gone),
@@ -271,14 +285,14 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("POST", ("admission_rules", _ID), legacy_administration.rule_change),
     ("DELETE", ("admission_rules", _ID), legacy_administration.rule_remove),
     ("GET", ("jobs",), legacy_jobs.jobs_list),
-    ("GET", ("jobs", "details"), lambda call: legacy_jobs.jobs_list(call, details=True)),
-    ("GET", ("jobs", "table"), lambda call: legacy_jobs.jobs_list(call, table=True)),
+    ("GET", ("jobs", "details"), partial(legacy_jobs.jobs_list, details=True)),
+    ("GET", ("jobs", "table"), partial(legacy_jobs.jobs_list, table=True)),
     ("GET", _JOB, legacy_jobs.job_one),
-    ("GET", (*_JOB, "details"), lambda call, job_id: legacy_jobs.job_one(call, job_id, details=True)),
-    ("GET", (*_JOB, "resources"), lambda call, job_id: legacy_jobs.job_part(call, job_id, "resources")),
-    ("GET", (*_JOB, "nodes"), lambda call, job_id: legacy_jobs.job_part(call, job_id, "nodes")),
-    ("GET", (*_JOB, "events"), lambda call, job_id: legacy_jobs.job_part(call, job_id, "events")),
-    ("GET", (*_JOB, "state_log"), lambda call, job_id: legacy_jobs.job_part(call, job_id, "state_log")),
+    ("GET", (*_JOB, "details"), partial(legacy_jobs.job_one, details=True)),
+    ("GET", (*_JOB, "resources"), partial(legacy_jobs.job_part, part="resources")),
+    ("GET", (*_JOB, "nodes"), partial(legacy_jobs.job_part, part="nodes")),
+    ("GET", (*_JOB, "events"), partial(legacy_jobs.job_part, part="events")),
+    ("GET", (*_JOB, "state_log"), partial(legacy_jobs.job_part, part="state_log")),
     ("POST", ("jobs",), legacy_jobs.submit),
     ("POST", _JOB, legacy_jobs.method),
     ("PUT", _JOB, legacy_jobs.method),
@@ -288,16 +302,13 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("POST", (*_JOB, "signals", _ANY), legacy_jobs.signal),
     ("POST", (*_JOB, "signal", _ANY), legacy_jobs.signal),
     ("GET", ("resources",), legacy_resources.resources_list),
-    ("GET", ("resources", "full"), lambda call: legacy_resources.resources_list(call, "full")),
-    ("GET", ("resources", "details"), lambda call: legacy_resources.resources_list(call, "details")),
+    ("GET", ("resources", "full"), partial(legacy_resources.resources_list, detail="full")),
+    ("GET", ("resources", "details"), partial(legacy_resources.resources_list, detail="details")),
     ("GET", ("resources", "busy"), legacy_resources.busy),
     ("GET", ("resources", "nodes"), legacy_resources.nodes_list),
     ("GET", _NODE, legacy_resources.node_resources),
     ("GET", (*_NODE, "jobs"), legacy_resources.node_jobs),
-    (
-        *("GET", (*_NODE, "jobs", "details")),
-        lambda call, name: legacy_resources.node_jobs(call, name, details=True),
-    ),
+    ("GET", (*_NODE, "jobs", "details"), partial(legacy_resources.node_jobs, details=True)),
     ("GET", _RESOURCE, legacy_resources.resource_one),
     ("GET", (*_RESOURCE, "jobs"), legacy_resources.resource_jobs),
     ("GET", ("resources", _ANY, "jobs"), legacy_resources.jobs_by_value),
@@ -322,10 +333,18 @@ def handler_of(method: str, place: Place) -> tuple[Handler, list[Any]]:
         if named is not None:
             here.setdefault(each, (handler, named))
     if not here:
-        raise NoSuchAddress(f"there is nothing at /{'/'.join(place.words)}")
+        raise NoSuchAddress(f"there is nothing at /{'/'.join(place.words)}\n{_meant(place.words)}")
     if method not in here:
         raise NoSuchMethod(sorted(here))
     return here[method]
+
+
+def _meant(words: Sequence[str]) -> str:
+    """Return the way out of an address at which nothing is."""
+    known = sorted({word for _, address, _ in ADDRESSES for word in address} - {_ID, _ANY})
+    near = (nearest(word, known) for word in words if word not in known and not word.isdecimal())
+    meant = next(filter(None, near), None)
+    return f"did you mean {meant!r}?" if meant else "/openapi-legacy.json lists the addresses"
 
 
 def _named(pattern: Sequence[str], words: Sequence[str]) -> list[Any] | None:
@@ -384,8 +403,8 @@ async def answer_to(request: Request) -> Response:
     except ClientDisconnect:
         reply = Reply({"type": "bad-request", "detail": "the request did not come to its end"}, HTTPStatus.BAD_REQUEST)
     except HTTPException as error:
-        told = {"status": error.status_code, "type": "bad-request", "title": error.detail, "detail": error.detail}
-        reply = Reply(told, error.status_code)
+        word, hint = WORDS.get(HTTPStatus(error.status_code), "bad-request"), getattr(error, "hint", "")
+        reply = Reply(problem_record(error.status_code, word, error.detail, hint=hint), error.status_code)
     if reply.status >= HTTPStatus.BAD_REQUEST:
         reply = reply._replace(record=_old_words(request, reply))
         if _is_debugged(request):
@@ -416,7 +435,7 @@ def _problem(request: Request, error: OarError) -> Reply:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         raise error
-    if status == HTTPStatus.CONFLICT:
+    if status == HTTPStatus.CONFLICT and not isinstance(error, KeyReused):
         status = HTTPStatus.BAD_REQUEST
     headers = {}
     if isinstance(error, Unidentified):
@@ -442,6 +461,8 @@ def _is_debugged(request: Request) -> bool:
 def _old_words(request: Request, reply: Reply) -> dict[str, Any]:
     """Return the record of a problem with the keys that clients of both versions look for."""
     record = {"status": int(reply.status), "title": HTTPStatus(reply.status).phrase, **reply.record}
+    if reply.status == HTTPStatus.UNAUTHORIZED and place_of(request.scope["path"]).words == _TOKEN_CHECK:
+        record["auth"] = "Token invalid or revoked"
     if "detail" not in record:
         record |= {"type": "bug", "detail": "something went wrong here"}
     message = record["detail"]

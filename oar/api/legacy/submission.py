@@ -1,5 +1,6 @@
 """Submissions as clients of OAR 2.5 and OAR 3 write them: their fields become those of ``POST /v1/jobs``."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
 
-#: Returns what is in a file of the user.  Raises OSError, SilentProgram, TooMany.
+#: Returns what is in a file of the user, whose name may count from his home.  Raises OSError, SilentProgram, TooMany.
 ReadFile = Callable[[str], bytes]
 
 #: Another name of a field -> its name here, with ``_`` for ``-``.
@@ -68,7 +69,7 @@ def read_job(fields: Mapping[str, Any], read: ReadFile, *, unescapes: bool) -> L
     values: dict[str, Any] = {}
     for name, value in named.items():
         field = _FILES.get(name, name)
-        given = _read(read, str(value), name) if name in _FILES else value
+        given = _read(read, _below(named.get("workdir"), str(value)), name) if name in _FILES else value
         if (understood := _value(field, given)) is not None:
             values[field] = understood
     if is_old and unescapes:
@@ -87,9 +88,9 @@ def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
         if name in _IGNORED:
             continue
         if name == "interactive" and is_on(value):
-            raise BadRequest("The API cannot manage interactive jobs")
+            raise BadRequest("The API cannot manage interactive jobs").of(spelt)
         if name in _OF_TERMINALS and is_on(value):
-            raise BadRequest(f"{spelt}: this option is for terminals")
+            raise BadRequest(f"{spelt}: this option is for terminals").of(spelt)
         if name in _OF_TERMINALS or name == "interactive":
             continue
         name = _ALIASES.get(name, name)
@@ -138,7 +139,16 @@ def _unquoted(text: Any) -> Any:
 def _placed(values: dict[str, Any]) -> dict[str, Any]:
     """Return values with the working directory as the directory of the job, if it names none itself."""
     workdir = values.pop("workdir", None)
-    return {"directory": workdir, **values} if workdir else values
+    if not workdir:
+        return values
+    directory = values.get("directory", workdir)
+    return {**values, "directory": _below(workdir, directory) if isinstance(directory, str) else directory}
+
+
+def _below(workdir: object, path: str) -> str:
+    """Return a path that counts from the working directory, if there is one and the path counts from anywhere."""
+    is_whole = path.startswith(("/", "~", "$HOME"))
+    return os.path.join(workdir, path) if isinstance(workdir, str) and not is_whole else path
 
 
 def _checked(values: Mapping[str, Any]) -> JobRequest:
@@ -149,15 +159,17 @@ def _checked(values: Mapping[str, Any]) -> JobRequest:
         field = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             near = nearest(field, (*JobRequest.model_fields, *_ALIASES))
-            raise BadRequest(f"there is no field {field!r}" + (f"\ndid you mean {near!r}?" if near else "")) from None
-        raise BadRequest(f"{field}: {first['msg']}") from None
+            way_out = f"\ndid you mean {near!r}?" if near else ""
+            raise BadRequest(f"there is no field {field!r}{way_out}").of(field) from None
+        raise BadRequest(f"{field}: {first['msg']}").of(field) from None
 
 
 def _read(read: ReadFile, path: str, name: str) -> str:
     """Return the text of a file of the user.  Raises BadRequest."""
-    if "\0" in path or not path.startswith("/"):
-        raise BadRequest(f"{name}: write the whole path of the file")
+    if "\0" in path:
+        raise BadRequest(f"{name}: a name of a file holds no NUL").of(name)
     try:
         return read(path).decode(errors="replace")
     except OSError as error:
-        raise BadRequest(f"{name}: {path} cannot be read: {error.strerror or 'not with your rights'}") from None
+        why = error.strerror or "not with your rights"
+        raise BadRequest(f"{name}: {path} cannot be read: {why}").of(name) from None

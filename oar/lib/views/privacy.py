@@ -25,6 +25,10 @@ class Privacy(NamedTuple):
         """Return the command line of a submission, '' if the user may not see it."""
         return job.initial_request or "" if self._sees_request(job) else ""
 
+    def notify(self, job: Job) -> str:
+        """Return whom a job tells of its states, '' if the user may not see it."""
+        return job.notify or "" if self._owns(job) else ""
+
     def commands(self, jobs: Sequence[Job]) -> list[str]:
         """Return what ``command`` does of each job."""
         return self._shown(jobs, [job.command for job in jobs], self._sees_command)
