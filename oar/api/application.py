@@ -29,7 +29,7 @@ from oar.api.jobs import arrays, bulk, changes, output, walltimes
 from oar.api.jobs import parts as job_parts
 from oar.api.jobs import reading as jobs
 from oar.api.legacy.gate import Gate
-from oar.api.legacy.routes import LegacyRoute
+from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.nodes import changes as node_changes
 from oar.api.nodes import chosen_properties, grid, groups, outlook, properties, resources
 from oar.api.nodes import history as node_history
@@ -40,6 +40,7 @@ from oar.api.reservations import reading as reservations
 from oar.api.reservations import usersets
 from oar.api.routing import problems
 from oar.api.routing.head import asked_in, with_headers
+from oar.api.routing.mount import Mount
 from oar.api.routing.other_origins import OtherOrigins
 from oar.api.routing.routes import Routes
 from oar.api.serving.request_counts import RequestCounts
@@ -87,6 +88,8 @@ def application(service: Service) -> FastAPI:
         changed=service.state_tags.count_change,
         config=lambda: service.runtime.config,
     )
+    own_words = FIRST_WORDS | {route.path.split("/")[1] for route in routes.all}
+    app.add_middleware(Mount, config=lambda: service.runtime.config, own_words=own_words)
     return app
 
 

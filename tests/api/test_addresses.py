@@ -73,6 +73,45 @@ def test_what_was_made_is_named_by_its_address_outside(api: Api, nobody: httpx.C
     ]
 
 
+@pytest.mark.parametrize("root", ["/cluster", "/one/two", "/oarapi"])
+def test_addresses_are_found_below_the_path_of_the_site_and_without_it(
+    api: Api, anonymous: httpx.Client, nobody: httpx.Client, database: Database, root: str
+) -> None:
+    job = add_job(database, user="nobody")
+    api.runtime.config = Config(api_root_path=root, api_rate_read=0, api_rate_change=0)
+    for path in ("/v1/whoami", f"/v1/jobs/{job}", "/health/live", f"/jobs/{job}.json", "/ui/login", "/openapi.json"):
+        within, without = anonymous.get(root + path), anonymous.get(path)
+        assert (within.status_code, without.status_code) == (200, 200), path
+    for before in ("", root):
+        for link in anonymous.get(f"{before}/v1").json()["links"][:3]:
+            assert anonymous.get(link["href"]).status_code == 200
+        item = anonymous.get(f"{before}/jobs").json()["items"][0]
+        assert anonymous.get(item["links"][0]["href"]).json()["id"] == job
+        assert "../../" not in anonymous.get(f"{before}/ui/login").text
+        assert anonymous.get(f"{before}/", headers={"Accept": "text/html"}).headers["location"] == f"{root}/ui/"
+    assert nobody.post(f"{root}/v1/jobs/{job}/hold", json={}).status_code == 202
+    assert anonymous.get(root).json()["links"][0]["href"] == f"{root}/"
+    assert anonymous.get(f"{root}x/v1/whoami").status_code == 404
+
+
+def test_no_path_of_a_site_hides_our_own_addresses(api: Api, anonymous: httpx.Client, database: Database) -> None:
+    job = add_job(database)
+    api.runtime.config = Config(api_root_path="/jobs", api_rate_read=0)  # the web server takes it away
+    assert anonymous.get(f"/jobs/{job}").json()["links"][0]["href"] == f"/jobs/jobs/{job}"
+
+
+def test_a_path_that_a_trusted_proxy_tells_is_taken_away_too(api: Api, anonymous: httpx.Client) -> None:
+    told = {"X-API-Path-Prefix": "/cluster"}
+    assert anonymous.get("/cluster/v1/version", headers=told).status_code == 404
+    api.runtime.config = Config(api_trusted_proxies=("127.0.0.0/8",), api_rate_read=0)
+    assert anonymous.get("/cluster/v1/version", headers=told).status_code == 200
+
+
+def test_what_is_not_found_or_not_taken_is_told_a_way_out(anonymous: httpx.Client) -> None:
+    assert "/v1" in anonymous.get("/nothing").json()["hint"]
+    assert anonymous.put("/v1/jobs", json={}).json()["hint"] == "it takes GET, HEAD, POST"
+
+
 def test_the_first_address_is_for_programs_and_for_people(anonymous: httpx.Client) -> None:
     assert anonymous.get("/").json()["links"][0] == {"rel": "self", "href": "/"}
     people = anonymous.get("/", headers={"Accept": "text/html,*/*;q=0.8"})

@@ -42,7 +42,8 @@ NOBODY = frozenset({"", "unknown", "(null)"})
 COOKIE = "oar_session"
 #: Prefix of a trusted proxy that is a local account.
 LOCAL_PROXY = "unix:"
-_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+#: A path that may stand before our addresses.
+PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 #: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Seconds for which a session is one of an administrator after he has given his password again.
@@ -175,7 +176,7 @@ class Identities:
         if is_trusted(peer, config):
             caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
             return caller if caller.user else self._by_cookie(request, config)
-        if COOKIE in request.cookies:
+        if session_in(request) is not None:
             return self._by_cookie(request, config)
         return Caller() if peer.uid is None else Caller(user_of(peer.uid, config), Way.SOCKET)
 
@@ -240,7 +241,7 @@ class Identities:
 
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
         """Return whose session this is; who has none any more is nobody, and may log in."""
-        found = self._find(request.cookies.get(COOKIE, ""))
+        found = self._find(session_in(request) or "")
         if found is None:
             return Caller()
         scopes = Scopes.parse(found.scope)
@@ -312,8 +313,14 @@ def counted_address(request: Request, config: "Config") -> str:
 def outer_path(request: Request, config: "Config") -> str:
     """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
     told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
-    is_told = told and is_trusted(peer_of_request(request), config) and _PATH.fullmatch(told)
+    is_told = told and is_trusted(peer_of_request(request), config) and PATH.fullmatch(told)
     return (told if is_told else config.api_root_path).rstrip("/")
+
+
+def session_in(request: Request) -> str | None:
+    """Return the secret of a session; of several the first, which browsers send for the longest path."""
+    words = (word.strip().partition("=") for word in request.headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in words if name == COOKIE), None)
 
 
 def _name_by_proxy(request: Request) -> str:

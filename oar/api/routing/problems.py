@@ -30,6 +30,8 @@ _SHAPELESS = {
     **dict.fromkeys(("model_attributes_type", "model_type"), "the body must be a JSON object: {...}"),
 }
 _SHAPE_HINT = "docs/api.rst and /openapi.json show what a request looks like"
+#: Way out of what is told by a status alone.
+_WAYS_OUT = {HTTPStatus.NOT_FOUND: "GET /v1 names the addresses that can be read, /docs describes all"}
 #: Seconds after which a client may ask again.
 RETRY_AFTER = 2
 
@@ -119,7 +121,10 @@ def _of_http(request: Request, error: Exception) -> Answer:
     if isinstance(error, UnfitBody):
         response = problem(request, status, word, error.detail, hint=error.hint)
     else:
-        response = problem(request, status, word, f"{request.method} {request.url.path}: {status.phrase.lower()}")
+        allowed = (error.headers or {}).get("Allow", "")
+        hint = f"it takes {allowed}" if allowed else _WAYS_OUT.get(status, "")
+        text = f"{request.method} {request.url.path}: {status.phrase.lower()}"
+        response = problem(request, status, word, text, hint=hint)
     response.headers.update(error.headers or {})
     return response
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from oar.lib.config.kinds import (
+    ADDRESS_PATH,
     ANY_INTEGER,
     BOOLEAN,
     BOOT_LIMITS,
@@ -451,7 +452,7 @@ class Config(Values):
     energy_saving_window_forker_bypass = Key(BOOLEAN, False, "Give all nodes to one command.")
 
     # API, web pages
-    api_root_path = Key(TEXT, "", "Path under which the API is mounted.")
+    api_root_path = Key(ADDRESS_PATH, "", "Path under which a web server offers the API and the pages, such as /oar.")
     api_absolute_uris = Key(BOOLEAN, True, "Links for older clients begin with /, else they are relative.")
     api_default_data_structure = Key(one_of("simple", "oar"), "simple", "Lists for older clients; oar: by id.")
     api_default_max_items_number = Key(POSITIVE, 500, "Items of a page if none is asked.")

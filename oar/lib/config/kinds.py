@@ -231,6 +231,14 @@ def _read_path(text: str) -> str:
     return text
 
 
+def _read_address_path(text: str) -> str:
+    """Return a path of addresses without a slash at its end: '' for the whole host."""
+    path = text.rstrip("/")
+    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", path):
+        raise ValueError("write a path of letters, digits and . _ ~ -, such as /oar")
+    return path
+
+
 def _read_log_file(text: str) -> str:
     return text if text in (":stdout:", ":stderr:", JOURNAL) else _read_path(text)
 
@@ -425,6 +433,7 @@ FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{valu
 HOST: ValueKind[str] = ValueKind("host", _read_host)
 DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
 PATH: ValueKind[str] = ValueKind("path", _read_path)
+ADDRESS_PATH: ValueKind[str] = ValueKind("path of addresses", _read_address_path)
 LOG_FILE: ValueKind[str] = ValueKind("path, :journal:, :stdout: or :stderr:", _read_log_file)
 LOG_FORMAT: ValueKind[str] = ValueKind("json, or a text with six %s", _read_log_format)
 COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
