@@ -39,7 +39,7 @@ def dashboard_record(who: Asking) -> dict[str, object]:
     return {
         "resources": totals(who),
         "queues": queues_record(who)["items"],
-        "jobs": job_page(who, JobListing.model_validate(_MINE)) if who.caller.user else None,
+        "jobs": job_page(who, JobListing.of(_MINE)) if who.caller.user else None,
         "events": event_page(who, EventListing.model_validate({"limit": EVENTS}))["items"],
         "last_round": last_round or None,
         "full_disks": [disk._asdict() for disk in _full_disks(who)],

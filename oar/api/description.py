@@ -3,7 +3,7 @@
 ``docs/openapi.json`` is this document; a test compares them, so that a change of the interface is seen.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -18,19 +18,55 @@ from oar.api.answers.schemas import NAME
 
 Schema = dict[str, Any]
 
+#: What holds for all operations.
+_TEXT = """\
+Every answer is JSON. Dates are epoch seconds; `null` is what is not known or has not happened.
+
+Who asks shows a token (`Authorization: Bearer oar_...`, made by `oar-token create`), or comes by the local socket.
+Lists come by pages: `next` of an answer is `after` of the request for the page behind it, `null` is the end.
+What is wrong is a `Problem`: `detail` is one line for people, `type` one word for programs, `hint` a way out. A request
+that cannot be read at all is answered `400`, one whose address or head is too long `414` or `431`.
+After `429` and `503` the same request may be sent again, when `Retry-After` is over. A request that makes something is
+carried out once, however often it is sent, if it has an `Idempotency-Key`.
+Within `/v1` operations and fields are only added: a client takes no notice of fields that it does not know.
+"""
+_TAGS: Mapping[str, str] = {
+    "jobs": "Submit jobs, see them, change them, read what they write.",
+    "history": "What has happened and what happens: events, changes of states, rounds of the scheduler.",
+    "nodes": "Nodes, their resources, queues.",
+    "reservations": "Advance reservations: ask for them, see them, change them.",
+    "gantt": "Jobs and resources over time, for diagrams.",
+    "usage": "Who used what, how long jobs waited, who is next.",
+    "access": "Sessions of browsers, and tokens of programs.",
+    "administration": "What administrators do.",
+    "general": "The site, and who is asking.",
+    "health": "Whether the service is well, for those who watch over it.",
+}
+
 _PROBLEM: Schema = {
     "type": "object",
     "description": "What is wrong: one line for people, one word for programs.",
     "required": ["status", "type", "title", "detail", "request_id"],
     "properties": {
-        "status": {"type": "integer"},
-        "type": {"type": "string", "examples": ["no-such-job"]},
-        "title": {"type": "string"},
-        "detail": {"type": "string"},
-        "request_id": {"type": "string"},
-        "field": {"type": "string"},
-        "hint": {"type": "string"},
+        "status": {"type": "integer", "description": "That of the answer."},
+        "type": {"type": "string", "description": "A word for programs.", "examples": ["no-such-job"]},
+        "title": {"type": "string", "description": "The status in words."},
+        "detail": {"type": "string", "description": "What is wrong, in one line."},
+        "request_id": {"type": "string", "description": "By which administrators find it in the log."},
+        "field": {"type": "string", "description": "The field or parameter that is wrong."},
+        "hint": {"type": "string", "description": "A way out."},
     },
+    "examples": [
+        {
+            "status": 400,
+            "type": "bad-request",
+            "title": "Bad Request",
+            "detail": "there is no 'wallltime'",
+            "field": "wallltime",
+            "hint": "did you mean 'walltime'?",
+            "request_id": "4f2a9c0d1e8b7765",
+        }
+    ],
 }
 _SECURITY: Schema = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token: oar-token create."},
@@ -56,6 +92,37 @@ _HEADERS: Mapping[str, Schema] = {
         ("Retry-After", "Seconds after which the request may be sent again."),
     )
 }
+#: Told with the answers to some operations.
+_TOLD: Mapping[str, Schema] = {
+    name: {"description": text, "schema": {"type": "string"}}
+    for name, text in (
+        ("Location", "The address of what was made."),
+        ("Idempotency-Replayed", "`true`: the request was carried out before, and this is the answer to it."),
+        ("ETag", "Names what was answered: for `If-None-Match`, and for `If-Match` of a change."),
+        ("X-OAR-Size", "Bytes of the whole file."),
+        ("X-OAR-Offset", "Bytes before this piece."),
+        ("X-OAR-Complete", "`yes`: nothing more will be written."),
+        ("Content-Range", "Which bytes these are, and of how many."),
+    )
+}
+#: Operations whose answer names the address of what they have made; those whose answers have no tag.
+_WITH_PLACE = frozenset(
+    (
+        *("job_submit", "job_resubmit", "reservation_request"),
+        *("rule_add", "queue_add", "property_add", "token_create"),
+    )
+)
+_WITHOUT_TAG = frozenset(
+    (
+        *("health_live", "health_ready", "metrics", "stream", "events"),
+        *("job_output_bytes", "job_stageout"),
+    )
+)
+_OF_OUTPUT = ("X-OAR-Size", "X-OAR-Offset", "X-OAR-Complete")
+#: Statuses that an operation has beside those of all, and what they mean.
+_OTHER_STATUSES: Mapping[str, Mapping[str, str]] = {
+    "job_output_bytes": {"206": "The bytes of `Range`.", "416": "There are no bytes of this `Range`."}
+}
 #: Statuses after which the same request may be sent again.
 _FOR_A_WHILE = frozenset({"429", "503"})
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
@@ -80,14 +147,21 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     """Return the OpenAPI document of an application and its routes."""
     if app.openapi_schema:
         return app.openapi_schema
-    document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=routes)
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        description=_TEXT,
+        tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
+        routes=routes,
+    )
     parts = document.setdefault("components", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.get("schemas", {}).pop(unused, None)
     known = parts.setdefault("schemas", {})
     known["Problem"] = _PROBLEM
     parts["securitySchemes"] = _SECURITY
-    parts["headers"] = dict(_HEADERS)
+    parts["headers"] = {**_HEADERS, **_TOLD}
     document["security"] = [{}, *({name: []} for name in _SECURITY)]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
@@ -124,10 +198,14 @@ def _complete(path: str, method: str, operation: Schema) -> None:
     answers = operation["responses"]
     answers.pop("422", None)
     for status, found in answers.items():
+        found["description"] = HTTPStatus(int(status)).phrase
         if status == str(HTTPStatus.NO_CONTENT):
             found.pop("content", None)
         elif status.startswith("2"):
             found["content"] = _content(operation["operationId"])
+    for status, text in _OTHER_STATUSES.get(operation["operationId"], {}).items():
+        content = {"content": _content(operation["operationId"])} if status.startswith("2") else {}
+        answers[status] = {"description": text, **content}
     statuses = [*_ALWAYS, *(_OF_PATHS if "{" in path else ()), *(_OF_CHANGES if method != "get" else ())]
     headers = {each["name"].lower() for each in operation.get("parameters", ())}
     statuses += [status for name, status in _OF_HEADERS.items() if name in headers]
@@ -136,14 +214,24 @@ def _complete(path: str, method: str, operation: Schema) -> None:
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):
         answers.setdefault("304", {"description": "The client has the answer already."})
     for status, found in answers.items():
-        found["headers"] = _headers(path, status)
+        names = [*_limits(path, status), *_told_beside(method, operation["operationId"], status, headers)]
+        found["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _headers(path: str, status: str) -> Schema:
+def _limits(path: str, status: str) -> list[str]:
     """Return the headers that tell a client how often it may ask, of the answers that have them."""
     told = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
-    told += ["Retry-After"] if status in _FOR_A_WHILE else []
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in told}
+    return told + (["Retry-After"] if status in _FOR_A_WHILE else [])
+
+
+def _told_beside(method: str, operation_id: str, status: str, asked: Collection[str]) -> list[str]:
+    """Return the other headers of an answer; ``asked``: those that the request may have."""
+    if operation_id == "job_output_bytes":
+        return {"200": [*_OF_OUTPUT], "206": [*_OF_OUTPUT, "Content-Range"], "416": ["Content-Range"]}.get(status, [])
+    if status == str(HTTPStatus.CREATED) and operation_id in _WITH_PLACE:
+        return ["Location", *(["Idempotency-Replayed"] if "idempotency-key" in asked else [])]
+    has_tag = method == "get" and status in ("200", "304") and operation_id not in _WITHOUT_TAG
+    return ["ETag"] if has_tag or status == str(HTTPStatus.PRECONDITION_FAILED) else []
 
 
 def _content(operation_id: str) -> Schema:

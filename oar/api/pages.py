@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 
 from oar.api.administration.overview import administration_record
 from oar.api.administration.rules import rules_record
@@ -300,12 +299,7 @@ def _visit(request: Request, caller: Caller) -> Visit:
 
 def _jobs(who: Asking, asked: Mapping[str, str]) -> Record:
     """Return the first jobs of a list.  Raises BadRequest."""
-    try:
-        listing = JobListing.model_validate({"limit": FIRST_JOBS, "details": True, **asked})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadRequest(f"{first['loc'][0]}: {first['msg']}") from None
-    return job_page(who, listing)
+    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, **asked}))
 
 
 def _number(text: str, of: str = "job") -> int:

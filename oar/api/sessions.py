@@ -2,13 +2,24 @@
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.bodies import Answer, answer, answer_unless_known, made
 from oar.api.answers.statuses import Unidentified
-from oar.api.identity.callers import COOKIE, Caller, Way, check_meant, is_local, is_trusted, outer_path, peer_of_request
+from oar.api.identity.callers import (
+    COOKIE,
+    PATH,
+    Caller,
+    Way,
+    check_meant,
+    is_local,
+    is_trusted,
+    outer_path,
+    peer_of_request,
+)
 from oar.api.routing.administrators import note
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
@@ -22,6 +33,10 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["access"])
 
 Secret = Annotated[str | None, Field(max_length=1024)]
+#: Names of this machine, to which browsers send cookies of TLS without it.
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+#: What stands before the names of our pages.
+_PAGES = "/ui/"
 
 
 class Login(BaseModel):
@@ -29,9 +44,9 @@ class Login(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    user: str | None = Field(None, max_length=100)
-    password: Secret = None
-    token: Secret = None
+    user: str | None = Field(None, max_length=100, description="With his password.")
+    password: Secret = Field(None, description="Where `API_BASIC_AUTH` takes passwords.")
+    token: Secret = Field(None, description="Instead of both.")
     sudo: bool = Field(default=False, description="The session of the cookie becomes one of an administrator.")
 
 
@@ -41,9 +56,9 @@ class TokenWish(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user: str | None = Field(None, max_length=100, description="For somebody else (oar and root).")
-    scope: str = Field("rw", max_length=200)
+    scope: str = Field("rw", max_length=200, description="What it allows: `rw`, `ro`, `submit`, `job:ID`, `admin`.")
     days: int | None = Field(None, ge=1, description="At most `API_TOKEN_DAYS`; 90 if nothing is said.")
-    comment: str = Field("", max_length=tokens.LONGEST_COMMENT)
+    comment: str = Field("", max_length=tokens.LONGEST_COMMENT, description="What it is for.")
 
 
 @router.post("/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
@@ -53,6 +68,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     service = service_of(request)
     if login.sudo:
         return _proved(request, service, login)
+    place, is_secure = _place(request, service), _is_secure(request, service)
     seconds = service.runtime.config.api_session_hours * 3600
     if login.token is not None:
         caller = service.identities.by_token(login.token, service.runtime.config)
@@ -65,7 +81,6 @@ def session_begin(request: Request, login: Login) -> Answer:
         with service.runtime.database.begin() as tx:
             secret = tokens.begin_session(tx, user, seconds)
     response = answer({"user": user.name}, status=HTTPStatus.CREATED)
-    place, is_secure = _place(request, service), _is_secure(request, service)
     response.set_cookie(COOKIE, secret, max_age=seconds, path=place, httponly=True, samesite="lax", secure=is_secure)
     return response
 
@@ -112,13 +127,15 @@ def token_create(request: Request, wish: TokenWish) -> Answer:
         "scope": wish.scope,
         "expires": tx.now + days * 86400,
     }
-    return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
+    return made(record, "tokens", token_id, headers={"Cache-Control": "no-store"})
 
 
 @router.delete(
     "/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
 )
-def token_revoke(request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID)]) -> Answer:
+def token_revoke(
+    request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a token.")]
+) -> Answer:
     """Let a token be valid no more, and the streams that it opened end.  Administrators revoke those of everybody."""
     who = asking(request)
     user = who.caller.identified() if who.caller.token == token_id else who.caller.changing()
@@ -154,14 +171,34 @@ def _maker(caller: Caller) -> Caller:
 
 
 def _place(request: Request, service: "Service") -> str:
-    """Return below which path of the host the cookie is sent: not to what else is there."""
+    """Return below which path of the host the cookie is sent: not to what else is there.
+
+    The page that asks is where its browser has found it, by a web server or without.
+    """
+    before, found, _ = _told(request, "referer").path.rpartition(_PAGES)
+    if found and PATH.fullmatch(before):
+        return f"{before}/"
     return f"{outer_path(request, service.runtime.config)}/"
 
 
 def _is_secure(request: Request, service: "Service") -> bool:
-    """Whether the cookie may travel by TLS only: everywhere but on this very machine, without a proxy."""
-    peer = peer_of_request(request)
-    return is_trusted(peer, service.runtime.config) or not is_local(peer)
+    """Whether the cookie may travel by TLS only: everywhere but on this very machine, without a proxy.
+
+    Raises NotAllowed if the page came without, so that its browser would drop the cookie and say nothing.
+    """
+    peer, page = peer_of_request(request), _told(request, "origin")
+    is_secure = is_trusted(peer, service.runtime.config) or not is_local(peer)
+    if is_secure and page.scheme == "http" and page.hostname not in _HERE:
+        raise NotAllowed("a session needs TLS: log in at the https address of the site's web server")
+    return is_secure
+
+
+def _told(request: Request, header: str) -> SplitResult:
+    """Return the address that a browser tells in a header; an empty one if it tells none."""
+    try:
+        return urlsplit(request.headers.get(header, ""))
+    except ValueError:
+        return urlsplit("")
 
 
 def _token_item(token: "ApiToken") -> dict[str, object]:

@@ -260,6 +260,8 @@ def test_a_request_about_several_jobs_names_act_and_jobs(nobody: httpx.Client) -
         ({"act": "hold", "ids": [1], "signal": "USR1"}, 400),
         ({"act": "burn", "ids": [1]}, 400),
         ({"act": "besteffort", "ids": [1]}, 403),
+        ({"act": "hold", "name": "a\nb"}, 400),
+        ({"act": "hold", "queue": "q" * 3000}, 400),
     ]
     for body, status in requests:
         assert nobody.post("/v1/job-acts", json=body).status_code == status, body

@@ -71,6 +71,40 @@ def test_every_operation_says_what_it_is_for(anonymous: httpx.Client) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_every_tag_parameter_and_field_of_a_request_says_what_it_is(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    components = document["components"]["schemas"]
+    told = {each["name"] for each in document["tags"] if each["description"]}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert set(operation["tags"]) <= told, path
+            for each in operation.get("parameters", ()):
+                assert each.get("description"), (path, each["name"])
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(body)):
+                fields = components[name].get("properties", {})
+                assert [field for field, each in fields.items() if not _says_something(each)] == [], name
+    assert "Idempotency-Key" in document["info"]["description"]
+    assert components["Problem"]["examples"]
+
+
+def _says_something(field: dict[str, object]) -> bool:
+    return bool(field.get("description") or "$ref" in field or "$ref" in str(field.get("items", "")))
+
+
+def test_the_document_tells_of_the_headers_of_answers(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json").json()
+    paths = document["paths"]
+    assert {"Location", "Idempotency-Replayed"} <= set(paths["/v1/jobs"]["post"]["responses"]["201"]["headers"])
+    assert "ETag" in paths["/v1/jobs/{job_id}"]["get"]["responses"]["200"]["headers"]
+    assert "ETag" in paths["/v1/jobs/{job_id}"]["patch"]["responses"]["412"]["headers"]
+    pieces = paths["/v1/jobs/{job_id}/output/{stream}"]["get"]["responses"]
+    assert {"206", "416"} <= set(pieces)
+    assert {"X-OAR-Size", "X-OAR-Complete", "Content-Range"} <= set(pieces["206"]["headers"])
+    used = set(re.findall(r'"#/components/headers/([\w-]+)"', json.dumps(paths)))
+    assert used == set(document["components"]["headers"])
+
+
 def test_every_record_has_a_name_by_which_clients_know_it(anonymous: httpx.Client) -> None:
     document = anonymous.get("/openapi.json").json()
     components = document["components"]["schemas"]
@@ -109,7 +143,7 @@ def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) 
     document = anonymous.get("/openapi.json").json()
     answers = document["paths"]["/v1/jobs"]["get"]["responses"]
     limits = {f"RateLimit-{name}" for name in ("Limit", "Remaining", "Reset")}
-    assert limits == set(answers["200"]["headers"])
+    assert limits | {"ETag"} == set(answers["200"]["headers"])
     assert limits | {"Retry-After"} == set(answers["429"]["headers"])
     assert limits < set(document["components"]["headers"])
     assert not document["paths"]["/health/live"]["get"]["responses"]["200"].get("headers")

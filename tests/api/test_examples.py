@@ -15,7 +15,7 @@ from oar.api.jobs import output_stream
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job
-from oar.lib.facts.states import JobState
+from oar.lib.facts.states import EventType, JobState
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
@@ -83,9 +83,11 @@ def test_there_are_lines_for_all_that_programs_begin_with() -> None:
 
 
 @contextmanager
-def _started(name: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    program = named_blocks(CHAPTER)[name]
-    command = [sys.executable, "-I", "-c", program]
+def _started(name: str, environment: dict[str, str], *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of the chapter, behind the lines with which all but one begin."""
+    blocks = named_blocks(CHAPTER)
+    program = blocks[name] if name == "python-stream" else blocks["python-ask"] + blocks[name]
+    command = [sys.executable, "-I", "-c", program, *words]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -109,6 +111,75 @@ def test_the_program_that_runs_a_job_prints_what_it_wrote(
         _end(database, jobs[0])
         assert process.stdout
         assert process.stdout.read() == f"job {jobs[0]}: Error\nhello\n"
+        assert process.wait() == 0
+
+
+def test_the_program_that_reads_an_output_prints_it_as_it_grows(
+    api: Api, environment: dict[str, str], database: Database, home: Path
+) -> None:
+    out = home / "out"
+    out.write_text("one\n")
+    os.chown(out, NOBODY.pw_uid, NOBODY.pw_gid)
+    resources = add_resources(database)
+    job = add_job(
+        database, JobState.RUNNING, user="nobody", on=resources[:1], launching_directory=str(home), stdout_file="out"
+    )
+    with _started("python-output", environment, str(job)) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "one\n"
+        with out.open("a") as more:
+            more.write("two\n")
+        assert process.stdout.readline() == "two\n"
+        with database.begin() as tx:
+            lifecycle.move_all(tx, [job], JobState.FINISHING, because=for_no_reason(job))
+            lifecycle.move_all(tx, [job], JobState.TERMINATED, because=for_no_reason(job))
+        assert (process.stdout.read(), process.wait()) == ("", 0)
+
+
+def test_the_program_that_lists_jobs_finds_each_once(
+    environment: dict[str, str], database: Database, monkeypatch: pytest.MonkeyPatch, api: Api
+) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_max_limit=3)
+    jobs = [add_job(database, user="nobody") for _ in range(7)]
+    add_job(database, user="daemon")
+    _end(database, jobs[0])
+    with _started("python-pages", environment) as process:
+        assert process.stdout
+        lines = process.stdout.read().splitlines()
+        assert [int(line.split()[0]) for line in lines] == jobs
+        assert (lines[0].split()[1], process.wait()) == ("Error", 0)
+
+
+def test_the_program_that_runs_an_array_deletes_the_rest_when_a_job_fails(
+    environment: dict[str, str], database: Database
+) -> None:
+    add_resources(database)
+    with _started("python-array", environment) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "3 waiting\n"
+        _end(database, _jobs(database)[1].id)
+        rest = process.stdout.read().splitlines()
+        assert [line for line in rest if line != "3 waiting"] == ["2 waiting, 1 error", "2 jobs are deleted"]
+        assert process.wait() == 0
+    with database.snapshot() as tx:
+        assert len(tx.kill_requests.jobs([job.id for job in _jobs(database)])) == 2
+
+
+def test_the_program_that_follows_a_job_prints_its_life(
+    environment: dict[str, str], database: Database, api: Api
+) -> None:
+    job, other = add_job(database, user="nobody"), add_job(database, user="nobody")
+    with _started("python-events", environment, str(job)) as process:
+        while not api.service.hub.listeners:
+            assert process.poll() is None
+        _end(database, other)
+        with database.begin() as tx:
+            tx.events.add(EventType.SUSPEND_ERROR, job, "a try")
+        _end(database, job)
+        assert process.stdout
+        told = [line.split(" ", 1)[1] for line in process.stdout.read().splitlines()]
+        assert "Waiting -> Error" in told
+        assert "SUSPEND_ERROR a try" in told
         assert process.wait() == 0
 
 

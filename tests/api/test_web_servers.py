@@ -103,15 +103,18 @@ def _listens(path: Path) -> bool:
 
 
 @contextmanager
-def _nginx(front: Front, block: str) -> Iterator[httpx.Client]:
-    """Run nginx with a block; it listens on a socket of the directory, so that no port has to be found."""
+def _nginx(front: Front, block: str, service: str = "api.sock;") -> Iterator[httpx.Client]:
+    """Run nginx with a block; it listens on a socket of the directory, so that no port has to be found.
+
+    ``service``: how the end of the address of the service is written.
+    """
     listens = front.directory / "https"
     places = "".join(
         f"{kind}_temp_path {front.directory}/{kind}; " for kind in ("proxy", "client_body", "fastcgi", "uwsgi", "scgi")
     )
     (front.directory / "nginx.conf").write_text(
         f"user www-data; daemon off; pid {front.directory}/pid; error_log stderr; events {{}}\n"
-        f"http {{ access_log off; {places}\n{front.block(block, f'unix:{listens}')} }}\n"
+        f"http {{ access_log off; {places}\n{front.block(block, f'unix:{listens}').replace('api.sock;', service)} }}\n"
     )
     with _running(["/usr/sbin/nginx", "-c", str(front.directory / "nginx.conf")], front, lambda: _listens(listens)):
         transport = httpx.HTTPTransport(uds=str(listens), verify=front.trust())
@@ -163,6 +166,26 @@ def test_nginx_with_tls_lets_tokens_and_streams_through_and_nobody_be_named(behi
         with streamed(client) as messages:
             job_id = add_job(behind.runtime.database)
             assert states_of(messages, 1) == [(job_id, "Waiting")]
+
+
+@pytest.mark.parametrize("takes_path_away", [False, True])
+def test_nginx_hands_over_what_is_below_a_path(behind: Api, front: Front, takes_path_away: bool) -> None:
+    behind.runtime.config = behind.runtime.config.replace(api_root_path="/oar")
+    with behind.runtime.database.begin() as tx:
+        _, token = tokens.create(tx, User("nobody", 0, administers=False), scope="rw")
+    job = add_job(behind.runtime.database, user="nobody")
+    with _nginx(front, "nginx-path", "api.sock:/;" if takes_path_away else "api.sock;") as client:
+        page = client.get("/oar/ui/login")
+        assert page.status_code == 200
+        browser = {"Referer": str(page.url), "Origin": f"https://{HOST}", "Sec-Fetch-Site": "same-origin"}
+        made = client.post("/oar/v1/session", json={"token": token}, headers=browser)
+        assert (made.status_code, "Path=/oar/" in made.headers["set-cookie"]) == (201, True)
+        whoami = client.get("/oar/v1/whoami").json()
+        assert (whoami["user"], whoami["way"]) == ("nobody", "session")
+        assert client.get("/oar/oarapi/jobs").json()["items"][0]["links"][0]["href"] == f"/oar/oarapi/jobs/{job}"
+        assert client.post(f"/oar/v1/jobs/{job}/hold", json={}, headers=browser).status_code == 202
+        assert client.delete("/oar/v1/session", headers=browser).status_code == 204
+        assert client.get("/oar/v1/whoami").json()["user"] is None
 
 
 @pytest.mark.parametrize("server", ["nginx", "apache2"])

@@ -105,6 +105,51 @@ def test_the_cookie_of_a_session_travels_by_tls_and_to_our_pages_only(api: Api, 
     assert ("path=/" in words, "secure" in words) == (True, False)  # on this machine, without a proxy
 
 
+def test_the_cookie_of_a_session_is_for_the_path_at_which_a_browser_sees_the_page(
+    api: Api, local: httpx.Client
+) -> None:
+    token = local.post("/v1/tokens", json={"scope": "ro"}).json()["token"]
+    api.runtime.config = Config(api_root_path="/cluster", api_rate_change=0)
+    for page, path in (
+        ("https://oar.example.org/cluster/ui/login", "/cluster/"),
+        ("http://localhost:6668/ui/login", "/"),
+        ("http://localhost:6668/ui/jobs/1?lang=fr", "/"),
+        ("https://oar.example.org/other/ui/login", "/other/"),
+        ("https://oar.example.org/a;b/ui/login", "/cluster/"),
+        ("https://[/ui/login", "/cluster/"),
+        ("", "/cluster/"),
+    ):
+        made = local.post("/v1/session", json={"token": token}, headers={"Referer": page})
+        assert f"path={path}" in made.headers["set-cookie"].lower().split("; "), page
+        ended = local.delete("/v1/session", headers={"Referer": page})
+        assert f"path={path}" in ended.headers["set-cookie"].lower().split("; "), page
+
+
+def test_a_browser_that_would_drop_the_cookie_is_told_so(api: Api, local: httpx.Client) -> None:
+    token = local.post("/v1/tokens", json={"scope": "ro"}).json()["token"]
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    api.runtime.config = Config(api_trusted_proxies=(f"unix:{me}",), api_rate_change=0)
+    for origin, status in (("http://oar.example.org", 403), ("https://oar.example.org", 201), ("http://[::1]:80", 201)):
+        told = local.post("/v1/session", json={"token": token}, headers={"Origin": origin})
+        assert told.status_code == status, origin
+        assert status == 201 or "https" in told.json()["detail"]
+    api.runtime.config = Config(api_rate_change=0)  # on this machine itself
+    plain = local.post("/v1/session", json={"token": token}, headers={"Origin": "http://oar.example.org:6668"})
+    assert plain.status_code == 201
+
+
+def test_of_two_sessions_that_of_the_longest_path_counts(api: Api, local: httpx.Client) -> None:
+    token = local.post("/v1/tokens", json={"scope": "ro"}).json()["token"]
+    secret = local.post("/v1/session", json={"token": token}).cookies["oar_session"]
+    local.cookies.clear()
+    for cookies, way in (
+        (f"oar_session={secret}; oar_session=gone", "session"),
+        (f"a; oar_session={secret}", "session"),
+    ):
+        assert local.get("/v1/whoami", headers={"Cookie": cookies}).json()["way"] == way
+    assert local.get("/v1/whoami", headers={"Cookie": f"oar_session=gone; oar_session={secret}"}).json()["user"] is None
+
+
 @pytest.mark.parametrize("algorithm", ["none", "RS256", "ES256", "hs256"])
 def test_signed_tokens_of_another_family_are_not_taken(api: Api, nobody: httpx.Client, algorithm: str) -> None:
     api.runtime.config = Config(api_secret_key="k" * 64, api_secret_algorithm=algorithm)

@@ -30,6 +30,9 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_parity::test_each_option_of_a_request_has_its_field",
     ),
     "1 mount: prefixes, slashes, links": (
+        "api/test_addresses::test_addresses_are_found_below_the_path_of_the_site_and_without_it",
+        "api/test_addresses::test_a_path_that_a_trusted_proxy_tells_is_taken_away_too",
+        "api/test_web_servers::test_nginx_hands_over_what_is_below_a_path",
         "api/test_legacy::test_addresses_are_read_with_prefix_and_extension",
         "api/test_addresses::test_a_slash_at_the_end_changes_nothing",
         "api/test_addresses::test_a_body_is_taken_behind_a_slash",
@@ -39,7 +42,9 @@ API: Mapping[str, Sequence[str]] = {
     ),
     "1 formats by extension and Accept, bodies of all kinds": (
         "api/test_legacy::test_answers_are_json_yaml_or_html",
+        "api/test_legacy::test_a_client_gets_the_form_that_it_likes_best",
         "api/test_legacy::test_submissions_are_read_in_all_their_forms",
+        "api/test_legacy::test_json_that_is_sent_as_a_form_is_told_so",
     ),
     "1 collections: limit, offset, links, total, ids": (
         "api/test_legacy::test_pages_of_jobs_are_chosen_as_the_clients_write_it",
@@ -58,6 +63,8 @@ API: Mapping[str, Sequence[str]] = {
     ),
     "1 errors: one line, a word, the field, the status": (
         "api/test_reading::test_what_is_wrong_is_one_line_and_a_word",
+        "api/test_legacy::test_a_parameter_that_is_wrong_is_named_for_programs",
+        "api/test_legacy::test_a_field_of_a_submission_that_is_wrong_is_named_for_programs",
         "api/test_reading::test_a_wrong_method_names_the_right_ones",
         "api/test_submission::test_a_bad_field_is_named",
         "api/test_changes::test_a_change_with_a_parameter_that_it_does_not_have_changes_nothing",
@@ -125,6 +132,8 @@ API: Mapping[str, Sequence[str]] = {
     "2 sessions of browsers": (
         "api/test_sessions::test_a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get",
         "api/test_who_counts::test_the_cookie_of_a_session_travels_by_tls_and_to_our_pages_only",
+        "api/test_who_counts::test_the_cookie_of_a_session_is_for_the_path_at_which_a_browser_sees_the_page",
+        "api/test_who_counts::test_a_browser_that_would_drop_the_cookie_is_told_so",
         "api/test_sessions::test_a_session_goes_on_while_it_is_used",
         "api/test_sessions::test_who_logs_out_is_nobody_whatever_was_kept",
     ),
@@ -154,6 +163,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_legacy::test_cigri_reads_the_site",
         "api/test_legacy::test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up",
         "api/test_legacy_administration::test_a_new_token_is_signed_where_the_site_has_a_key",
+        "api/test_legacy::test_a_token_that_is_not_valid_is_told_in_the_words_of_oar_3",
     ),
     "3 what is gone or for administrators only": (
         "api/test_legacy_administration::test_what_is_gone_says_where_it_went",
@@ -172,6 +182,7 @@ API: Mapping[str, Sequence[str]] = {
     "4.2 one job with all its keys, as oarstat has them": (
         "api/test_reading::test_one_job_tells_everything_but_what_is_private",
         "acceptance/test_both_ways::test_what_is_shown_is_the_same",
+        "api/test_legacy::test_a_job_tells_clients_of_both_versions_all_that_is_known",
     ),
     "4.2 explanation, states, usage, predictions, array, dependencies": (
         "api/test_reading::test_a_job_explains_why_it_waits",
@@ -190,6 +201,7 @@ API: Mapping[str, Sequence[str]] = {
     "4.3 scripts and files of the user": (
         "api/test_submission::test_the_lines_of_a_script_are_options_where_it_is_asked_for",
         "api/test_submission::test_a_script_of_the_user_is_read_for_its_lines",
+        "api/test_legacy::test_files_that_a_submission_names_count_from_its_working_directory",
         "api/test_submission::test_a_file_that_takes_too_long_is_given_up_and_nothing_is_left",
         "unit/test_script_lines",
     ),
@@ -200,6 +212,7 @@ API: Mapping[str, Sequence[str]] = {
         "api/test_submission::test_a_refused_request_leaves_its_key_free",
         "api/test_submission::test_old_keys_are_forgotten",
         "api/test_legacy::test_a_job_is_submitted_again_once_on_its_old_address",
+        "api/test_legacy::test_a_key_of_another_request_is_told_so_on_old_addresses",
     ),
     "4.3 reservations are answered": (
         "api/test_waiting::test_a_reservation_is_submitted_with_its_answer",
@@ -343,6 +356,8 @@ API: Mapping[str, Sequence[str]] = {
     "12 connections": ("db/test_configuration_check::test_what_is_not_there_is_named_with_the_way_out",),
     "12 heads, bodies, threads, streams, time": (
         "api/test_hostile_clients::test_a_head_without_end_is_refused",
+        "api/test_hostile_clients::test_a_head_that_is_too_long_is_told_what_is_long_in_it",
+        "api/test_hostile_clients::test_one_line_may_have_most_of_a_head",
         "api/test_hostile_clients::test_a_body_that_is_too_large_is_refused_before_it_is_read",
         "api/test_hostile_clients::test_a_body_of_an_endless_shape_is_not_read",
         "api/test_hostile_clients::test_yaml_of_nobody_and_much_of_it_is_not_read",
@@ -408,7 +423,12 @@ OTHERWISE: Mapping[str, str] = {
     " [audit] has the id, the user, the address and so the job",
     "1 tags on older addresses": "each answer has the date of the moment (api_timestamp), which pages take for a clock"
     " of the site; a browser that was told 304 would give them an old one, and their clock would stand still",
-    "4 to 6, what is ours on older addresses": "new routes stand under /v1 only, each with one name: no older client"
+    "4.1 q finds parts of commands": "hits would tell what is hidden; parts of names and users are found by an index",
+    "4.1 order=start_time": "a page by another column than the id is read from the beginning each time, and jobs that"
+    " start meanwhile move between pages; lists are by id, either way",
+    "12 a line of 8 KiB": "the lines of a head share its 32 KiB as they like: a list of 500 ids that CiGri asks for by"
+    " job_ids= is longer than 8 KiB",
+    "3 to 6, what is ours on older addresses": "new routes stand under /v1 only, each with one name: no older client"
     " asks for them, and what is there twice is kept twice for ever",
     "5 the reason of a drain is the property comment, too": "it is kept in the event and shown while the drain lasts;"
     " what a site writes into a column of its own is not overwritten",

@@ -27,8 +27,8 @@ _Rows = Sequence[tuple[str, str, str, str, int]]
 @router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")
 def fairshare(
     request: Request,
-    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE)],
-    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE)] = "default",
+    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Name of a user.")],
+    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE, description="Name of a project.")] = "default",
 ) -> Answer:
     """Return the karma of a user in a project term by term: what was used, what should be, and what that weighs.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.bodies import Answer, answer, made
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
 from oar.api.serving.service import service_of
@@ -28,8 +28,8 @@ class NewQueue(BaseModel):
 
     model_config = STRICT
 
-    name: QueueName
-    priority: Priority = None
+    name: QueueName = Field(description="Its name.")
+    priority: Priority = Field(None, description="Queues of higher priority are scheduled first.")
     policy: Policy = None
 
 
@@ -38,7 +38,7 @@ class QueueChange(BaseModel):
 
     model_config = STRICT
 
-    priority: Priority = None
+    priority: Priority = Field(None, description="Queues of higher priority are scheduled first.")
     policy: Policy = None
     enabled: bool | None = Field(None, description="Whether its jobs are scheduled.")
 
@@ -48,7 +48,7 @@ class QueueSwitch(BaseModel):
 
     model_config = STRICT
 
-    enabled: bool
+    enabled: bool = Field(description="Whether jobs are scheduled.")
 
 
 @router.post("", operation_id="queue_add", summary="Add a queue", status_code=HTTPStatus.CREATED)
@@ -62,7 +62,7 @@ def queue_add(request: Request, wish: NewQueue) -> Answer:
         "done": "added",
         "warnings": [*act.warnings, *_doubts(request, wish.name, wish.policy)],
     }
-    return answer(record, status=HTTPStatus.CREATED)
+    return made(record, "queues", wish.name)
 
 
 @router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.bodies import Answer, answer, answer_unless_known, made
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.jobs.request import JobRequest, Text
@@ -41,7 +41,7 @@ class NewRule(BaseModel):
 
     text: Text = Field(min_length=1, description="Python.")
     priority: Priority = 0
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether it is carried out.")
     force: Forced = False
 
 
@@ -50,9 +50,9 @@ class RuleChange(BaseModel):
 
     model_config = STRICT
 
-    text: Text | None = Field(None, min_length=1)
-    priority: Priority | None = None
-    enabled: bool | None = None
+    text: Text | None = Field(None, min_length=1, description="Python.")
+    priority: Priority | None = Field(None, description="Rules are carried out in this order, the smallest first.")
+    enabled: bool | None = Field(None, description="Whether it is carried out.")
     force: Forced = False
 
 
@@ -124,7 +124,7 @@ def rule_add(request: Request, wish: NewRule) -> Answer:
             act.tx, act.user, wish.text, priority=wish.priority, enabled=wish.enabled, force=wish.force
         )
         rule = rule_changes.find(act.tx, rule_id)
-    return answer(_rule_item(rule), status=HTTPStatus.CREATED)
+    return made(_rule_item(rule), "admission-rules", rule.id)
 
 
 @router.patch("/{rule_id}", operation_id="rule_change", summary="Change an admission rule")

@@ -22,16 +22,21 @@ _YEAR = 366 * 86400
 MOST_STARTED = 20_000
 #: Nodes that are named, those that were suspected most often and lost for longest.
 MOST_NODES = 20
-Date = Annotated[int, Query(ge=0, le=2**40)]
+Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Begin of the period, epoch seconds.")]
+End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
+Since = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="Jobs that started since, epoch seconds.")]
+Bucket = Annotated[Literal["day", "week", "month"], Query(description="Length of the pieces of the period.")]
 
 
 @router.get("/usage", operation_id="usage", summary="Consumption over time")
 def usage(
     request: Request,
-    begin: Annotated[Date, Query(alias="from")],
-    to: Date,
-    group: Literal["user", "project", "queue"] = "user",
-    bucket: Literal["day", "week", "month"] = "day",
+    begin: Begin,
+    to: End,
+    group: Annotated[
+        Literal["user", "project", "queue"], Query(description="Whose consumption is told apart.")
+    ] = "user",
+    bucket: Bucket = "day",
 ) -> Answer:
     """Return what was used and asked for, in resource seconds, by buckets of time and by groups."""
     if begin >= to:
@@ -53,7 +58,7 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
 
 
 @router.get("/usage/nodes", operation_id="usage_nodes", summary="How long nodes could not be used")
-def usage_nodes(request: Request, begin: Annotated[Date, Query(alias="from")], to: Date) -> Answer:
+def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
     """Return the nodes that were out of use, those first that became Suspected most often.
 
     `seconds` are those of their resources, by state; `halted` those for which nodes were halted to save energy, all of
@@ -74,9 +79,9 @@ def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
 @router.get("/usage/waits", operation_id="usage_waits", summary="How long jobs waited, by their sizes")
 def usage_waits(
     request: Request,
-    begin: Annotated[Date, Query(alias="from")],
-    to: Date,
-    bucket: Literal["day", "week", "month"] = "day",
+    begin: Begin,
+    to: End,
+    bucket: Bucket = "day",
 ) -> Answer:
     """Return how long the jobs that started in a period had waited, by numbers of resources, queues, hours and days.
 
@@ -114,7 +119,7 @@ def _spread(waits: WaitByPiece) -> dict[str, int]:
 
 
 @router.get("/predictions", operation_id="prediction_errors", summary="How good predicted starts were")
-def prediction_errors(request: Request, since: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None) -> Answer:
+def prediction_errors(request: Request, since: Since = None) -> Answer:
     """Return how far jobs started from the first start that they were told, by queue; of the last week by default."""
     who = asking(request)
     with who.database.snapshot() as tx:

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
+from urllib.parse import quote
 
 import orjson
 from fastapi import Request, Response
@@ -18,6 +20,12 @@ MARK = "~"
 def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Answer:
     """Return a record as the body of an answer."""
     return Response(encoded(record), status, headers, _JSON)
+
+
+def made(record: object, *place: object, headers: Mapping[str, str] = MappingProxyType({})) -> Answer:
+    """Return the answer that tells what was made; ``place``: the words of its address behind ``/v1``."""
+    address = "/".join(("/v1", *(quote(str(word), safe="") for word in place)))
+    return answer(record, status=HTTPStatus.CREATED, headers={"Location": address, **headers})
 
 
 def encoded(record: object) -> bytes:

@@ -30,7 +30,13 @@ IfMatch = Annotated[
 #: What makes a request the same one when it is repeated.
 RequestKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$"),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="A text of your own, such as a UUID: the request is carried out once, however often it comes.",
+    ),
 ]
 
 

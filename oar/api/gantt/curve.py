@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.gantt.days import LAST_DAY, MOST_DAYS
+from oar.api.gantt.days import MOST_DAYS, Begin, End
 from oar.api.serving.curve_cache import Record
 from oar.api.serving.service import asking, service_of
 from oar.lib.facts.errors import BadRequest
@@ -16,14 +16,13 @@ router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
 
 #: Parts of a period at most.
 MOST_PARTS = 1500
-Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
 
 
 @router.get("/occupancy", operation_id="gantt_occupancy", summary="How busy the cluster was, is, and will be")
 def gantt_occupancy(
     request: Request,
-    begin: Annotated[Seconds, Query(alias="from")],
-    to: Seconds,
+    begin: Begin,
+    to: End,
     bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each part.")] = 3600,
 ) -> Answer:
     """Return the mean numbers of resources in use, planned to be, and unusable, in each part of a period.

@@ -31,11 +31,19 @@ MOST_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
 Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="A day, UTC: YYYY-MM-DD.")]
 Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier answer.")]
-Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
+Version = Annotated[
+    str | None,
+    Query(max_length=60, pattern=PRINTABLE, description="`version` of the day: the answer is kept for ever."),
+]
+EndedSince = Annotated[
+    int, Query(ge=0, le=LAST_DAY * DAY, description="Only what ended at this date or later, epoch seconds.")
+]
+Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description="Begin of the period, epoch seconds.")]
+End = Annotated[int, Query(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
 
 
 @router.get("/index", operation_id="gantt_index", summary="The days that have chunks")
-def gantt_index(request: Request, begin: Annotated[Seconds, Query(alias="from")], to: Seconds) -> Answer:
+def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     """Return the days of a period on which something ended, with the version by which a chunk is asked for.
 
     `from` of a day is when the first of what ended on it had begun: what was at a date is in the days from there on of
@@ -71,8 +79,8 @@ def _day_item(found: "DayVersion") -> dict[str, object]:
 def gantt_chunk(
     request: Request,
     day: Day,
-    v: Annotated[str | None, Query(max_length=60, pattern=PRINTABLE)] = None,
-    since: Annotated[Seconds, Query(description="Only what ended at this date or later.")] = 0,
+    v: Version = None,
+    since: EndedSince = 0,
 ) -> Answer:
     """Return the jobs and states of resources that ended on a day (UTC), as columns of integers; packed by gzip."""
     who = asking(request)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.gantt.days import LAST_DAY, rows_record
+from oar.api.gantt.days import LAST_DAY, Begin, End, rows_record
 from oar.api.jobs.reading import PRINTABLE, words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.curve_cache import Record
@@ -27,15 +27,13 @@ MOST_PARTS, MOST_DAYS = 800, 93
 MOST_DATES, MOST_PLANNED = 200, 2000
 #: Days of which the periods of quotas are told.
 MOST_QUOTA_DAYS = 92
-Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
-Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY)]
 
 
 @router.get("/density", operation_id="gantt_density", summary="How much was in use, where it is too much to be drawn")
 def gantt_density(
     request: Request,
     begin: Begin,
-    to: Seconds,
+    to: End,
     bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each piece.")] = 3600,
     rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
 ) -> Answer:
@@ -61,7 +59,7 @@ def gantt_density(
 
 
 @router.get("/plans", operation_id="gantt_plans", summary="When former plans were made")
-def gantt_plans(request: Request, begin: Begin, to: Seconds) -> Answer:
+def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     """Return dates of a period whose plans are kept, 200 at most; none where `SCHEDULER_LOG_DECISIONS` is off."""
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
@@ -71,7 +69,9 @@ def gantt_plans(request: Request, begin: Begin, to: Seconds) -> Answer:
 
 
 @router.get("/plans/{date}", operation_id="gantt_plan", summary="What was planned then")
-def gantt_plan(request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY)]) -> Answer:
+def gantt_plan(
+    request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
+) -> Answer:
     """Return what the last round up to a date planned, and when the jobs really started and ended.
 
     `is_cut`: there were more jobs; those that were to start first are told.
@@ -99,7 +99,7 @@ def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
 
 
 @router.get("/quotas", operation_id="gantt_quotas", summary="Which quotas hold when")
-def gantt_quotas(request: Request, begin: Begin, to: Seconds) -> Answer:
+def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
     """Return the periods of the calendar of quotas between two dates; none where quotas have no calendar."""
     if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_QUOTA_DAYS} days at most")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.gantt.days import LAST_DAY
+from oar.api.gantt.days import Begin, End
 from oar.api.jobs.reading import PRINTABLE, words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
@@ -23,11 +23,10 @@ MOST_NODES, MOST_DAYS, MOST_JOBS = 16, 31, 500
 Names = Annotated[
     str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MOST_NODES} at most.")
 ]
-Seconds = Annotated[int, Query(ge=0, le=LAST_DAY * DAY)]
 
 
 @router.get("/nodes", operation_id="gantt_nodes", summary="Jobs over time on a few nodes")
-def gantt_nodes(request: Request, node: Names, begin: Annotated[Seconds, Query(alias="from")], to: Seconds) -> Answer:
+def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
     """Return the jobs that had, have or are to have resources of some nodes, and when these could not be used.
 
     Of a job only the resources on these nodes are told; `end` is null for one that runs without a walltime.

@@ -18,7 +18,7 @@ from oar.api.serving.event_streams import EventStream
 from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.db.listening.feed import PIECE, News, news_between
-from oar.lib.facts.errors import BadRequest, OarError
+from oar.lib.facts.errors import BadRequest, OarError, Unavailable
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
 from oar.lib.views.history import change_item, event_item
@@ -46,7 +46,7 @@ class HistoryListing(BaseModel):
 
     since: str | None = Field(None, max_length=50, description="A position that an answer has named.")
     user: str | None = Field(
-        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this user only."
+        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this user only; `me` is who asks."
     )
     job: int | None = Field(None, ge=1, le=LARGEST_ID, description="What concerns this job only.")
     queue: str | None = Field(
@@ -78,13 +78,14 @@ class _Chosen(NamedTuple):
     queue: str | None
 
     @classmethod
-    def of(cls, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
-        """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest."""
+    def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
+        """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest, Unidentified."""
         names = words_of(topics) or _MESSAGES
         for name in names:
             if name not in _MESSAGES:
                 raise BadRequest(f"{name!r} is no message: {', '.join(_MESSAGES)}")
-        return cls(frozenset(names), listing.user, listing.job, listing.queue)
+        user = who.caller.identified().name if listing.user == "me" else listing.user
+        return cls(frozenset(names), user, listing.job, listing.queue)
 
     @property
     def topics(self) -> frozenset[Topic]:
@@ -108,8 +109,8 @@ class _Chosen(NamedTuple):
 @router.get("/stream", operation_id="stream", summary="What happens, as it happens", response_class=StreamingResponse)
 async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
     """Send each change of a state and each event once, in order, as server-sent events; with `since` the past, too."""
-    chosen = _Chosen.of(listing, listing.topics)
     who = await run_in_threadpool(asking, request)
+    chosen = _Chosen.of(who, listing, listing.topics)
     begin = request.headers.get("last-event-id") or listing.since
     position = Position.parse(begin) if begin else None
     service = service_of(request)
@@ -136,16 +137,19 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
 @router.get("/events", operation_id="events", summary="What has happened, by pages")
 async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
     """Return the changes of states and the events behind a position, and the position for the next request."""
-    hub, takes = service_of(request).hub, _Chosen.of(listing).takes
+    hub, who = service_of(request).hub, await run_in_threadpool(asking, request)
+    takes = _Chosen.of(who, listing).takes
     if hub.position is None:
-        raise BadRequest("the history is not being followed yet: ask again")
+        raise Unavailable("the history is not being followed yet: ask again")
     after = Position.parse(listing.since) if listing.since else hub.position
 
     def page(who: Asking) -> dict[str, Any]:
         return _page(who, after, hub.position or after, takes, listing.limit)
 
-    if listing.wait:
-        await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), listing.wait)
+    if not listing.wait:
+        return await run_in_threadpool(lambda: answer(page(who)))
+    request.scope["state"]["asked"] = who  # a moment ago
+    await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), listing.wait)
     return await run_in_threadpool(lambda: answer(page(asking(request))))
 
 

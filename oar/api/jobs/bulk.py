@@ -62,15 +62,15 @@ class ManyJobs(BaseModel):
 
     act: BulkAct = Field(strict=False)
     signal: Annotated[int, Field(ge=1, le=64)] | Text | None = Field(None, description="Number or name of a signal.")
-    ids: list[JobId] | None = Field(None, min_length=1, max_length=MOST)
+    ids: list[JobId] | None = Field(None, min_length=1, max_length=MOST, description="Ids of jobs.")
     condition: Text | None = Field(None, description="Jobs that satisfy a condition, as `--sql`.")
     array: JobId | None = Field(None, description="Id of an array.")
     user: Text | None = Field(None, description="Whose; else those of who asks.")
     state: Text | None = Field(None, description="In these states; else live ones.")
-    queue: Text | None = None
-    project: Text | None = None
-    name: Text | None = None
-    type: Text | None = None
+    queue: Text | None = Field(None, description="In these queues, as lists of jobs take it.")
+    project: Text | None = Field(None, description="Of these projects.")
+    name: Text | None = Field(None, description="With these names.")
+    type: Text | None = Field(None, description="Of these types.")
     dry_run: bool = Field(default=False, description="Only tell which jobs are meant.")
 
     @property
@@ -132,7 +132,7 @@ def _meant(who: Asking, wish: ManyJobs) -> list[int]:
         asker = Asker(user.name, who.privacy.hidden_columns(), has_full_sql)
         ids = evaluate(who.database, Subject.JOBS, wish.condition, asker)
     else:
-        listing = JobListing.model_validate({"user": "me", **wish.filters})
+        listing = JobListing.of({"user": "me", **wish.filters})
         with who.database.snapshot() as tx:
             ids = tx.job_pages.page(listing.query(who), JobPlace(MOST))
     if len(ids) > MOST:

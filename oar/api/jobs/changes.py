@@ -106,7 +106,7 @@ class BesteffortWish(BaseModel):
 
     model_config = _STRICT
 
-    on: bool
+    on: bool = Field(description="Whether it is besteffort.")
 
 
 @router.post("", operation_id="job_submit", summary="Submit a job, or an array of jobs", status_code=HTTPStatus.CREATED)

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
@@ -57,7 +57,7 @@ class OutputPiece(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    offset: int = Field(0, ge=0, le=LARGEST_ID)
+    offset: int = Field(0, ge=0, le=LARGEST_ID, description="Bytes before it.")
     limit: int = Field(MOST, ge=1, le=MOST, description="Bytes.")
     tail: int | None = Field(None, ge=1, le=MOST_LINES, description="So many lines from the end, instead.")
     follow: bool = Field(default=False, description="All that comes, as server-sent events; so does their media type.")
@@ -115,11 +115,14 @@ def job_output(request: Request, job_id: Id) -> Answer:
 async def job_output_bytes(
     request: Request,
     job_id: Id,
-    stream: OutputStream,
+    stream: Annotated[OutputStream, Path(description="Which of the two files.")],
     piece: Annotated[OutputPiece, Query()],
     *,
-    range_: Annotated[str | None, Header(alias="Range")] = None,
-    last: Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$")] = None,
+    range_: Annotated[str | None, Header(alias="Range", description="Bytes, as `bytes=0-999` or `bytes=-999`.")] = None,
+    last: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last message that has come."),
+    ] = None,
 ) -> Answer:
     """Return a piece of what a job has written, at most 1 MiB; the next one begins where it ends.
 

@@ -1,10 +1,10 @@
 """Jobs: lists, one job, why it waits."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer_unless_known
@@ -55,10 +55,10 @@ class JobListing(BaseModel):
 
     state: Words = Field(None, description="States; `live` (default), `all`.")
     user: Words = Field(None, description="Users; `me` is who asks.")
-    queue: Words = None
-    project: Words = None
-    name: Words = None
-    type: Words = None
+    queue: Words = Field(None, description="Queues.")
+    project: Words = Field(None, description="Projects.")
+    name: Words = Field(None, description="Names of jobs.")
+    type: Words = Field(None, description="Types of jobs.")
     node: Words = Field(None, description="Nodes that a job has or had.")
     array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of an array.")
     q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
@@ -70,6 +70,16 @@ class JobListing(BaseModel):
     after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the page before.")
     limit: int | None = Field(None, ge=1, le=10000, description="Jobs of a page.")
     fields: Fields = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> "JobListing":
+        """Return the list that values ask for which come by another way than a query.  Raises BadRequest."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0])
+            raise BadRequest(f"{field}: {first['msg']}").of(field) from None
 
     @property
     def known(self) -> Collection[str]:

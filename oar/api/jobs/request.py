@@ -57,9 +57,9 @@ class JobRequest(BaseModel):
     nodelist: Texts = Field([], description="Only these nodes.")
     exclude: Texts = Field([], description="None of these nodes.")
     types: Texts = Field([], description="Types of the job, as `-t`.")
-    queue: Text | None = None
-    project: Text | None = None
-    name: Text | None = None
+    queue: Text | None = Field(None, description="The queue; else the one that the site chooses.")
+    project: Text | None = Field(None, description="The project whose consumption it is.")
+    name: Text | None = Field(None, description="A name, by which people find it.")
     directory: Text | None = Field(None, description="Where the command runs; else the home.")
     array: Count | None = Field(None, description="So many jobs.")
     array_limit: Count | None = Field(None, description="So many of them run at a time.")
@@ -72,8 +72,8 @@ class JobRequest(BaseModel):
     signal: Count | Text | None = Field(None, description="That signal.")
     notify: Text | None = Field(None, description="As `--notify`.")
     max_restarts: Count | None = Field(None, description="Make the job idempotent, and resubmit it so often.")
-    stdout: Text | None = None
-    stderr: Text | None = None
+    stdout: Text | None = Field(None, description="File of the output; `%jobid%` is the job.")
+    stderr: Text | None = Field(None, description="File of the errors.")
     hold: bool = Field(default=False, description="Not started before it is resumed.")
     env: dict[VariableName, Text] = Field({}, description="Variables of the job.")
     use_job_key: bool = Field(default=False, description="Give the job an SSH key of its own.")
@@ -137,12 +137,12 @@ class JobAlteration(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     resources: Text | Texts | None = Field(None, description="What is not named stays, as the walltime.")
-    properties: Text | None = None
-    queue: Text | None = None
-    project: Text | None = None
-    name: Text | None = None
-    notify: Text | None = None
-    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS)
+    properties: Text | None = Field(None, description="Condition on the resources.")
+    queue: Text | None = Field(None, description="The queue.")
+    project: Text | None = Field(None, description="The project whose consumption it is.")
+    name: Text | None = Field(None, description="A name, by which people find it.")
+    notify: Text | None = Field(None, description="As `--notify`.")
+    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS, description="Jobs, each as `-a`.")
     advance_reservation: Text | Count | None = Field(None, description="The one that it goes into; null: none.")
 
     @property

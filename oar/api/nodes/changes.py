@@ -58,8 +58,8 @@ class NewResources(BaseModel):
     model_config = STRICT
 
     nodes: list[Host] = Field(min_length=1, max_length=MOST, description="A resource for each; '' is on no node.")
-    state: ResourceState | None = Field(None, strict=False)
-    maintenance: bool = False
+    state: ResourceState | None = Field(None, strict=False, description="The state in which they begin; else Alive.")
+    maintenance: bool = Field(default=False, description="Whether they are taken away for maintenance.")
     properties: Properties = {}
 
 
@@ -68,12 +68,12 @@ class ResourceChange(BaseModel):
 
     model_config = STRICT
 
-    ids: list[ResourceId] | None = Field(None, min_length=1, max_length=MOST)
+    ids: list[ResourceId] | None = Field(None, min_length=1, max_length=MOST, description="Ids of resources.")
     nodes: list[Host] | None = Field(None, min_length=1, max_length=MOST, description="All resources of these nodes.")
     condition: Text | None = Field(None, description="Those that satisfy a condition, as `--sql`.")
-    state: ResourceState | None = Field(None, strict=False)
-    maintenance: bool | None = None
-    drain: bool | None = None
+    state: ResourceState | None = Field(None, strict=False, description="The new state.")
+    maintenance: bool | None = Field(None, description="Whether they are taken away for maintenance.")
+    drain: bool | None = Field(None, description="Whether they get no new jobs.")
     reason: str = Field("", max_length=LONGEST, description="Why: of a drain or a maintenance that begins.")
     properties: Properties = {}
     force: bool = Field(default=False, description="Change them though that breaks an advance reservation.")
@@ -84,23 +84,23 @@ class NewMachines(BaseModel):
 
     model_config = STRICT
 
-    hosts: int = Field(ge=1, le=10_000)
-    cpus: int = Field(2, ge=1, le=64)
+    hosts: int = Field(ge=1, le=10_000, description="So many machines.")
+    cpus: int = Field(2, ge=1, le=64, description="Processors of each machine.")
     cores: int = Field(4, ge=1, le=1024, description="Of each processor.")
     threads: int = Field(1, ge=1, le=16, description="Of each core.")
     gpus: int = Field(0, ge=0, le=64, description="Of each machine.")
     each_thread: bool = Field(default=False, description="A resource for each thread, else one for each core.")
-    first_host: int | None = Field(None, ge=0, le=10**9)
-    first_cpu: int | None = Field(None, ge=0, le=10**9)
-    first_core: int | None = Field(None, ge=0, le=10**9)
-    first_thread: int | None = Field(None, ge=0, le=10**9)
-    first_gpu: int | None = Field(None, ge=0, le=10**9)
-    cpusets: int | None = Field(None, ge=1, le=10**6)
-    cpu_topology: str = Field("", max_length=10_000)
-    gpu_devices: int | None = Field(None, ge=1, le=64)
-    gpu_topology: str = Field("", max_length=1000)
-    prefix: str = Field("node-", max_length=200)
-    suffix: str = Field("", max_length=200)
+    first_host: int | None = Field(None, ge=0, le=10**9, description="Number of the first machine.")
+    first_cpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first processor.")
+    first_core: int | None = Field(None, ge=0, le=10**9, description="Number of the first core.")
+    first_thread: int | None = Field(None, ge=0, le=10**9, description="Number of the first thread.")
+    first_gpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first GPU.")
+    cpusets: int | None = Field(None, ge=1, le=10**6, description="Cpusets of each machine, as `--cpusets`.")
+    cpu_topology: str = Field("", max_length=10_000, description="As `--cputopo`.")
+    gpu_devices: int | None = Field(None, ge=1, le=64, description="As `--gpudevices`.")
+    gpu_topology: str = Field("", max_length=1000, description="As `--gputopo`.")
+    prefix: str = Field("node-", max_length=200, description="Begin of the names of the machines.")
+    suffix: str = Field("", max_length=200, description="End of the names of the machines.")
     number_on: bool = Field(default=False, description="Number from the last ones that are used, as `-a`.")
     add_properties: bool = Field(default=True, description="Add the properties that are missing.")
     properties: Properties = {}

@@ -40,7 +40,7 @@ class Absence(BaseModel):
 
     model_config = STRICT
 
-    nodes: list[Host] = Field(min_length=1, max_length=MOST)
+    nodes: list[Host] = Field(min_length=1, max_length=MOST, description="The nodes that are away.")
     begin: Date | None = Field(None, alias="from", description="Now if none is given.")
     to: Date | None = Field(None, description="Nobody knows until when if none is given.")
 

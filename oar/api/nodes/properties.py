@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.bodies import Answer, answer, answer_unless_known, made
 from oar.api.answers.list_answers import list_answer
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
@@ -31,8 +31,8 @@ class NewProperty(BaseModel):
 
     model_config = STRICT
 
-    name: PropertyName
-    type: Literal["int", "varchar"] = "int"
+    name: PropertyName = Field(description="Its name.")
+    type: Literal["int", "varchar"] = Field("int", description="Its values are numbers, or texts.")
 
 
 class PropertyRenaming(BaseModel):
@@ -40,7 +40,7 @@ class PropertyRenaming(BaseModel):
 
     model_config = STRICT
 
-    name: PropertyName
+    name: PropertyName = Field(description="The new name.")
     force: bool = Field(default=False, description="Rename it although jobs, rules or advance reservations use it.")
 
 
@@ -90,7 +90,7 @@ def property_add(request: Request, wish: NewProperty) -> Answer:
         is_new = properties.add_column(act.tx, act.user, wish.name, is_text=wish.type == "varchar")
         act.tx.outbox.append(Wake(Tag.TERM))
     record = {"name": wish.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
-    return answer(record, status=HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+    return made(record, "properties", wish.name.lower()) if is_new else answer(record)
 
 
 @router.patch("/{name}", operation_id="property_rename", summary="Rename a property")

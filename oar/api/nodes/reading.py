@@ -111,7 +111,9 @@ def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
 
 
 @router.get("/queues/{name}", operation_id="queue", summary="One queue")
-def queue_one(request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE)]) -> Answer:
+def queue_one(
+    request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Name of a queue.")]
+) -> Answer:
     """Return a queue with the numbers of its jobs by state."""
     items = queues_record(asking(request))["items"]
     found = next((item for item in items if item["name"] == name), None)

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/resources", tags=["nodes"], route_class=LeanRoute
 
 #: Ids that the column can hold.
 _LARGEST = 2**31 - 1
-ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a resource.")]
 
 
 @router.get("/{resource_id}", operation_id="resource", summary="One resource")

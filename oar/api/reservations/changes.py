@@ -56,19 +56,19 @@ class ReservationFields(BaseModel):
     model_config = STRICT
 
     duration: Duration = Field(None, description="Seconds, or a duration as of `-d`.")
-    name: Text | None = None
-    account: Text | None = None
+    name: Text | None = Field(None, description="A name.")
+    account: Text | None = Field(None, description="An account, for the bill.")
     resources: Texts = Field([], description="Each as `-l`.")
     pe: Pair = Field(None, description="A parallel environment, and its slots.")
     allocation: Pair = Field(None, description="A rule of allocation, and slots.")
-    queues: Text | None = None
+    queues: Text | None = Field(None, description="Queues, with commas between them, as of `-q`.")
     properties: Text | None = Field(None, description="A condition on resources, as of oarsub.")
     users: Texts = Field([], description="Who may use it: user, @group, %project, pattern, !denied.")
     hard: bool | None = Field(None, description="No job starts in it while resources are missing.")
     replace: bool | None = Field(None, description="Lost resources are replaced.")
     idle: Duration = Field(None, description="It ends when no job was in it for so long.")
-    mail_options: Text | None = None
-    mail_list: Texts = []
+    mail_options: Text | None = Field(None, description="Mail at begin, end, error, none: letters of `bean`.")
+    mail_list: Texts = Field([], description="To whom; the owner if nobody is named.")
 
     @property
     def words(self) -> dict[str, Any]:
@@ -80,19 +80,23 @@ class ReservationRequest(ReservationFields):
     """An advance reservation; its fields are options of qrsub."""
 
     start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
-    end: Date = None
-    master_queues: Text | None = None
-    hosts: Text | None = None
-    checkpoint: Text | None = None
+    end: Date = Field(None, description="Written like the start.")
+    master_queues: Text | None = Field(None, description="One slot lies on a host of these; jobs begin there.")
+    hosts: Text | None = Field(None, description="Hosts, patterns too, with commas between them.")
+    checkpoint: Text | None = Field(None, description="A checkpointing environment.")
     interactive: bool | None = Field(None, description="Only resources for interactive jobs, as `-now`.")
-    flex: bool | None = None
+    flex: bool | None = Field(None, description="Its jobs may also be beside it, before it, and after it.")
     window: Duration = Field(None, description="The start may be so much later.")
-    earliest: bool = False
+    earliest: bool = Field(default=False, description="The start may be at any later date.")
     rule: Text | None = Field(None, description="It repeats: a rule of RFC 5545.")
-    depth: Annotated[int, Field(ge=1, le=1000)] | None = None
-    conflict: Text | None = None
+    depth: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="So many of a series are asked for in advance."
+    )
+    conflict: Text | None = Field(
+        None, description="What cannot be granted of a series is its end (`fail`), or left out (`skip`)."
+    )
     ignore_jobs: bool = Field(default=False, description="Running jobs are not in its way (administrators).")
-    project: Text | None = None
+    project: Text | None = Field(None, description="The project.")
     owner: Text | None = Field(None, description="For somebody else (administrators).")
 
     @property
@@ -130,7 +134,7 @@ class ReservationAlteration(SeriesAlteration):
     """Changes of an advance reservation; what is not given stays."""
 
     start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
-    end: Date = None
+    end: Date = Field(None, description="Written like the start.")
 
 
 #: Fields whose values are dates, and flags that stay what they are.
@@ -276,7 +280,9 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
     status_code=HTTPStatus.ACCEPTED,
 )
 def reservation_series_delete(
-    request: Request, series: Annotated[int, Path(ge=1, le=2**31 - 1)], force: Force = False
+    request: Request,
+    series: Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a series.")],
+    force: Force = False,
 ) -> Answer:
     """Delete a series with all that is left of it, as `qrdel -series` does."""
     who = asking(request)

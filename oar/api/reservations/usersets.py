@@ -26,7 +26,7 @@ class UsersetEntries(BaseModel):
 
     model_config = STRICT
 
-    entries: list[Text] = Field(min_length=1, max_length=10_000)
+    entries: list[Text] = Field(min_length=1, max_length=10_000, description="Users, and groups as `@group`.")
     force: bool = Field(default=False, description="Though it takes a live reservation from somebody.")
 
 
