@@ -32,7 +32,7 @@ def in_parts(snapshot: Snapshot) -> Snapshot:
         replace(
             job,
             alternatives=tuple(
-                replace(each, groups=tuple(replace(group, pool=job.id % PARTS) for group in each.groups))
+                replace(each, groups=tuple(group._replace(pool=job.id % PARTS) for group in each.groups))
                 for each in job.alternatives
             ),
         )

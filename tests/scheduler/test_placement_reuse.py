@@ -42,7 +42,7 @@ def planned(snapshot: Snapshot, memory: RoundMemory | None = None) -> tuple[Plan
 
 def with_pools(job: WaitingJob, pools: Sequence[int]) -> WaitingJob:
     (asked,) = job.alternatives
-    groups = tuple(replace(group, pool=pool) for group, pool in zip(asked.groups, pools, strict=True))
+    groups = tuple(group._replace(pool=pool) for group, pool in zip(asked.groups, pools, strict=True))
     return replace(job, alternatives=(replace(asked, groups=groups),))
 
 

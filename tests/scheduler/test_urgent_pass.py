@@ -124,7 +124,7 @@ def in_parts(seed: int) -> Snapshot:
         cluster.job(f"{dice.choice(SIMPLE)},walltime=0:0:{walltime}", id=number, types=types, after=after)
         job = cluster.waiting[-1]
         alternatives = tuple(
-            replace(each, groups=tuple(replace(group, pool=pool) for group in each.groups)) for each in job.alternatives
+            replace(each, groups=tuple(group._replace(pool=pool) for group in each.groups)) for each in job.alternatives
         )
         limit = dice.choice([0, 0, 1, 2])
         cluster.waiting[-1] = replace(job, alternatives=alternatives, array_id=limit, array_limit=limit)
@@ -491,7 +491,7 @@ def test_an_early_end_in_one_part_of_the_machine_lets_no_job_be_placed_that_wait
     waiting = [
         replace(
             job,
-            alternatives=tuple(replace(each, groups=(replace(each.groups[0], pool=1),)) for each in job.alternatives),
+            alternatives=tuple(replace(each, groups=(each.groups[0]._replace(pool=1),)) for each in job.alternatives),
         )
         for job in cluster.waiting[:-1]
     ]

@@ -1,13 +1,15 @@
 """A group of a request, as jobs and advance reservations have it in a snapshot."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from oar.lib.facts.records import Level
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGroup:
-    """A group of a request: number of its pool in ``Snapshot.pools``, and its levels."""
+class RequestGroup(NamedTuple):
+    """A group of a request: number of its pool in ``Snapshot.pools``, and its levels.
+
+    A tuple: each job is looked up by its groups several times in a round.
+    """
 
     pool: int
     levels: tuple[Level, ...]

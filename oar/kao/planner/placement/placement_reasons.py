@@ -35,14 +35,14 @@ class PlacementReasons:
         self._frames = {each.frame_id: each for each in context.snapshot.reservations}
         self._overdue = context.snapshot.overdue()
         self._behind: Collection[int] = ()  #: as in ``without``
-        #: class of jobs, container, request, filters (two may have one pool) -> the obstacle
+        #: class of jobs, container, request, its groups (two filters may have one pool) -> the obstacle
         self._obstacles: dict[tuple[object, ...], Reason | None] = {}
 
     # -------------------------------------------------------------------------------------------------- no placement
 
     def obstacle(self, query: SlotQuery, alternative: Alternative, types: ParsedTypes) -> Reason | None:
         """Return why a request is not satisfied even if all resources are free; None if it is."""
-        key = query.kind, types.inner, id(query.request), *[group.pool for group in alternative.groups]
+        key = query.kind, types.inner, id(query.request), alternative.groups
         try:
             return self._obstacles[key]
         except KeyError:
@@ -189,7 +189,7 @@ class PlacementReasons:
             return reasons.postponed(start)
         if start == task.window.begin:
             return self._after_required(task.window.begin_job, start)
-        if self._bookings.arrays.delays(task.job, start, placement.walltime):
+        if task.job.array_limit and self._bookings.arrays.delays(task.job, start, placement.walltime):
             overdue = self._bookings.arrays.overdue(task.job)
             return reasons.array_limit(task.job.array_id, task.job.array_limit, overdue)
         return None

@@ -182,7 +182,7 @@ class PlacementReuse:
         if free_times.has_freed(reach, end) or (types.shared_keys and history.keyed & reach):
             return False
         start = min(search.possible_from, best.start if best else FOREVER)
-        taken = search.taken if best and search.is_robust else reach
+        taken = search.taken if best and self._requests.are_robust(search.jobs[0]) else reach
         return start >= end or not free_times.has_taken(taken, start, end)
 
 

@@ -134,7 +134,8 @@ class PlacementSearch:
         tries = 0
         for alternative in task.job.alternatives:
             if alternative.id not in results:
-                self._check(task, tries)
+                if tries:
+                    self._check(task, tries)
                 tries += 1
                 latest = FOREVER if best is None else best.end - alternative.walltime - 1
                 results[alternative.id] = self._of_alternative(task, alternative, begin, latest)

@@ -191,11 +191,8 @@ class Placer:
         later: Mapping[int, Reason],
     ) -> SearchRecord:
         """Return what the next round is told of a search."""
-        is_robust = True
-        for alternative in task.job.alternatives:
-            request = self._requests.get(alternative.groups)
-            is_robust &= isinstance(request, Reason) or (request.is_monotone and request.is_steady)
-        has_lasting_resources = task.types.is_besteffort and not is_robust  # what lasts depends on each start tried
+        # of a besteffort job what lasts depends on each start tried
+        has_lasting_resources = task.types.is_besteffort and not self._requests.are_robust(task.job)
         is_by_rule = not (task.date_dependent or task.job.promised or has_plugin(task.job))
         return SearchRecord(
             jobs,
@@ -204,7 +201,6 @@ class Placer:
             placements,
             later,
             is_reusable=is_by_rule and not has_lasting_resources,
-            is_robust=is_robust,
             possible_from=task.possible_from,
         )
 

@@ -32,7 +32,6 @@ class SearchRecord(NamedTuple):
     placements: Mapping[int, Placement]  #: what was booked
     reasons: Mapping[int, Reason]  #: by job id, as the placements: why there is none, or why it does not start now
     is_reusable: bool  #: the placement depends on nothing but the request and the occupied resources
-    is_robust: bool = True  #: what it does not take itself makes no difference when others take it
     possible_from: int = FOREVER  #: the first start that was tried for a request whose groups compete
 
     @property

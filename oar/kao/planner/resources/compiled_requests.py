@@ -9,9 +9,6 @@ from oar.lib.facts.records import PropertyValue
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ResourceState
 
-#: How many groups are looked up by the identity of the object.
-MAX_IDENTITIES = 50_000
-
 
 class CompiledRequests:
     """The compiled requests of a snapshot."""
@@ -40,24 +37,16 @@ class CompiledRequests:
         self._compiled: dict[tuple[tuple[RequestGroup, ...], bool], RequestFit | Reason] = {}
         self._sized: ResourceSet = 0  #: the resources of which ``_sizes`` tells what requests take
         self._sizes: dict[RequestFit, int] = {}
-        self._by_identity: dict[tuple[int, bool], tuple[tuple[RequestGroup, ...], RequestFit | Reason]] = {}
 
     def get(self, groups: tuple[RequestGroup, ...], *, is_distant: bool = False) -> RequestFit | Reason:
         """Return the compiled request of these groups; a reason if it cannot be evaluated.
 
-        ``is_distant``: with the resource order of distant reservations.  The groups of a job are used several times in
-        a round, and to find them by the identity of the object is much faster than by their values.
+        ``is_distant``: with the resource order of distant reservations.
         """
-        entry = self._by_identity.get((id(groups), is_distant))
-        if entry and entry[0] is groups:
-            return entry[1]
         key = groups, is_distant
         request = self._compiled.get(key)
         if request is None:
             request = self._compiled[key] = self._compile(groups, self._hierarchies[-1 if is_distant else 0])
-        if len(self._by_identity) >= MAX_IDENTITIES:
-            self._by_identity.clear()
-        self._by_identity[id(groups), is_distant] = groups, request
         return request
 
     def reach(self, job: WaitingJob) -> ResourceSet:
@@ -67,6 +56,11 @@ class CompiledRequests:
             request = self.get(alternative.groups)
             reach |= 0 if isinstance(request, Reason) else request.reach
         return reach
+
+    def are_robust(self, job: WaitingJob) -> bool:
+        """Whether it makes no difference to a job when others take what it does not take itself."""
+        requests = [self.get(alternative.groups) for alternative in job.alternatives]
+        return all(isinstance(request, Reason) or (request.is_monotone and request.is_steady) for request in requests)
 
     def size(self, job: WaitingJob, resources: ResourceSet) -> int:
         """Return how many of some resources the first alternative takes when all of them are free; 0 if none."""
