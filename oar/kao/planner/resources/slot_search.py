@@ -21,7 +21,7 @@ from functools import reduce
 from operator import and_
 
 from oar.kao.facts.snapshot import FOREVER
-from oar.kao.planner.resources.slots import Page, SlotMatch, SlotQuery, SlotSet
+from oar.kao.planner.resources.slots import UNCOUNTED, Page, SlotMatch, SlotQuery, SlotSet
 from oar.lib.facts.resource_set import ResourceSet
 
 #: Is told how many starts were tried so far, and the next one, where many may be; ends the search by raising.
@@ -87,6 +87,7 @@ class _Search:
     __slots__ = (
         "begin",
         "behind",
+        "check",
         "end",
         "family",
         "latest",
@@ -96,6 +97,7 @@ class _Search:
         "slot_index",
         "slots",
         "start",
+        "tries",
         "wider_family",
     )
 
@@ -105,6 +107,8 @@ class _Search:
         self.query = query
         self.begin = begin
         self.latest = latest
+        self.check: Check | None = None
+        self.tries = 0  #: so many starts were tried
         self.page_index, self.slot_index = slots.locate(begin)
         wider = query.request.wider
         self.family = query.request.family, query.kind, query.keys
@@ -117,33 +121,65 @@ class _Search:
 
     def run(self, check: Check | None = None) -> SlotMatch | None:
         """Return the earliest match."""
-        tries = 0
-        while self._first_fit():
-            if check and tries and not tries % STARTS_PER_CHECK:
-                check(tries, self.start)
-            tries += 1
-            if self.start > self.latest:
+        self.check = check
+        for _ in self._starts():
+            if resources := self.query.request.fit(self._free_all_through()):
+                return SlotMatch(self.start, resources)
+            if self.latest < FOREVER and self._is_last_start():
                 return None
-            self.end = self.slots.locate(self.start + self.query.duration - 1)
-            is_last = self.latest < FOREVER and self._is_last_start()
-            if is_last or not self._is_end_obstacle():
-                if resources := self.query.request.fit(self._free_all_through()):
-                    return SlotMatch(self.start, resources)
-                if is_last:
-                    return None
-                self.end = self._last_obstacle()
-            self.page_index, self.slot_index = self.end
-            self.slot_index += 1
+            self.end = self._last_obstacle()
         return None
 
-    def _is_end_obstacle(self) -> bool:
-        """Whether the slot in which the duration ends does not satisfy the request by itself, as often happens."""
-        page_index, slot_index = self.end
-        if page_index == self.page_index and slot_index == self.slot_index:
-            return False  # it is where the search has come to
-        query = self.query
-        free = query.usable & self.pages[page_index].available(slot_index, query.keys)
-        return not query.request.is_satisfied(free)
+    def _starts(self) -> Iterator[None]:
+        """Go through the starts that may be the one, from the present slot on; each next one is behind ``end``.
+
+        The slot at the start, and that in which the duration ends, satisfy the request by themselves.
+        """
+        while self.page_index < len(self.pages):
+            present, page = self.page_index, self.pages[self.page_index]
+            if page.starts[0] > self.latest:
+                return
+            if self._may_fit(page):
+                yield from self._starts_in(page)
+            if self.page_index == present:
+                self.page_index, self.slot_index = present + 1, 0
+
+    def _may_fit(self, page: Page) -> bool:
+        """Whether a slot of a page may satisfy the request, for all that is known."""
+        request, keys = self.query.request, self.query.keys
+        most = page.most + page.shared_by(keys) if keys else page.most
+        return most >= request.least and not (page.failures and self._is_known_to_fail(page))
+
+    def _starts_in(self, page: Page) -> Iterator[None]:
+        """Go through the starts in the present page."""
+        request, usable, duration, keys, _ = self.query
+        is_satisfied, locate, present, first = request.is_satisfied, self.slots.locate, self.page_index, self.slot_index
+        starts, counts, frees = page.starts, page.counts, page.free_for(keys) if keys else page.free
+        members = usable & (page.open_for(keys) if keys else page.open)
+        least = request.least + page.covered - (page.shared_by(keys) if keys else 0)
+        for index in range(first, bisect_right(starts, self.latest)):
+            if counts[index] < least or index < self.slot_index:
+                continue
+            if not is_satisfied(frees[index] & members):
+                if counts[index] == UNCOUNTED:
+                    page.count(index)
+                continue
+            self.slot_index, self.start = index, max(self.begin, starts[index])
+            if self.check and self.tries and not self.tries % STARTS_PER_CHECK:
+                self.check(self.tries, self.start)
+            self.tries += 1
+            end_page, end_slot = self.end = locate(self.start + duration - 1)
+            if end_page != present:
+                may_end = is_satisfied(self.pages[end_page].available(end_slot, keys) & usable)
+            else:
+                may_end = end_slot == index or is_satisfied(frees[end_slot] & members)
+            if may_end:
+                yield
+            self.page_index, self.slot_index = self.end[0], self.end[1] + 1
+            if self.page_index != present:
+                return
+        if first == self.slot_index == 0 and starts[-1] <= self.latest:
+            page.note_failure(self.family, request.quantities)
 
     def _is_last_start(self) -> bool:
         """Whether the next slot begins behind the latest start: then it makes no difference what the obstacle is."""
@@ -152,35 +188,6 @@ class _Search:
             return starts[behind] > self.latest
         behind = self.page_index + 1
         return behind == len(self.pages) or self.pages[behind].starts[0] > self.latest
-
-    def _first_fit(self) -> bool:
-        """Begin at the next slot that satisfies the request by itself; False if there is none."""
-        request, usable, keys = self.query.request, self.query.usable, self.query.keys
-        is_satisfied = request.is_satisfied
-        while self.page_index < len(self.pages):
-            page = self.pages[self.page_index]
-            if page.starts[0] > self.latest:
-                return False
-            if page.is_loose:
-                page.tighten()
-            least = request.least - page.shared_by(keys) if keys else request.least
-            if not (page.most < least or (page.failures and self._is_known_to_fail(page))):
-                frees = page.free_for(keys) if keys else page.free
-                members, counts = usable & (page.open_for(keys) if keys else page.open), page.counts
-                least += page.covered
-                end = len(frees) if self.latest >= page.starts[-1] else bisect_right(page.starts, self.latest)
-                for index in range(self.slot_index, end):
-                    if counts[index] >= least and is_satisfied(frees[index] & members):
-                        self.slot_index = index
-                        self.start = max(self.begin, page.starts[index])
-                        return True
-                if end < len(frees):
-                    return False
-                if self.slot_index == 0:
-                    page.note_failure(self.family, request.quantities)
-            self.page_index += 1
-            self.slot_index = 0
-        return False
 
     def _is_known_to_fail(self, page: Page) -> bool:
         """Whether the request, or the same one without its filter, has failed in each slot of a page."""

@@ -34,11 +34,8 @@ LARGEST_PAGE = 64
 #: Fewer occupants than this are entered one by one.
 FEW = 16
 
-#: The count of a slot that has changed since the slots were counted.
-_UNKNOWN = -1
-
-#: More than any page has.
-_ANY_NUMBER = 1 << 62
+#: The count of a slot that nobody has counted since it has changed: more than any has.
+UNCOUNTED = 1 << 62
 
 #: How many failed requests of each family a page keeps.
 MAX_FAILURES = 6
@@ -78,9 +75,7 @@ class Page:
         "covers",
         "failures",
         "free",
-        "is_loose",
         "keyed",
-        "loose",
         "most",
         "open",
         "starts",
@@ -96,27 +91,18 @@ class Page:
         self.recount()
 
     def recount(self) -> None:
-        """Compute ``common``, what is free in all slots; how much is free in each has to be counted anew."""
+        """Compute ``common``, what is free in all slots; how much is free in each is counted when it is asked for."""
         common = self.open
         for free in self.free:
             common &= free
         self.common = common
-        self.counts = [_UNKNOWN] * len(self.free)  #: how much is free in each slot at most, and ``covered`` more
+        self.counts = [UNCOUNTED] * len(self.free)  #: how much is free in each slot at most, and ``covered`` more
         self.covered = 0
-        self.most = _ANY_NUMBER
-        self.is_loose = True  #: slots are not counted; most pages are never asked for what they have
-        self.loose = 0, len(self.free)  #: they are from the first of these two to before the second
+        self.most = UNCOUNTED  #: how much is free in any slot at most
 
-    def tighten(self) -> None:
-        """Count what is free in the slots that have changed since the last time; ``most``: in one of them at most."""
-        opened, covered = self.open, self.covered
-        first, last = self.loose
-        self.counts[first:last] = [
-            (free & opened).bit_count() + covered if count == _UNKNOWN else count
-            for count, free in zip(self.counts[first:last], self.free[first:last], strict=True)
-        ]
-        self.most = max(self.counts) - covered
-        self.is_loose = False
+    def count(self, index: int) -> None:
+        """Count what is free in a slot."""
+        self.counts[index] = (self.free[index] & self.open).bit_count() + self.covered
 
     def free_for(self, keys: frozenset[SharingKey]) -> Sequence[ResourceSet]:
         """Return what is free in each slot for a job with these sharing keys; only resources in ``open_for`` count."""
@@ -133,7 +119,7 @@ class Page:
 
     def available(self, index: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return the resources of a slot that are free for a job with these sharing keys."""
-        return self.free_for(keys)[index] & self.open_for(keys)
+        return self.free_for(keys)[index] & self.open_for(keys) if keys else self.free[index] & self.open
 
     def free_through(self, first: int, last: int, keys: frozenset[SharingKey]) -> ResourceSet:
         """Return what is free in all slots from ``first`` to ``last`` for a job with these sharing keys."""
@@ -187,18 +173,14 @@ class Page:
     def _leave(self, first: int, last: int, remaining: ResourceSet) -> None:
         """Leave only some resources free in the slots from ``first`` to before ``last``."""
         self.free[first:last] = [free & remaining for free in self.free[first:last]]
-        self.counts[first:last] = [_UNKNOWN] * (last - first)
+        self.counts[first:last] = [UNCOUNTED] * (last - first)
         self.common &= remaining
-        self.loose = (min(first, self.loose[0]), max(last, self.loose[1])) if self.is_loose else (first, last)
-        self.is_loose = True
 
     def split(self, index: int, date: int) -> None:
         """Cut a slot in two at ``date``."""
         self.starts.insert(index + 1, date)
         self.free.insert(index + 1, self.free[index])
         self.counts.insert(index + 1, self.counts[index])
-        first, last = self.loose
-        self.loose = first + (index < first), last + (index < last)
         if self.keyed:
             self.keyed.split(index)
 
@@ -224,6 +206,7 @@ class Page:
 
     def note_failure(self, family: object, quantities: tuple[int, ...]) -> None:
         """Note that a request fails in each slot; it makes notes of harder requests superfluous."""
+        self.most = max(self.counts) - self.covered
         failures = self.failures.get(family, [])
         easier = [failed for failed in failures if not all(map(le, quantities, failed))]
         self.failures[family] = [*easier[-MAX_FAILURES:], quantities]
