@@ -67,7 +67,7 @@ def table(before: Values, after: Values) -> str:
 
 
 def _number(value: float | None) -> str:
-    return f"{'-':>9}" if value is None else f"{value:9.2f}"
+    return f"{'-':>9}" if value is None else f"{value:9.3f}"
 
 
 def main(words: Sequence[str]) -> None:

@@ -13,11 +13,11 @@ class Figures:
         """Print what was measured beside its limit."""
         is_missed = value > most
         self._missed += [what] if is_missed else []
-        print(f"{what:62} {value:9.2f} {most:9.2f} {unit:3} {'MISSED' if is_missed else 'ok'}", flush=True)
+        print(f"{what:62} {value:9.3f} {most:9.3f} {unit:3} {'MISSED' if is_missed else 'ok'}", flush=True)
 
     def note(self, what: str, value: float, unit: str = "ms") -> None:
         """Print what was measured to explain others."""
-        print(f"  {what:60} {value:9.2f} {'':9} {unit}", flush=True)
+        print(f"  {what:60} {value:9.3f} {'':9} {unit}", flush=True)
 
     def end(self) -> None:
         """End the benchmark: with 1 if a figure was missed."""

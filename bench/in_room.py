@@ -70,8 +70,9 @@ class Bench:
         return latency(self._user, submit, times)
 
     def submission(self) -> dict[str, float]:
-        """Submit jobs on hold, answered by the server of commands."""
-        figures = submission(self._user, [*_WAYS["server"], *_HELD])
+        """Ask for the list of jobs, and submit some on hold; the server of commands answers."""
+        server = _WAYS["server"]
+        figures = submission(self._user, [*server, "oarstat"], [*server, *_HELD])
         self._user.run("oardel", "-u")
         return figures
 

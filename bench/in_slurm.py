@@ -45,7 +45,7 @@ class Bench:
 
     def submission(self) -> dict[str, float]:
         """Submit jobs on hold; CPU is that of sbatch, of the controller and of munged."""
-        figures = submission(self._user, [*_HELD, _TRUE])
+        figures = submission(self._user, ["squeue"], [*_HELD, _TRUE])
         self._cancel_all()
         return figures
 

@@ -84,10 +84,14 @@ class Person:
         }
 
 
-def submission(person: Person, words: Sequence[str], times: int = 40, at_once: int = 4) -> dict[str, float]:
-    """Type a submission that makes the scheduler no work, one after the other and several at once."""
+def submission(
+    person: Person, listing: Sequence[str], words: Sequence[str], times: int = 40, at_once: int = 4
+) -> dict[str, float]:
+    """Type a list of no job, then a submission that makes the scheduler no work, in turn and several at once."""
+    listed, _ = person.typed(listing, times)
     elapsed, cpu = person.typed(words, times)
     return {
+        "list_ms": 1000 * listed,
         "submit_ms": 1000 * elapsed,
         "submit_cpu_ms": 1000 * cpu,
         "submitted_per_s": person.rate(words, times * at_once, at_once),

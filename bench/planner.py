@@ -2,7 +2,8 @@
 
 The snapshots are those of ``bench/snapshots.py`` and ``bench/cliffs.py``.  Every job gets its start and its resources.
 Seconds of CPU of one thread, for a first round and for one in which nothing has changed, each beside its limit; of some
-also those of the longest step, when the plan is made in steps; memory of a process that does nothing else.
+also those of the longest step, when the plan is made in steps; memory of a process that does nothing else.  The process
+is a new one, no fork of this: the pages of a fork are copied when they are first written, at the cost of the plan.
 """
 
 import itertools
@@ -96,8 +97,9 @@ def longest_step(snapshot: Snapshot) -> float:
     return longest
 
 
-def measure(case: Case, answer: Connection) -> None:
+def measure(name: str, answer: Connection) -> None:
     """Send the seconds of the first round, of a quiet one, and of the longest step, the number of places, the MiB."""
+    case = CASES[name]
     snapshot = case.make()
     seconds = []
     memory = None
@@ -129,13 +131,13 @@ def main(wanted: list[str]) -> None:
     if wanted == ["growth"]:
         grow()
         return
-    figures, fresh = Figures(), multiprocessing.get_context("fork")
+    figures, fresh = Figures(), multiprocessing.get_context("spawn")
     heading("Seconds of CPU; a first round, then one in which nothing has changed")
     for name, case in CASES.items():
         if wanted and not any(word in name for word in wanted):
             continue
         receiver, sender = fresh.Pipe(duplex=False)
-        child = fresh.Process(target=measure, args=(case, sender))
+        child = fresh.Process(target=measure, args=(name, sender))
         child.start()
         sender.close()
         first, quiet, step, placed, mebibytes = receiver.recv()

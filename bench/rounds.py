@@ -2,8 +2,9 @@
 
 The machine and the jobs are those of ``bench/snapshots.py``; the database is as durable as that of a site.  A warm
 scheduler makes rounds as the worker of Almighty does, with slices between them until the plan is complete; then one
-that plans all jobs in each round.  CPU seconds of the scheduler beside their limits; CPU seconds of PostgreSQL, elapsed
-seconds, and the share of the waiting jobs whose foreseen start or resources changed.
+that plans all jobs in each round.  CPU seconds of the scheduler, and seconds until the plan is complete, beside their
+limits; CPU seconds of PostgreSQL, elapsed seconds, and the share of the waiting jobs whose foreseen start or resources
+changed.
 """
 
 import os
@@ -35,6 +36,8 @@ SHIPPED = Config()
 UNLIMITED = Config(max_job_per_queues_group_scheduling_round=0, scheduler_timeout=1000)
 #: Seconds of CPU of a slice between two rounds.
 LONGEST_SLICE = 0.3
+#: Seconds from a change to the end of the full plan behind it.
+COMPLETE = 60
 
 _FORESEEN = """
     SELECT p.moldable_job_id, p.start_time, s.resources FROM gantt_jobs_predictions p
@@ -135,6 +138,7 @@ class Bench:
         if slices:
             self.figures.add(f"{what}: the longest slice", max(slices), LONGEST_SLICE, "s")
             self.figures.note(f"{len(slices)} slices", sum(slices), "s")
+            self.figures.add(f"{what}: all is planned", time.perf_counter() - begin, COMPLETE, "s")
         self.figures.note("PostgreSQL", cpu_of(self.server) - database, "s")
         after = self._foreseen()
         changed = sum(before.get(moldable) != place for moldable, place in after.items())

@@ -28,6 +28,7 @@ FIGURES = (
     Figure("submit one job, ms", "submission", "submit_ms", 40),
     Figure("  CPU of that, ms", "submission", "submit_cpu_ms", 45),
     Figure("submissions/s, 4 at once", "submission", "submitted_per_s", 60, more_is_better=True),
+    Figure("list of no job, ms", "submission", "list_ms", 25),
     Figure("array of 10,000 accepted, ms", "big_array", "accepted_ms", 500),
     Figure("idle: return key to first instruction, ms", "latency", "start_median_ms", 150),
     Figure("jobs/s, one array", "array", "jobs_per_s", 60, more_is_better=True, lead=1.3),
