@@ -311,7 +311,9 @@ class Config(Values):
     scheduler_min_time_between_2_calls = Key(
         SECONDS, 0, "Distance of two rounds; 0 = as long as the last one took, at most 5 s."
     )
-    scheduler_timeout = Key(SOME_SECONDS, 10, "Time limit of external schedulers, token, sleep and wake-up commands.")
+    scheduler_timeout = Key(
+        SOME_SECONDS, 10, "Time limit of a plan, of external schedulers, and of token, sleep and wake-up commands."
+    )
     scheduler_urgent_time = Key(
         FLOAT,
         0.3,
