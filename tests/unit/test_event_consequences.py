@@ -27,7 +27,6 @@ from oar.lib.rules.event_consequences import (
     events_of,
     judge,
     may_be_rerun,
-    needs_check,
 )
 from oar.modules.runner.actions.server_scripts import (
     FAILURE_EVENTS,
@@ -239,14 +238,6 @@ def test_what_nobody_knows_is_done_with() -> None:
 def test_old_spellings_are_read() -> None:
     assert event_type("CANNOT_WRITE_NODE_FILE") is EventType.CAN_NOT_WRITE_NODE_FILE
     assert verdict("CANNOT_WRITE_PID_FILE", facts()).state is JobState.ERROR
-
-
-def test_traces_are_not_to_be_checked() -> None:
-    assert needs_check("PROLOGUE_ERROR")
-    assert needs_check("HOLD_RUNNING_JOB")
-    assert needs_check("FRAG_JOB_REQUEST")
-    for trace in ("SEND_KILL_JOB", "WALLTIME", "OAREXEC_DIED", "WORKING_DIRECTORY", "SIGNAL_10", "nonsense"):
-        assert not needs_check(trace)
 
 
 # -- submitted again --------------------------------------------------------------------------------------------------

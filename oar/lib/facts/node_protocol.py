@@ -85,6 +85,8 @@ class ProbeAnswer(StrEnum):
 
 #: Exit code of the job resource manager: a property of the job's resources names what the node does not have.
 WRONG_DESCRIPTION = 14
+#: Of how long ago a start or an end may be that a node tells, in seconds: years.
+LONGEST_AGO = 999_999_999
 
 
 class NodeFaultKind(StrEnum):

@@ -410,10 +410,6 @@ class ServiceManager:
         """The service is up."""
         self._tell("READY=1")
 
-    def reloading(self) -> None:
-        """The configuration is being read again; ``ready`` follows."""
-        self._tell("RELOADING=1")
-
     def stopping(self) -> None:
         """The service is about to end."""
         self._tell("STOPPING=1")

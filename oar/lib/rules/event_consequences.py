@@ -170,12 +170,6 @@ def events_of(code: int) -> tuple[EventType, ...]:
     return EXEC_EVENTS.get(code, (EventType.EXIT_VALUE_OAREXEC,))
 
 
-def needs_check(type_: str) -> bool:
-    """Whether NodeChangeState treats events of this type, so that they are written with ``to_check='YES'``."""
-    event = event_type(type_)
-    return event in CONSEQUENCES or event in _HOLDS_AND_RESUMES or event is EventType.FRAG_JOB_REQUEST
-
-
 def event_type(text: str) -> EventType | None:
     """Return the type of an event, also from an older spelling; None if it is unknown."""
     return OLD_EVENT_NAMES.get(text) or _TYPES.get(text)

@@ -24,7 +24,7 @@ from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.told_hosts import told, told_failures
 from oar.lib.views.job_usage import count_processors, read_usage
-from oar.modules.runner.actions import job_data, nodes, results
+from oar.modules.runner.actions import job_data, nodes, probe, results
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
@@ -124,8 +124,6 @@ def _note_report(tx: Transaction, job_id: int) -> JobData | None:
 
 def _probe_failed_job(context: ActionContext, data: JobData) -> None:
     """Store what the head knows of a failed job, before the clean-up removes it: this process may be killed there."""
-    from oar.modules.runner.actions import probe
-
     host = data.exec_host(context.config)
     if not data.job.exit_code or host not in data.processors(context.config):
         return
@@ -300,8 +298,6 @@ def _faulty_hosts(
     context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
 ) -> tuple[str, ...]:
     """Return the hosts of an event of the head: none if it works, or works again after its shutdown."""
-    from oar.modules.runner.actions import probe
-
     head = data.exec_host(context.config)
     cleaned = answers.get(head)
     if run.oarexec_code == ExecCode.DIED:
@@ -316,8 +312,6 @@ def _loss_of_head(
     context: ActionContext, data: JobData, run: JobRun, answers: Mapping[str, nodes.NodeAnswer]
 ) -> Trace | None:
     """Return the event of a head that is gone or was rebooted; None if it works, so that oarexec was killed there."""
-    from oar.modules.runner.actions import probe
-
     head = data.exec_host(context.config)
     if not head:
         return None

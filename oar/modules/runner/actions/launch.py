@@ -25,6 +25,7 @@ from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
 from oar.lib.io.logs import of_job
 from oar.lib.io.remote.dialogue import Dialogue
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.io.remote.session import SIGNAL_EXIT_BASE
 from oar.lib.jobs import lifecycle
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
@@ -49,8 +50,6 @@ STARTED_SECONDS = 30
 EXEC_SECONDS = 30
 LONGEST_RECOVERY_PAUSE = 30
 ATTACHED_RECEIVE_SECONDS = 3600.0
-#: An exit code above this one means that oarexec was killed by a signal: the node knows how far it had come.
-SIGNAL_EXIT_BASE = 128
 #: How long a launch waits for a line before it checks for a kill request.
 KILL_CHECK_SECONDS = 1.0
 

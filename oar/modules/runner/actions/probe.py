@@ -10,7 +10,7 @@ from typing import Any
 
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction, NodeFault, ProbeAnswer
+from oar.lib.facts.node_protocol import LONGEST_AGO, NodeAction, NodeFault, ProbeAnswer
 from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
 from oar.lib.io.logs import of_nodes
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
@@ -48,8 +48,6 @@ class Finding:
     ago: int = 0  #: seconds since its end
 
 
-#: Of how long ago an end may be, in seconds: years.
-LONGEST_AGO = 999_999_999
 SILENT = Finding(ProbeAnswer.SILENT)
 
 

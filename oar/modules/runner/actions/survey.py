@@ -9,7 +9,7 @@ See docs/design/launch.rst, "A restored database".
 import json
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.facts.node_protocol import LONGEST_AGO, NodeAction
 from oar.lib.facts.states import EventType
 from oar.lib.io.logs import of_nodes
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
@@ -28,8 +28,6 @@ AGAIN_SECONDS, OTHERS_SECONDS = 10, 1
 PATIENCE = 90
 #: Numbers of resources and alternatives are no larger.
 _LARGEST = 2**31 - 1
-#: How long ago a start may be, in seconds: years.
-_LONGEST_AGO = 999_999_999
 
 
 def precede_sweep(context: ActionContext, host: str) -> RetryAfter | None:
@@ -77,7 +75,7 @@ def read_job(line: str) -> FoundJob | None:
         numbers = [_number(report["job_id"], 2**63 - 1), _number(report["attempt"]), _number(record["alternative"])]
         texts = [str(report[name])[:64] for name in ("user", "challenge", "boot_id")]
         resources = tuple(_number(each) for each in list.copy(record["resources"]))
-        ago = _number(report["ago"], _LONGEST_AGO)
+        ago = _number(report["ago"], LONGEST_AGO)
     except (ValueError, KeyError, TypeError, AttributeError):
         log.warning("the survey answered %.200r", line)
         return None
