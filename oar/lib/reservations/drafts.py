@@ -32,7 +32,7 @@ from oar.lib.reservations.preparation import (
     ReservationWish,
     nothing_suits,
 )
-from oar.lib.reservations.queue_lists import QueueCandidate
+from oar.lib.reservations.queue_lists import QueueCandidate, SiteQueues
 from oar.lib.reservations.requests import AskedResources
 from oar.lib.submission.admission_rules import RuleOutput
 
@@ -212,49 +212,71 @@ def other_resources(
     Raises BadReservation, BadCondition, RuleFailed.
     """
     preparation.check_texts(wish)
-    given = wish
-    if asks_anew := bool(wish.resources or wish.pe or wish.allocation):
-        from oar.lib.reservations import asked_before
-
-        wish = asked_before.completed(wish, reservation, config.hierarchy_labels)
+    asks_anew = bool(wish.resources or wish.pe or wish.allocation)
+    whole = _completed(wish, reservation, config) if asks_anew else wish
     named = listed_users.expand(tx, access, limit=config.reservation_acl_checked_users, known=(reservation.owner,))
-    site = requests.site_of(tx, wish, environments.read(config.reservation_environments_file))
-    columns = {"properties": requests.all_of([reservation.properties, requests.on_one_line(wish.properties)])}
-    asked = AskedResources(decode(reservation.request), ())
+    site = requests.site_of(tx, whole, environments.read(config.reservation_environments_file))
     if asks_anew:
-        asked = requests.read(wish, config, site)
-        pe, pe_range = wish.pe or wish.allocation or ("", "")
-        columns = {
-            "resource_list": json.dumps(asked.pairs),
-            "pe": pe,
-            "pe_range": pe_range,
-            "host_list": wish.hosts,
-            "properties": requests.on_one_line(wish.properties),
-        }
-    queues = ",".join(filter(None, [wish.queues, asked.queues]))
+        asked = requests.read(whole, config, site)
+        columns = _columns(whole, asked)
+    else:
+        asked = AskedResources(decode(reservation.request), ())
+        columns = {"properties": requests.all_of([reservation.properties, requests.on_one_line(wish.properties)])}
+    if wish.queues:
+        columns["queue_list"] = wish.queues
+    candidates = _in_its_queue(reservation, ",".join(filter(None, [whole.queues, asked.queues])), site.queues)
+    proposal = _proposal_of(reservation, [name for name in named if name != reservation.owner])._replace(
+        properties=whole.properties,
+        alternatives=asked.alternatives,
+        restrictions=requests.restrictions(whole, config.hierarchy_labels),
+    )
+    admitted = _admitted(tx, database, config, proposal, candidates)
+    return OtherResources(_encoded(admitted.alternatives), columns)
+
+
+def _completed(wish: ReservationWish, reservation: AdvanceReservation, config: Config) -> ReservationWish:
+    from oar.lib.reservations import asked_before
+
+    return asked_before.completed(wish, reservation, config.hierarchy_labels)
+
+
+def _columns(wish: ReservationWish, asked: AskedResources) -> dict[str, str]:
+    """Return how resources are asked for anew, as the columns of a reservation have it."""
+    pe, pe_range = wish.pe or wish.allocation or ("", "")
+    return {
+        "resource_list": json.dumps(asked.pairs),
+        "pe": pe,
+        "pe_range": pe_range,
+        "host_list": wish.hosts,
+        "properties": requests.on_one_line(wish.properties),
+    }
+
+
+def _in_its_queue(reservation: AdvanceReservation, queues: str, site: SiteQueues) -> list[QueueCandidate]:
+    """Return what a list of queues says of the queue of a reservation.  Raises BadReservation, if it leaves it out."""
     candidates = [
         each._replace(queue=reservation.queue)
-        for each in queue_lists.candidates(queues, site.queues)
+        for each in queue_lists.candidates(queues, site)
         if each.queue in ("", reservation.queue)
     ]
     if not candidates:
         raise BadReservation(f"denied: a reservation stays in its queue ({reservation.queue})")
-    proposal = ReservationProposal(
+    return candidates
+
+
+def _proposal_of(reservation: AdvanceReservation, users: Sequence[str]) -> ReservationProposal:
+    """Return a reservation as the rules see it, on the resources that it has.  ``users``: the others of its list."""
+    return ReservationProposal(
         owner=reservation.owner,
-        users=[name for name in named if name != reservation.owner],
+        users=users,
         queue=reservation.queue,
         project=reservation.project,
         name=reservation.name,
-        properties=wish.properties,
+        properties="",
         start=reservation.start,
         duration=reservation.duration,
-        alternatives=asked.alternatives,
-        restrictions=requests.restrictions(wish, config.hierarchy_labels),
+        alternatives=decode(reservation.request)[reservation.alternative :][:1],
     )
-    admitted = _admitted(tx, database, config, proposal, candidates)
-    if given.queues:
-        columns["queue_list"] = given.queues
-    return OtherResources(_encoded(admitted.alternatives), columns)
 
 
 def check_new_users(
@@ -275,17 +297,7 @@ def check_new_users(
     users = [user for user in listed_users.expand(tx, access, limit=limit, known=known) if user not in former]
     if not users:
         return
-    proposal = ReservationProposal(
-        owner=reservation.owner,
-        users=users,
-        queue=reservation.queue,
-        project=reservation.project,
-        name=reservation.name,
-        properties="",
-        start=reservation.start,
-        duration=reservation.duration,
-        alternatives=decode(reservation.request)[reservation.alternative :][:1],
-    )
+    proposal = _proposal_of(reservation, users)
     for user, condition in admission.conditions_of(tx, database, config, proposal).items():
         allowed = satisfying(tx, condition, reservation.resources) if condition else None
         if allowed is not None and not allowed.issuperset(reservation.resources):
