@@ -28,8 +28,16 @@ def state(site: Site, job: str) -> str:
 
 
 def wait_for(site: Site, job: str, *wanted: str) -> None:
-    """Wait until a job is in one of these states."""
-    wait_until(lambda: state(site, job) in wanted)
+    """Wait until a job is in one of these states; one that ends in another fails the test with its story."""
+
+    def is_there() -> bool:
+        found = state(site, job)
+        if found in ("Terminated", "Error") and found not in wanted:
+            story = _frontend(site).run(f"oarstat --explain {job}; oarstat -e -j {job}", user="alice")
+            raise AssertionError(f"job {job} ended in {found}, wanted {' or '.join(wanted)}\n{story}")
+        return found in wanted
+
+    wait_until(is_there)
 
 
 def all_alive(frontend: Machine) -> bool:
