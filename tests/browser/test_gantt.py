@@ -20,6 +20,7 @@ from tests.api.conftest import Api
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
 from tests.builders import add_job, add_resources
+from tests.process.this_machine import wait_until
 
 HOUR, DAY = 3600, 86400
 #: Everything in sight is drawn.
@@ -79,6 +80,12 @@ def ended(database: Database, on: Sequence[int], begin: float, stop: float, name
         dates = (now - int(begin * HOUR), now - int(stop * HOUR), job)
         tx.execute("UPDATE jobs SET start_time = %s, stop_time = %s WHERE job_id = %s", dates)
     return job
+
+
+def ended_today(database: Database, on: Sequence[int]) -> int:
+    """Add a job that has run since the day began, which goes on while the test does."""
+    wait_until(lambda: 60 < time.time() % DAY < DAY - 300, seconds=400)
+    return ended(database, on, time.time() % DAY / HOUR, 0)
 
 
 def planned(database: Database, on: Sequence[int], start: float) -> int:
@@ -203,8 +210,7 @@ def test_what_happens_is_drawn_as_it_happens(visitor: Visitor, database: Databas
 def test_of_a_day_that_goes_on_only_what_has_ended_since_is_fetched(
     visitor: Visitor, database: Database, resources: list[int]
 ) -> None:
-    now = time.time()
-    ended(database, resources[2:], now % DAY / HOUR, 0)  # on this day, from its begin on
+    ended_today(database, resources[2:])
     first, second = (add_job(database, JobState.RUNNING, on=resources[:1]) for _ in range(2))
     page = diagram(visitor)
     for number, job in enumerate((first, second), 2):
@@ -219,7 +225,7 @@ def test_of_a_day_that_goes_on_only_what_has_ended_since_is_fetched(
 def test_what_has_ended_is_fetched_once_though_somebody_moves_meanwhile(
     visitor: Visitor, database: Database, resources: list[int]
 ) -> None:
-    ended(database, resources[2:], time.time() % DAY / HOUR, 0)
+    ended_today(database, resources[2:])
     job = add_job(database, JobState.RUNNING, on=resources[:1])
     page = diagram(visitor)
     expect(page.locator("#live")).to_have_attribute("data-status", "live")
