@@ -13,7 +13,7 @@ import pytest
 from machines.roots import MachineError
 
 from tests.acceptance.faults import Scene, stops_in
-from tests.acceptance.harness import Cluster, wait_until
+from tests.acceptance.harness import Cluster, configured, wait_until
 from tests.acceptance.mailbox import MAIL_PORT, Post, mail_server
 from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.sharing import pytest_xdist_make_scheduler
@@ -22,18 +22,17 @@ __all__ = ["pytest_xdist_make_scheduler"]
 
 _FAILED = pytest.StashKey[bool]()
 
-#: Short times: a test that breaks something does not wait for minutes.
+#: Often looked, soon repeated: what is lost is found within seconds.  What is given up is given up late: no machine
+#: stands still for so long, and who waits for it has ``impatient``.
 SETTINGS = (
-    "OAR_SSH_CONNECTION_TIMEOUT=8",
-    "PROLOGUE_EPILOGUE_TIMEOUT=20",
+    "OAR_SSH_CONNECTION_TIMEOUT=60",
     "JOB_KILL_GRACE=1",
     "JOBDEL_SOFTWALLTIME=3",
-    "JOBDEL_WALLTIME=12",
-    "LAUNCH_UNKNOWN_TIMEOUT=10",
+    "JOBDEL_WALLTIME=60",
+    "LAUNCH_UNKNOWN_TIMEOUT=60",
     "JOB_PROBE_FREQUENCY=3",
     "SARKO_FREQUENCY=5",
     "FINAUD_FREQUENCY=5",
-    "MAX_DB_CONNECTION_TIMEOUT=4",
     "WALLTIME_CHANGE_ENABLED=yes",
     "WALLTIME_MAX_INCREASE=3600",
     "RESERVATION_WAITING_RESOURCES_TIMEOUT=2",
@@ -42,6 +41,14 @@ SETTINGS = (
     "MAIL_SENDER=oar@server",
     "MAIL_RECIPIENT=root@server",
     "INSTANCE_NAME=demo",
+)
+#: What a test that waits for the end of patience shortens.
+IMPATIENT = (
+    "OAR_SSH_CONNECTION_TIMEOUT=8",
+    "JOBDEL_WALLTIME=12",
+    "LAUNCH_UNKNOWN_TIMEOUT=10",
+    "MAX_DB_CONNECTION_TIMEOUT=4",
+    "NODE_LOST_TIMEOUT=30",
 )
 
 
@@ -100,6 +107,13 @@ def cluster(room: Cluster) -> Iterator[Cluster]:
     """Lend the room to one test and make it whole again."""
     yield room
     room.calm()
+
+
+@pytest.fixture
+def impatient(cluster: Cluster) -> Iterator[None]:
+    """Give up soon what does not answer: for a test that waits until something is given up."""
+    with configured(cluster, *IMPATIENT):
+        yield
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from tests.acceptance.harness import Cluster, Person, wait_until
@@ -86,15 +84,3 @@ def now(cluster: Cluster) -> int:
 def number_of_jobs(cluster: Cluster) -> int:
     """How many jobs were ever submitted."""
     return int(cluster.sql("SELECT count(*) FROM jobs")[0][0])
-
-
-@contextlib.contextmanager
-def configured(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """The server with some more lines in its oar.conf, which it reads without a restart."""
-    root, path = cluster.as_user("root"), "/etc/oar/oar.conf"
-    former = root.run(f"cat {path}")
-    root.run(f"cat >>{path}", stdin="".join(f"{line}\n" for line in lines))
-    try:
-        yield
-    finally:  # nobody reads half of it
-        root.run(f"cp -p {path} {path}.new && cat >{path}.new && mv {path}.new {path}", stdin=former)

@@ -108,6 +108,7 @@ def test_jobs_of_all_kinds_run_in_a_reservation_and_end_with_it(cluster: Cluster
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_force_ends_the_jobs_of_a_reservation_though_their_node_does_not_answer(
     cluster: Cluster, alice: Person
 ) -> None:

@@ -58,6 +58,7 @@ def alive_again(cluster: Cluster, *nodes: str) -> None:
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_a_launch_does_not_reach_is_suspected_and_the_job_runs_elsewhere(scene: Scene) -> None:
     harms = {"node-1": "cut", "node-2": "hang", "node-3": "power-off"}
     jobs = [job for node in harms for job in scene.prepare([Step("Launching", LATE)], on(node, "node-4"))]
@@ -113,6 +114,7 @@ def test_a_job_that_dies_with_its_node_runs_again_only_if_it_may(scene: Scene, h
     wait_for_node(scene.cluster, "node-1", "Alive")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_is_left_of_a_job_that_was_given_up_is_killed_before_its_node_is_used(scene: Scene) -> None:
     node = scene.cluster.node("node-1")
     (job,) = scene.prepare([NOT_HELD], on("node-1"))
@@ -203,6 +205,7 @@ def test_a_node_whose_prologue_fails_is_suspected_and_the_job_runs_elsewhere(sce
 # -- the database and the server --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_no_job_is_lost_with_the_database(scene: Scene, how: str) -> None:
     steps = [Step("Launching", EARLY), Step("EXEC_SENT", LATE), Step("GO", EARLY), Step("STARTED", EARLY)]

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
-from tests.acceptance.reservations import configured
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 
 #: Where the server writes what it has to say, and what fills the rest of the disk.
 PLACE, REST = "/run/small", "/run/small/rest"

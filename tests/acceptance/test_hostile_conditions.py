@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
-from tests.acceptance.harness import Cluster, Person, Result, wait_until
-from tests.acceptance.reservations import configured
+from tests.acceptance.harness import Cluster, Person, Result, configured, wait_until
 from tests.conditions_corpus import AT_THE_LIMITS, HOSTILE
 
 #: Types each condition as one of three commands; prints command, condition, exit code and message.

@@ -158,6 +158,7 @@ def test_a_job_that_is_deleted_ends_the_waiting(cluster: Cluster, alice: Person)
     cluster.wait_for_state(job, "Error")
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("what", "told", "code"),
     [("crash", r"# ERROR: .*\n", 11), ("sshd-stop", r"# Error: an unknown error occured \(255\)\.\n", 21)],
@@ -216,9 +217,11 @@ def test_a_job_for_which_nobody_waits_any_more_is_deleted(cluster: Cluster, alic
 
 
 def test_the_end_of_the_job_is_told_with_its_reason(cluster: Cluster, alice: Person) -> None:
-    with Terminal(alice, f"oarsub -I {ONE},walltime=0:0:30") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
-        job = number(deleted)
-        deleted.expect(PROMPT)
+    with Terminal(alice, f"oarsub -I {ONE},walltime=0:10") as short, Terminal(alice, f"oarsub -I {ONE}") as deleted:
+        over, job = number(short), number(deleted)
+        for terminal in (short, deleted):
+            terminal.expect(PROMPT)
+        cluster.let_pass(600, over)
         cluster.as_user("root").run(f"oardel {job}")
         deleted.expect(r"# Error: job was terminated\.\n# The administrator root deleted it .*\nDisconnected")
         assert deleted.exit() == 19

@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.old_programs import OldPrograms
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
-    configured,
     hosts,
     may_reserve,
     now,

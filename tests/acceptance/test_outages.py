@@ -1,46 +1,10 @@
-"""Nodes are away for a while or for ever while jobs run on them, on a site that looks for trouble often."""
+"""Nodes are away for a while or for ever while jobs run on them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 
-from tests.acceptance.conftest import keep_logs
 from tests.acceptance.harness import Cluster, Node, wait_until
-
-#: Who looks for trouble looks more often than on a real site.
-IMPATIENT = {
-    "JOB_PROBE_FREQUENCY": 2,
-    "FINAUD_FREQUENCY": 3,
-    "SARKO_FREQUENCY": 2,
-    "OAR_SSH_CONNECTION_TIMEOUT": 6,
-    "JOB_KILL_GRACE": 1,
-    "JOBDEL_SOFTWALLTIME": 4,
-    "JOBDEL_WALLTIME": 8,
-    "NODE_LOST_TIMEOUT": 30,
-}
-
-
-@pytest.fixture(scope="module")
-def impatient(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster of two nodes that notices failures within seconds."""
-    settings = [word for key, value in IMPATIENT.items() for word in ("--set", f"{key}={value}")]
-    cluster = Cluster.start(f"outages-{os.getpid()}", "--nodes", "2", "--cores", "1", "--fast-db", *settings)
-    try:
-        yield cluster
-    finally:
-        if request.session.testsfailed:
-            keep_logs(cluster)
-        cluster.stop()
-
-
-@pytest.fixture
-def cluster(impatient: Cluster) -> Iterator[Cluster]:
-    """The same, made whole after each test."""
-    yield impatient
-    impatient.calm()
 
 
 def started(cluster: Cluster, job: int) -> Node:
@@ -88,11 +52,12 @@ def test_a_job_whose_head_crashes_ends_when_the_node_is_back(cluster: Cluster) -
     assert lines(cluster, job) == ["start"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_job_on_a_dead_node_ends_at_its_walltime(cluster: Cluster) -> None:
     job = cluster.as_user("alice").submit(f"-l nodes=1,walltime=1 {WORK}")
     head = started(cluster, job)
     head.do("power-off")
-    cluster.sql(f"UPDATE moldable_job_descriptions SET moldable_walltime = 1 WHERE moldable_job_id = {job}")
+    cluster.let_pass(3600, job)
     cluster.wait_for_state(job, "Error")
     wait_until(lambda: state_of(cluster, head) != "Alive", f"{head.name} is no longer Alive")
 
@@ -102,6 +67,7 @@ def state_of(cluster: Cluster, node: Node) -> str:
     return cluster.sql(f"SELECT DISTINCT state FROM resources WHERE network_address = '{node.name}'")[0][0]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_job_on_a_node_that_falls_silent_ends_long_before_its_walltime(cluster: Cluster) -> None:
     alice = cluster.as_user("alice")
     job = alice.submit(f"-t idempotent -l nodes=1,walltime=1 {WORK}")

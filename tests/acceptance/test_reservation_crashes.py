@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from tests.acceptance.faults import assert_sound, processes_of
-from tests.acceptance.harness import PATIENCE, Cluster, Person, wait_until
+from tests.acceptance.harness import PATIENCE, Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     ask,
-    configured,
     hosts,
     log,
     may_reserve,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.mailbox import Post
 from tests.acceptance.reservations import (
     ask,
-    configured,
     hosts,
     log,
     may_reserve,

@@ -9,11 +9,10 @@ from datetime import date, timedelta
 import pytest
 
 from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
-    configured,
     hosts,
     log,
     may_reserve,

@@ -9,10 +9,9 @@ from xml.etree import ElementTree
 import pytest
 import xmlschema
 
-from tests.acceptance.harness import Cluster, Person, wait_until
+from tests.acceptance.harness import Cluster, Person, configured, wait_until
 from tests.acceptance.reservations import (
     ask,
-    configured,
     may_reserve,
     row,
     shown_state,

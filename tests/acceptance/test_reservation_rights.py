@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.harness import Cluster, Person, Result, wait_until
+from tests.acceptance.harness import Cluster, Person, Result, configured, wait_until
 from tests.acceptance.reservations import (
     EVERYTHING,
     ask,
-    configured,
     hosts,
     log,
     may_reserve,
