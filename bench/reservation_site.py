@@ -195,7 +195,7 @@ def ends(figures: Figures) -> None:
             inside = (f"inner={each.frame_id}",)
             jobs = [add_job(database, types=inside), add_job(database, JobState.TERMINATED, on=each.resources)]
             with database.begin() as tx:
-                tx.advance_reservations.add_jobs(each.id, jobs)
+                tx.reservation_jobs.add(each.id, jobs)
         stand.analyze()
         now += 3600
         begin, cpu = time.perf_counter(), time.process_time()

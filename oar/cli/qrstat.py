@@ -256,7 +256,7 @@ def _overview(
 
 def _logs(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> dict[int, list[ReservationLog]]:
     found: dict[int, list[ReservationLog]] = {}
-    for row in tx.advance_reservations.logs([each.id for each in reservations]):
+    for row in tx.reservation_logs.logs([each.id for each in reservations]):
         found.setdefault(row.reservation_id, []).append(row)
     return found
 

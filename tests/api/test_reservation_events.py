@@ -27,7 +27,7 @@ def _ask(client: httpx.Client, since: int | None, **more: int) -> Page:
 
 
 def _log(tx: Transaction, reservation_id: int, event: ReservationEvent, state: str = "w") -> None:
-    tx.advance_reservations.log(ReservationLog(reservation_id, tx.now, event, ReservationState(state)))
+    tx.reservation_logs.log(ReservationLog(reservation_id, tx.now, event, ReservationState(state)))
 
 
 def _told(page: Page) -> list[tuple[int, str]]:
@@ -73,7 +73,7 @@ def test_each_line_is_told_with_the_reservation_as_it_is_now(
 
 def test_pages_follow_one_another(anonymous: httpx.Client, database: Database, begin: int) -> None:
     with database.begin() as tx:
-        tx.advance_reservations.log_all(
+        tx.reservation_logs.log_all(
             [
                 ReservationLog(number, tx.now, ReservationEvent.ALTERED, ReservationState.WAITING)
                 for number in (71, 72, 73, 74, 75)
@@ -129,7 +129,7 @@ def test_what_was_not_granted_is_never_shown(anonymous: httpx.Client, database: 
         _log(tx, refused, ReservationEvent.WITHDRAWN, "n")
         _log(tx, granted, ReservationEvent.CREATED)
         _log(tx, refused, ReservationEvent.REFUSED, "n")
-        newest = tx.advance_reservations.last_line()
+        newest = tx.reservation_logs.last_line()
     page = _settled(anonymous, begin, 1)
     assert _told(page) == [(granted, "CREATED")]
     assert (page["next"], page["items"][0]["id"]) == (newest, newest - 1)

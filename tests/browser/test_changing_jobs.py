@@ -120,7 +120,7 @@ def test_a_job_goes_into_an_advance_reservation_and_out_of_it(owner: Visitor, da
 
 def place_of(database: Database, job: int) -> dict[int, int]:
     with database.snapshot() as tx:
-        return dict(tx.advance_reservations.of_jobs([job]))
+        return dict(tx.reservation_jobs.of_jobs([job]))
 
 
 def test_what_cannot_be_admitted_leaves_the_job_as_it_is(owner: Visitor, database: Database) -> None:

@@ -88,7 +88,7 @@ class Site:
 
     def events(self, reservation_id: int) -> list[str]:
         with self.database.begin() as tx:
-            return [row.event for row in tx.advance_reservations.logs([reservation_id])]
+            return [row.event for row in tx.reservation_logs.logs([reservation_id])]
 
     def submit_inside(self, reservation_id: int, cores: int = 1, walltime: int = 600) -> int:
         """Submit a job into a reservation."""
@@ -96,7 +96,7 @@ class Site:
         groups = parse_request(f"/resource_id={cores}").groups
         job = add_job(self.database, alternatives=[NewAlternative(walltime, groups)], types=(f"inner={frame}",))
         with self.database.begin() as tx:
-            tx.advance_reservations.add_jobs(reservation_id, [job])
+            tx.reservation_jobs.add(reservation_id, [job])
         return job
 
     def delete(self, user: User, reservation_id: int) -> Deletion:

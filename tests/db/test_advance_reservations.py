@@ -226,7 +226,7 @@ def test_the_bill_tells_what_was_reserved_used_and_unusable(site: Site) -> None:
     site.round(NOW + 300)
     site.round(NOW + 1000)
     with site.database.begin() as tx:
-        bill = [tuple(row[1:6]) for row in tx.advance_reservations.usage(number)]
+        bill = [tuple(row[1:6]) for row in tx.reservation_bills.find(number)]
     assert bill == [("node-1", 1, 1000, 0, 0), ("node-2", 1, 1000, 0, 200)]
 
 
@@ -364,7 +364,7 @@ def test_lost_resources_are_replaced_under_the_jobs_that_go_on(site: Site) -> No
     with site.database.begin() as tx:
         held = tx.jobs.assigned([replaced.frame_id], current=True)[replaced.frame_id]
         assert [each.id for each in held] == [ids[0], ids[2]]
-        revisions = tx.advance_reservations.revisions(number)
+        revisions = tx.reservation_logs.revisions(number)
     assert [each.granted_resources for each in revisions] == [
         "default@node-1=1,default@node-2=1",
         "default@node-1=1,default@node-3=1",
@@ -418,7 +418,7 @@ def test_a_job_that_had_the_rest_of_its_reservation_is_told_so(site: Site) -> No
         (facts,) = tx.job_ends.facts([job])
     assert (facts.walltime, facts.is_rest) == (984, True)
     with site.database.begin() as tx:
-        tx.advance_reservations.remove_job(job)
+        tx.reservation_jobs.remove(job)
         assert [each.is_rest for each in tx.job_ends.facts([job])] == [False]
 
 
@@ -508,6 +508,6 @@ def test_a_change_has_its_answer_when_the_last_reservation_is_gone(site: Site) -
         change = alteration.ask_change(tx, ALICE, site.get(number), WantedChange(end=NOW + 2 * HOUR), patience=60)
     assert site.delete(ALICE, number) is Deletion.DELETED
     with site.database.begin() as tx:
-        answered = tx.advance_reservations.change(change)
+        answered = tx.reservation_change_requests.find(change)
     assert answered is not None
     assert (answered.answer, answered.message) == (ChangeAnswer.DROPPED, "the advance reservation has ended")

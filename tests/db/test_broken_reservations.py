@@ -80,7 +80,7 @@ def execute(site: Site, statement: str, *values: object) -> None:
 
 def log_of(site: Site, reservation_id: int) -> list[tuple[str, str]]:
     with site.database.begin() as tx:
-        return [(row.event, row.message) for row in tx.advance_reservations.logs([reservation_id])]
+        return [(row.event, row.message) for row in tx.reservation_logs.logs([reservation_id])]
 
 
 @pytest.mark.parametrize("way", ["ends", "refused"])
@@ -154,7 +154,7 @@ def test_a_change_that_cannot_be_read_is_refused_and_others_are_answered(site: S
         tx.execute("UPDATE reservation_changes SET change = %s WHERE change_id = %s", (change, asked[0]))
     site.round()
     with site.database.begin() as tx:
-        answers = [tx.advance_reservations.change(each) for each in asked]
+        answers = [tx.reservation_change_requests.find(each) for each in asked]
     assert [each and each.answer for each in answers] == [ChangeAnswer.REFUSED, ChangeAnswer.GRANTED]
     assert answers[0]
     assert answers[0].message == "what it asks for cannot be read"

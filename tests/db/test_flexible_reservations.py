@@ -33,7 +33,7 @@ def number(login: LoginNode, site: Site) -> int:
 def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
     """Return the types of a job, and the id of the reservation that it is in."""
     with site.database.begin() as tx:
-        return tx.jobs.types([job.id]).get(job.id, ()), tx.advance_reservations.of_jobs([job.id]).get(job.id, 0)
+        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservation_jobs.of_jobs([job.id]).get(job.id, 0)
 
 
 def test_its_jobs_are_checked_like_jobs_outside(site: Site, login: LoginNode, number: int) -> None:

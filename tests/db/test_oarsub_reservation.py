@@ -60,7 +60,7 @@ def refusal(login: LoginNode, *words: object, user: User = TYPIST) -> str:
 def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
     """Return the types of a job, and the id of the reservation that it is in."""
     with site.database.begin() as tx:
-        return tx.jobs.types([job.id]).get(job.id, ()), tx.advance_reservations.of_jobs([job.id]).get(job.id, 0)
+        return tx.jobs.types([job.id]).get(job.id, ()), tx.reservation_jobs.of_jobs([job.id]).get(job.id, 0)
 
 
 def walltimes(site: Site, job: Job) -> list[int]:
@@ -323,7 +323,7 @@ class TestCopies:
         with site.database.begin() as tx:
             copy = resubmission.copy(tx, first.id, automatically=True)
         with site.database.begin() as tx:
-            assert tx.advance_reservations.of_jobs([copy]) == {copy: number}
+            assert tx.reservation_jobs.of_jobs([copy]) == {copy: number}
         site.delete(ALICE, number)
         with site.database.begin() as tx, pytest.raises(WrongState, match=f"reservation {number} has ended"):
             resubmission.copy(tx, second.id, automatically=True)

@@ -150,7 +150,7 @@ def test_a_list_that_is_only_asked_for_is_kept_as_well(console: Console, denied:
     assert refused == CommandResult(9, "", f"denied: {what} would break the advance reservation 12\n{FORCE}")
     assert console.type(oaruserset.main, "-D", "team").exit == 9
     with console.database.begin() as tx:
-        tx.advance_reservations.drop_changes([12], "")
+        tx.reservation_change_requests.drop([12], "")
     assert console.type(oaruserset.main, "-D", "team").exit == 0
 
 

@@ -83,7 +83,7 @@ def test_a_job_in_a_reservation_grows_up_to_the_end_of_its_jobs(frontend: Fronte
     job = running(frontend)
     begin = begin_of(frontend, job)
     number = add_reservation(frontend.database, state="r", start_time=begin, end_time=begin + 9006, resources=[])
-    frontend.ask(lambda tx: tx.advance_reservations.add_jobs(number, [job]))
+    frontend.ask(lambda tx: tx.reservation_jobs.add(number, [job]))
     date = format_date(begin + 9000)
     why = f"the jobs of the advance reservation {number} are over at {date}"
     line = f"Forbidden: job {job} cannot grow by more than 0:30:0: {why}."

@@ -105,7 +105,7 @@ def plan_of(connection: Any, statement: Statement) -> str:
 def test_the_reservations_of_a_long_list_are_not_looked_for_job_by_job(database: Database) -> None:
     """Ten thousand jobs on a cluster without reservations: what is in none costs nothing."""
     with database.begin() as tx:
-        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.advance_reservations.NUMBERS.sql}"
+        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.reservation_jobs.NUMBERS.sql}"
         plan = tx.column(question, (list(range(1, 10_001)),))
     assert max(int(loops) for line in plan for loops in re.findall(r"loops=(\d+)", line)) < 10, "\n".join(plan)
 

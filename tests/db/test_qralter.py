@@ -118,7 +118,7 @@ def test_attributes_are_changed_at_once(site: Site, alter: Typed, number: int) -
     assert result.out == f"Your reservation {number} has been altered\n"
     with site.database.begin() as tx:
         changed = tx.advance_reservations.by_numbers([number])[number]
-        revisions = tx.advance_reservations.revisions(changed.id)
+        revisions = tx.reservation_logs.revisions(changed.id)
     assert (changed.name, changed.account, changed.is_hard, changed.mail_options) == ("night", "acct", True, "ab")
     assert (changed.replaces_lost, changed.idle_limit) == (False, 300)
     assert [each.name for each in revisions] == ["", "night"]
@@ -131,7 +131,7 @@ def test_the_log_tells_what_was_changed_and_no_value_that_only_the_owner_sees(
     alter("-e", "+900", "-M", "root@secret.org", str(number))
     with site.database.begin() as tx:
         reservation_id = tx.advance_reservations.by_numbers([number])[number].id
-        told = [row.message for row in tx.advance_reservations.logs([reservation_id]) if row.event == "ALTERED"]
+        told = [row.message for row in tx.reservation_logs.logs([reservation_id]) if row.event == "ALTERED"]
     assert told == [
         "name night, error_handling hard, account, acl_list",
         f"end {write_date(NOW + 900)}, mail_list",
@@ -182,7 +182,7 @@ def test_what_is_refused_changes_nothing(
 def test_one_change_at_a_time(site: Site, alter: Typed, number: int) -> None:
     with site.database.begin() as tx:
         reservation_id = tx.advance_reservations.by_numbers([number])[number].id
-        tx.advance_reservations.ask_change(reservation_id, "oar", "{}", 0)
+        tx.reservation_change_requests.ask(reservation_id, "oar", "{}", 0)
     assert alter("-e", "+900", str(number)).err == f"denied: a change of advance_reservation {number} is pending\n"
 
 

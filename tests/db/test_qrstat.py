@@ -198,9 +198,9 @@ def test_reasons_and_asked_changes_stand_below_their_reservation(console: Consol
 def ask_change(console: Console, **wanted: object) -> None:
     """Ask for a change of the first reservation, in place of the one that was asked for before."""
     with console.database.begin() as tx:
-        for change in tx.advance_reservations.open_changes():
-            tx.advance_reservations.answer_change(change.id, ChangeAnswer.DROPPED)
-        tx.advance_reservations.ask_change(192, "user1", json.dumps(wanted), 0)
+        for change in tx.reservation_change_requests.open():
+            tx.reservation_change_requests.answer(change.id, ChangeAnswer.DROPPED)
+        tx.reservation_change_requests.ask(192, "user1", json.dumps(wanted), 0)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_the_detail_is_that_of_grid_engine_and_ours_behind_it(console: Console) 
     running = add_job(console.database, JobState.RUNNING, on=granted[:1])
     waiting = [add_job(console.database) for _ in range(2)]
     with console.database.begin() as tx:
-        tx.advance_reservations.add_jobs(193, [running, *waiting])
+        tx.reservation_jobs.add(193, [running, *waiting])
     assert show(console, "-ar", 193, user=USER2) == DETAIL
 
 
@@ -389,7 +389,7 @@ def test_the_history_is_told(console: Console) -> None:
             ReservationLog(5, paris(2006, 12, 14, 8), "CREATED", S.WAITING, author="user1"),
             ReservationLog(5, paris(2006, 12, 14, 9), "RESOURCES UNSATISFIED", S.WARNING, "n1", "a\nb"),
         ):
-            tx.advance_reservations.log(row)
+            tx.reservation_logs.log(row)
     assert show(console, "-log").splitlines()[2:] == [
         "      5 12/14/2006 08:00:00 w     CREATED                user1",
         "      5 12/14/2006 09:00:00 W     RESOURCES UNSATISFIED               a; b",
@@ -508,8 +508,8 @@ def test_json_has_what_the_detail_has_with_types(console: Console) -> None:
     granted = add_both(console)
     waiting = add_job(console.database)
     with console.database.begin() as tx:
-        tx.advance_reservations.add_jobs(193, [waiting])
-        tx.advance_reservations.add_usages({193: [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)]})
+        tx.reservation_jobs.add(193, [waiting])
+        tx.reservation_bills.add({193: [ReservationUsage("default", "node-1", 2, 100, 60, 10, 5)]})
     record = json.loads(show(console, "-J", "-ar", "193", user=USER2))["193"]
     told = {key: record[key] for key in ("start_time", "duration", "granted_slots", "resources", "missing", "jobs")}
     assert told == {

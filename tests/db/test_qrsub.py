@@ -459,7 +459,7 @@ def test_a_request_without_an_answer_is_withdrawn(site: Desk) -> None:
     assert row.state is ReservationState.REFUSED
     assert [job.state for job in site.jobs()] == [JobState.ERROR]
     with site.database.snapshot() as tx:
-        assert [(log.event, log.author) for log in tx.advance_reservations.logs([row.id])] == [("WITHDRAWN", "alice")]
+        assert [(log.event, log.author) for log in tx.reservation_logs.logs([row.id])] == [("WITHDRAWN", "alice")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

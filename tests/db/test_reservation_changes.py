@@ -48,7 +48,7 @@ def _all_of(site: Site, reservation: int) -> tuple[object, ...]:
     with site.database.snapshot() as tx:
         access, revisions = (
             tx.advance_reservations.access([reservation]),
-            tx.advance_reservations.revisions(reservation),
+            tx.reservation_logs.revisions(reservation),
         )
         killed = tx.column("SELECT frag_id_job FROM frag_jobs")
     return site.get(reservation), access, revisions, killed, site.events(reservation)
@@ -282,7 +282,7 @@ def test_attributes_that_are_asked_for_with_a_window_come_with_it(
             AccessEntry("root"),
             AccessEntry("daemon", denied=True),
         )
-        revisions = tx.advance_reservations.revisions(reservation)
+        revisions = tx.reservation_logs.revisions(reservation)
     assert [(each.revision, each.name, each.end) for each in revisions] == [(1, "", END), (2, "night", START + 1800)]
     assert site.events(reservation).count("ALTERED") == 1
     assert _end_of(site, job) == (

@@ -110,7 +110,7 @@ def test_each_statement_of_a_round_may_be_the_last(site: Site, dying: DyingDatab
         assert site.job(site.get(number).frame_id) is JobState.TERMINATED
         with site.database.begin() as tx:
             assert tx.invariants.violations(dying.settings.ro_user) == []
-            assert len(tx.advance_reservations.usage(number)) == 1
+            assert len(tx.reservation_bills.find(number)) == 1
         if not died:
             assert step > 10
             return
@@ -124,7 +124,7 @@ def test_what_happened_while_the_server_was_down_is_written_late(site: Site) -> 
     site.round(NOW + 5000)
     assert (site.state(number), site.events(number)) == (S.EXITED, LIFE)
     with site.database.begin() as tx:
-        late = [row.message for row in tx.advance_reservations.logs([number]) if row.message]
+        late = [row.message for row in tx.reservation_logs.logs([number]) if row.message]
     assert late == ["4900 s late", "4000 s late"]
     begun = site.ask("/resource_id=2", NOW + 6000, NOW + 9000)
     site.round()

@@ -97,7 +97,7 @@ def test_a_round_locks_all_that_it_decides_on_at_once(site: Site, locked: list[l
     site.round(NOW + 10)
     assert locked[0] == [changed, begun, asked]
     with site.database.begin() as tx:
-        answered = tx.advance_reservations.change(change)
+        answered = tx.reservation_change_requests.find(change)
     assert answered
     assert answered.answer is ChangeAnswer.GRANTED
 
@@ -151,14 +151,14 @@ def test_a_change_ends_only_jobs_that_still_wait_in_the_reservation(site: Site, 
         if fate == "ended":
             lifecycle.move(tx, long, JobState.ERROR)
         elif fate == "taken out":
-            tx.advance_reservations.remove_job(long)
+            tx.reservation_jobs.remove(long)
         else:
             tx.execute("UPDATE jobs SET state = 'Running' WHERE job_id = %s", (long,))
 
     before_writing(site, happen)
     site.round()
     with site.database.begin() as tx:
-        answered = tx.advance_reservations.change(change)
+        answered = tx.reservation_change_requests.find(change)
         killed = tx.column("SELECT frag_id_job FROM frag_jobs")
     assert answered
     assert (answered.answer, answered.message) == (
@@ -204,5 +204,5 @@ def test_what_a_reservation_has_from_its_start_it_has_from_there_in_the_bill(sit
     granted = site.get(number)
     assert granted.start == NOW
     with site.database.begin() as tx:
-        intervals = tx.advance_reservations.intervals([number])[number][IntervalKind.GRANTED]
+        intervals = tx.reservation_intervals.of_reservations([number])[number][IntervalKind.GRANTED]
     assert {each.start for each in intervals} == {NOW}

@@ -311,7 +311,7 @@ def test_what_is_missing_of_a_granted_reservation_is_told_with_the_grant(desk: D
         "Its state is W: reserved host node-1 is Absent",
     ]
     with desk.database.snapshot() as tx:
-        (created,) = tx.advance_reservations.logs([desk.last().id])
+        (created,) = tx.reservation_logs.logs([desk.last().id])
     assert (created.event, created.state, created.message) == ("CREATED", "W", "reserved host node-1 is Absent")
     begun = desk.qrsub("-d", "60", "-h", "node-1", "-l", "nodes=1").out.splitlines()
     assert begun[1:] == ["Its state is E: reserved host node-1 is Absent"]

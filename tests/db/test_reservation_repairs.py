@@ -229,7 +229,7 @@ def test_a_revision_that_another_program_wrote_is_replaced(broken: RepairedSite)
     with broken.database.begin() as tx:
         add_revision(tx, broken.get(broken.number)._replace(account="theirs"), "somebody")
         add_revision(tx, broken.get(broken.number)._replace(account="ours"), "alice")
-        assert [each.account for each in tx.advance_reservations.revisions(broken.number)] == ["ours"]
+        assert [each.account for each in tx.reservation_logs.revisions(broken.number)] == ["ours"]
 
 
 def test_a_frame_without_a_reservation_ends(broken: RepairedSite) -> None:
@@ -242,8 +242,8 @@ def test_a_frame_without_a_reservation_ends(broken: RepairedSite) -> None:
     assert broken.job(frame) is JobState.ERROR
     assert broken.found() == []
     with broken.database.begin() as tx:
-        assert [log.date for log in tx.advance_reservations.logs([broken.number])][1:] == [5]
-        assert {row.termination_time for row in tx.advance_reservations.usage(broken.number)} == {5}
+        assert [log.date for log in tx.reservation_logs.logs([broken.number])][1:] == [5]
+        assert {row.termination_time for row in tx.reservation_bills.find(broken.number)} == {5}
         assert tx.value("SELECT code FROM job_ends WHERE job_id = %s", (frame,)) == "RESERVATION"
 
 

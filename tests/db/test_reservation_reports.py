@@ -70,7 +70,7 @@ def history(console: Console) -> History:
         run_job(console, ids[:1], TEN + 2400, TEN + 3000, name="x:y\nz%"),
     )
     with console.database.begin() as tx:
-        tx.advance_reservations.add_jobs(12, jobs)
+        tx.reservation_jobs.add(12, jobs)
         tx.insert_many(
             "INSERT INTO job_usage (job_id, network_address, cpu_seconds, memory_peak, read_bytes, write_bytes)"
             " VALUES %s",
@@ -81,8 +81,8 @@ def history(console: Console) -> History:
             row = ReservationRevision(
                 12, revision, TEN - HOUR + revision, "alice", "proj:1", "a1", TEN, end, "mpi", granted
             )
-            tx.advance_reservations.add_revision(row)
-        tx.advance_reservations.add_revision(
+            tx.reservation_logs.add_revision(row)
+        tx.reservation_logs.add_revision(
             ReservationRevision(13, 1, TEN - HOUR + 3, "alice", "", "a1", TEN, TEN + HOUR, "", granted)
         )
         for number in (12, 13):
@@ -93,12 +93,12 @@ def history(console: Console) -> History:
                 (TEN + HOUR, "TERMINATED", S.EXITED),
             ):
                 message = "60 s\nlate" if (number, event) == (12, "START TIME REACHED") else ""
-                tx.advance_reservations.log(ReservationLog(number, date, event, state, message=message))
+                tx.reservation_logs.log(ReservationLog(number, date, event, state, message=message))
         for event in ("REFUSED", "SKIPPED"):  # the second one for an occurrence of a series
-            tx.advance_reservations.log(ReservationLog(14, TEN, event, S.REFUSED))
+            tx.reservation_logs.log(ReservationLog(14, TEN, event, S.REFUSED))
         for number, used in ((12, (2400, 1800)), (13, (0, 0))):
             bill = [ReservationUsage("default", f"node-{n}", 1, HOUR, used[n - 1], 100, TEN + HOUR) for n in (1, 2)]
-            tx.advance_reservations.add_usages({number: bill})
+            tx.reservation_bills.add({number: bill})
     outside = run_job(console, ids[:1], TEN + HOUR, TEN + HOUR + 10)
     return History(jobs, outside)
 
@@ -180,10 +180,10 @@ def test_of_a_number_that_was_given_again_each_reservation_has_its_own_jobs(
         ended=TEN + HOUR,
     )
     with console.database.begin() as tx:
-        tx.advance_reservations.add_revision(
+        tx.reservation_logs.add_revision(
             ReservationRevision(later, 1, TEN, "alice", "", "", TEN, TEN + HOUR, "", "default@node-1=1")
         )
-        tx.advance_reservations.add_jobs(later, [history.outside])
+        tx.reservation_jobs.add(later, [history.outside])
     assert sorted(arco(postgres, console, "time_usage")) == [
         ["12", "00:00:10", "01:00:00", "00:59:50"],
         ["12", "00:40:00", "01:00:00", "00:20:00"],
@@ -240,7 +240,7 @@ def test_a_reservation_job_that_was_deleted_before_its_date_did_not_run(history:
             "UPDATE jobs SET reservation = 'Scheduled', start_time = %s, stop_time = %s WHERE job_id = %s",
             (TEN + HOUR, TEN, deleted),
         )
-        tx.advance_reservations.add_jobs(13, [deleted])
+        tx.reservation_jobs.add(13, [deleted])
         assert deleted not in tx.column("SELECT ju_id FROM sge_job_usage")
         assert tx.column("SELECT job_duration::text FROM view_ar_time_usage WHERE ar_number = 13") == ["00:00:00"]
     records = [line.split(":") for line in report(console)]

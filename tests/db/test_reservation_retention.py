@@ -42,7 +42,7 @@ def ended(site: Site) -> int:
         tx.execute("UPDATE resources SET state = 'Suspected' WHERE resource_id = %s", (ids[1],))
     site.round(NOW + 10)
     with site.database.begin() as tx:
-        tx.advance_reservations.ask_change(number, "alice", "{}", NOW + 20)
+        tx.reservation_change_requests.ask(number, "alice", "{}", NOW + 20)
     site.round(NOW + HOUR)
     return number
 

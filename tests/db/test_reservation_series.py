@@ -81,7 +81,7 @@ def test_occurrences_that_passed_while_the_server_was_down_are_left_out(site: Si
     assert [each.series_index for each in site.occurrences(series)] == [1, 2, 6, 7]
     first = site.occurrences(series)[0].id
     with site.database.begin() as tx:
-        rows = tx.advance_reservations.logs([first])
+        rows = tx.reservation_logs.logs([first])
     assert rows[-1].message == f"3 occurrences of series {series} had passed before they could be asked for"
     assert violations(site) == []
 

@@ -55,7 +55,7 @@ async def reservation_events(request: Request, listing: Annotated[ReservationEve
 
         def is_seen(who: Asking) -> bool:
             until = feed.settled() or 0
-            return bool(who.database.look(lambda tx: tx.advance_reservations.shown_lines(since, until, 1)))
+            return bool(who.database.look(lambda tx: tx.reservation_logs.shown_lines(since, until, 1)))
 
         listener = Subscriber(lambda _: False, frozenset((Topic.RESERVATIONS,)))
         await wait_until_seen(request, listener, is_seen, listing.wait, lambda: feed.pause)
@@ -70,7 +70,7 @@ def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int
             raise Unavailable("the log of the reservations is being written: ask again")
         return {"items": [], "next": until}
     with who.database.snapshot() as tx:
-        lines = tx.advance_reservations.shown_lines(since, until or 0, limit)
+        lines = tx.reservation_logs.shown_lines(since, until or 0, limit)
         items = _items(tx, who, lines)
     return {"items": items, "next": lines[-1][0] if len(lines) == limit else max(since, until or 0)}
 

@@ -127,7 +127,7 @@ def reservation_one(request: Request, reservation: Named) -> Answer:
 def reservation_log(request: Request, reservation: Named) -> Answer:
     """Return the lines of `qrstat -log`, the first one first."""
     with asking(request).database.snapshot() as tx:
-        rows = tx.advance_reservations.logs([find(tx, reservation).id])
+        rows = tx.reservation_logs.logs([find(tx, reservation).id])
     return answer_unless_known(request, {"items": [log_record(row) for row in rows]})
 
 
@@ -167,7 +167,7 @@ def reservation_revisions(request: Request, reservation: Named) -> Answer:
     with who.database.snapshot() as tx:
         found = find(tx, reservation)
         may_see = _record(tx, who, found)["account"] == found.account
-        rows = tx.advance_reservations.revisions(found.id)
+        rows = tx.reservation_logs.revisions(found.id)
     return answer_unless_known(request, {"items": [revision_record(row, shows_account=may_see) for row in rows]})
 
 
@@ -202,7 +202,7 @@ def reservation_with_log(who: Asking, word: int | str) -> dict[str, Any]:
     with who.database.snapshot() as tx:
         found = find(tx, word)
         record = _record(tx, who, found)
-        log = [log_record(row) for row in tx.advance_reservations.logs([found.id])]
+        log = [log_record(row) for row in tx.reservation_logs.logs([found.id])]
     return {**record, "version": version_of(found), "log": log}
 
 

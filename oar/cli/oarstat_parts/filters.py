@@ -160,7 +160,7 @@ class JobFilter(NamedTuple):
         if (wanted := self.advance_reservations) is None:
             return shown
         own = {frame: reservation for frame, (reservation, _) in tx.advance_reservations.of_frames(ids).items()}
-        inside = tx.advance_reservations.of_jobs(ids) | own
+        inside = tx.reservation_jobs.of_jobs(ids) | own
         return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:

@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from oar.lib.db.planning.rounds import Rounds
     from oar.lib.db.planning.waiting_times import WaitingTimes
     from oar.lib.db.reservations.advance_reservations import AdvanceReservations
+    from oar.lib.db.reservations.reservation_bills import ReservationBills
+    from oar.lib.db.reservations.reservation_change_requests import ReservationChangeRequests
     from oar.lib.db.reservations.reservation_faults import ReservationFaults
+    from oar.lib.db.reservations.reservation_intervals import ReservationIntervals
+    from oar.lib.db.reservations.reservation_jobs import ReservationJobs
+    from oar.lib.db.reservations.reservation_logs import ReservationLogs
     from oar.lib.db.reservations.reservation_reports import ReservationReports
     from oar.lib.db.reservations.reservation_series import ReservationSeries
     from oar.lib.db.resources.desktop_computers import DesktopComputers
@@ -134,7 +139,12 @@ class Transaction(Statements):
     queues: "Lazy[Queues]" = Lazy("resources")
     repairs: "Lazy[Repairs]" = Lazy("upkeep")
     request_sizes: "Lazy[RequestSizes]" = Lazy("submission")
+    reservation_bills: "Lazy[ReservationBills]" = Lazy("reservations")
+    reservation_change_requests: "Lazy[ReservationChangeRequests]" = Lazy("reservations")
     reservation_faults: "Lazy[ReservationFaults]" = Lazy("reservations")
+    reservation_intervals: "Lazy[ReservationIntervals]" = Lazy("reservations")
+    reservation_jobs: "Lazy[ReservationJobs]" = Lazy("reservations")
+    reservation_logs: "Lazy[ReservationLogs]" = Lazy("reservations")
     reservation_reports: "Lazy[ReservationReports]" = Lazy("reservations")
     reservation_series: "Lazy[ReservationSeries]" = Lazy("reservations")
     resources: "Lazy[Resources]" = Lazy("resources")

@@ -167,7 +167,7 @@ def growth(config: "Config", queue: str, walltime: int) -> int:
 def _bound(tx: "Transaction", config: "Config", job: Job, walltime: int) -> "tuple[int, JobBound] | None":
     """Return the seconds by which advance reservations let a running job grow, and the one that lets it grow least."""
     held = tx.jobs.assigned([job.id], current=True).get(job.id, [])
-    bounds = tx.advance_reservations.bounds(job.id, [resource.id for resource in held])
+    bounds = tx.reservation_jobs.bounds(job.id, [resource.id for resource in held])
     end = job.start_time + walltime + tx.jobs.suspended_times([job.id]).get(job.id, 0)
     found = []
     for bound in bounds:

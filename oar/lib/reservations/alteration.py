@@ -142,7 +142,7 @@ def ask_change(
     del values["attributes"]
     text = json.dumps({name: value for name, value in values.items() if value is not None})
     expires = tx.now + round(10 * patience)
-    change_id = tx.advance_reservations.ask_change(reservation.id, user.name, text, expires)
+    change_id = tx.reservation_change_requests.ask(reservation.id, user.name, text, expires)
     if change_id is None:
         raise ChangeDenied(f"denied: a change of advance_reservation {reservation.number} is pending")
     tx.outbox.append(Wake(Tag.TERM))
@@ -151,9 +151,9 @@ def ask_change(
 
 def give_up(tx: "Transaction", change_id: int) -> ReservationChange | None:
     """Drop a change that nobody waits for any more; return it if its answer was first, else None."""
-    if tx.advance_reservations.answer_change(change_id, ChangeAnswer.DROPPED, "withdrawn"):
+    if tx.reservation_change_requests.answer(change_id, ChangeAnswer.DROPPED, "withdrawn"):
         return None
-    return tx.advance_reservations.change(change_id)
+    return tx.reservation_change_requests.find(change_id)
 
 
 def change_attributes(
@@ -201,7 +201,7 @@ def jobs_without_access(tx: "Transaction", reservation: AdvanceReservation, chan
     """Return the waiting jobs of a reservation whose owners lose their access by a change."""
     if change.access is None:
         return []
-    jobs = tx.jobs.select(tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting)
+    jobs = tx.jobs.select(tx.reservation_jobs.live_jobs([reservation.id])[reservation.id].waiting)
     owners = {each: visitors.visitor(*each) for each in {(job.user, job.project) for job in jobs}}
     allowed = visitors.allowed(tx, change.access, owners)
     return [job.id for job in jobs if (job.user, job.project) not in allowed]

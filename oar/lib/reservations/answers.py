@@ -47,7 +47,7 @@ def find(database: "Database", reservation_id: int) -> AdvanceReservation | None
 def find_change(database: "Database", change_id: int) -> ReservationChange | None:
     """Return a change with its answer; None if it has none yet."""
     with database.snapshot() as tx:
-        change = tx.advance_reservations.change(change_id)
+        change = tx.reservation_change_requests.find(change_id)
     return None if change is None or change.answer is ChangeAnswer.NONE else change
 
 

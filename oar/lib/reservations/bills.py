@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 def write_bills(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> None:
     """Write the bills; what a reservation that never began had reserved is 0."""
     ids = [reservation.id for reservation in reservations]
-    intervals, job_intervals = tx.advance_reservations.intervals(ids), tx.advance_reservations.job_intervals(ids)
+    intervals = tx.reservation_intervals.of_reservations(ids)
+    job_intervals = tx.reservation_intervals.of_their_jobs(ids)
     histories = {
         number: ReservationHistory(kinds[IntervalKind.GRANTED], kinds[IntervalKind.MISSING], job_intervals[number])
         for number, kinds in intervals.items()
     }
     granted = {interval.resource_id for history in histories.values() for interval in history.granted}
-    places = tx.advance_reservations.places(granted)
-    tx.advance_reservations.add_usages(
-        {each.id: _bill(each, histories[each.id], places, tx.now) for each in reservations}
-    )
+    places = tx.reservation_intervals.places(granted)
+    tx.reservation_bills.add({each.id: _bill(each, histories[each.id], places, tx.now) for each in reservations})
 
 
 def _bill(

@@ -98,7 +98,7 @@ def _locked_series(tx: "Transaction", series_id: int) -> list[AdvanceReservation
 
 def _exterminate(tx: "Transaction", reservation_id: int) -> None:
     """Let the live jobs of a reservation, and the jobs inside these, not wait for their nodes."""
-    jobs = tx.advance_reservations.live_jobs([reservation_id])[reservation_id]
+    jobs = tx.reservation_jobs.live_jobs([reservation_id])[reservation_id]
     ids = {*jobs.running, *jobs.waiting}
     outer = ids
     while outer := {job for _, job in tx.jobs.inner(sorted(outer))} - ids:
@@ -172,7 +172,7 @@ def end_jobs_of_all(
         if each.is_flexible:
             release(tx, each)
     ending = [each for each in reservations if not each.is_flexible]
-    live = tx.advance_reservations.live_jobs([each.id for each in ending]) if ending else {}
+    live = tx.reservation_jobs.live_jobs([each.id for each in ending]) if ending else {}
     causes = {
         job_id: Cause(EndCode.RESERVATION, {"reservation": each.number, "fate": fate})
         for each in ending
@@ -183,7 +183,7 @@ def end_jobs_of_all(
 
 def release(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the waiting jobs of a flexible reservation wait for other resources."""
-    released = tx.advance_reservations.release_waiting(reservation.id, reservation.entry_type)
+    released = tx.reservation_jobs.release_waiting(reservation.id, reservation.entry_type)
     text = f"the advance reservation {reservation.number} is over, the job waits on without it"
     tx.events.add_many([(EventType.ALTER, job_id, text) for job_id in released])
 

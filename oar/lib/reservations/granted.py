@@ -18,7 +18,7 @@ def granted_text(tx: "Transaction", reservation: AdvanceReservation) -> str:
 
 def add_revision(tx: "Transaction", reservation: AdvanceReservation, author: str) -> None:
     """Write what a reservation is from now on."""
-    tx.advance_reservations.add_revision(
+    tx.reservation_logs.add_revision(
         ReservationRevision(
             reservation.id,
             reservation.revision,

@@ -57,7 +57,7 @@ def note(
     command may bring it about.
     """
     row = ReservationLog(reservation.id, tx.now, event, reservation.state, hostname, message, author)
-    tx.advance_reservations.log(row)
+    tx.reservation_logs.log(row)
     tx.outbox.append(Ask(JobAction.AR_EVENT, reservation.frame_id))
     if is_mailed and event is not ReservationEvent.TERMINATED:
         mails.tell(tx, reservation, event, message)
@@ -115,17 +115,17 @@ def close(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 def close_all(tx: "Transaction", reservations: Sequence[AdvanceReservation]) -> list[AdvanceReservation]:
     """Let those of some reservations leave the system that may, as ``close`` does; return them."""
     leaving = [each for each in reservations if each.state in LEAVING and each.is_live]
-    jobs = tx.advance_reservations.live_jobs([each.id for each in leaving])
+    jobs = tx.reservation_jobs.live_jobs([each.id for each in leaving])
     closed = [each for each in leaving if each.is_flexible or not any(jobs[each.id])]
     if not closed:
         return []
     ids = [each.id for each in closed]
     write_bills(tx, closed)
-    tx.advance_reservations.log_all(
+    tx.reservation_logs.log_all(
         [ReservationLog(each.id, tx.now, ReservationEvent.TERMINATED, each.state) for each in closed]
     )
     tx.outbox.extend(Ask(JobAction.AR_EVENT, each.frame_id) for each in closed)
-    tx.advance_reservations.drop_changes(ids, "the advance reservation has ended")
+    tx.reservation_change_requests.drop(ids, "the advance reservation has ended")
     frame_life.end(tx, closed)
     tx.advance_reservations.close(ids, tx.now)
     for queue in {each.queue for each in closed}:

@@ -129,7 +129,7 @@ def _note_passed(tx: "Transaction", closed: AdvanceReservation, passed: int) -> 
 def _note(tx: "Transaction", closed: AdvanceReservation, text: str) -> None:
     """Write into the log of the occurrence before them what occurrences there are not."""
     row = ReservationLog(closed.id, tx.now, ReservationEvent.SKIPPED, closed.state, message=text)
-    tx.advance_reservations.log(row)
+    tx.reservation_logs.log(row)
 
 
 #: So many occurrences of a series are looked at when it is altered.

@@ -76,7 +76,7 @@ def _has_begun(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     """Whether its start had come; one that is deleted was begun if its log says so."""
     if reservation.state not in LEAVING:
         return reservation.state in STARTED
-    return any(row.event == ReservationEvent.STARTED for row in tx.advance_reservations.logs([reservation.id]))
+    return any(row.event == ReservationEvent.STARTED for row in tx.reservation_logs.logs([reservation.id]))
 
 
 def _make_frame(tx: "Transaction", reservation: AdvanceReservation) -> None:
@@ -123,7 +123,7 @@ def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def _enter(tx: "Transaction", job_ids: list[int]) -> None:
     """Give jobs the types by which they are in the reservation that their rows name, and no other one."""
-    reservation_ids = tx.advance_reservations.of_jobs(job_ids)
+    reservation_ids = tx.reservation_jobs.of_jobs(job_ids)
     present = {each.id: each for each in tx.advance_reservations.select(set(reservation_ids.values()))}
     tx.reservation_faults.leave(job_ids)
     tx.jobs.insert_types({job_id: (present[each].entry_type,) for job_id, each in reservation_ids.items()})
@@ -138,7 +138,7 @@ def _leave(tx: "Transaction", job_ids: list[int]) -> None:
 
 def _forget_missing(tx: "Transaction", reservation: AdvanceReservation) -> None:
     alien = set(reservation.missing) - set(reservation.resources)
-    tx.advance_reservations.end_intervals(reservation.id, IntervalKind.MISSING, alien, tx.now)
+    tx.reservation_intervals.end(reservation.id, IntervalKind.MISSING, alien, tx.now)
     tx.advance_reservations.update(reservation.id, missing=sorted(set(reservation.missing) - alien))
 
 
@@ -152,7 +152,7 @@ def _log_end(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def _log(tx: "Transaction", reservation: AdvanceReservation, event: ReservationEvent, date: int) -> None:
     """Write what was not logged in its time, under its date; no mail follows."""
-    tx.advance_reservations.log(ReservationLog(reservation.id, date, event, reservation.state, message="repaired"))
+    tx.reservation_logs.log(ReservationLog(reservation.id, date, event, reservation.state, message="repaired"))
 
 
 def _revise(tx: "Transaction", reservation: AdvanceReservation) -> None:

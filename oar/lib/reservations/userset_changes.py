@@ -139,7 +139,7 @@ def _listing(tx: "Transaction", entry: str, *, allow: bool = False, deny: bool =
     present = tx.advance_reservations.numbers_that_list(entry, allow=allow, deny=deny)
     asked = {
         change.reservation_id
-        for change in tx.advance_reservations.open_changes()
+        for change in tx.reservation_change_requests.open()
         if any(text == entry and (deny if denied else allow) for text, denied in _wanted_access(change))
     }
     return sorted({*present, *(each.number for each in tx.advance_reservations.select(asked) if each.is_live)})

@@ -146,7 +146,7 @@ def alter(
 
 def _entry(tx: "Transaction", job_id: int) -> AdvanceReservation | None:
     """Return the advance reservation that a job is in."""
-    inside = tx.advance_reservations.of_jobs([job_id])
+    inside = tx.reservation_jobs.of_jobs([job_id])
     return next(iter(tx.advance_reservations.select(list(inside.values()))), None)
 
 
@@ -172,7 +172,7 @@ def _exchange(
     if present:
         reservation_entry.enter(tx, present, [job_id])
     else:
-        tx.advance_reservations.remove_job(job_id)
+        tx.reservation_jobs.remove(job_id)
 
 
 def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) -> Job:

@@ -174,7 +174,7 @@ def enter(tx: "Transaction", seen: AdvanceReservation, ids: Sequence[int]) -> No
     _check_live(now)
     if (now.revision, now.frame_id) != (seen.revision, seen.frame_id):
         raise NoEntry(f"the advance reservation {seen.number} was changed meanwhile: submit the job again.")
-    tx.advance_reservations.add_jobs(seen.id, ids)
+    tx.reservation_jobs.add(seen.id, ids)
 
 
 def again(
@@ -185,7 +185,7 @@ def again(
     ``walltime``: the longest that was asked for, at least a second.  Raises WrongState if the reservation has ended,
     is too short, or is not open for its user any more.
     """
-    reservation_id = tx.advance_reservations.of_jobs([job.id]).get(job.id)
+    reservation_id = tx.reservation_jobs.of_jobs([job.id]).get(job.id)
     reservation = tx.advance_reservations.share(reservation_id) if reservation_id else None
     if reservation is None:
         return tuple(types), None

@@ -88,7 +88,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     )
     tx.new_jobs.insert(JobBatch(first, alternatives), keys)
     if reservation:
-        tx.advance_reservations.add_jobs(reservation.id, [new_id])
+        tx.reservation_jobs.add(reservation.id, [new_id])
     if GROWING in spec.types:
         tx.walltime_changes.ask_all([new_id], change.granted + change.pending)
     tx.jobs.follow_resubmission(job_id, new_id)

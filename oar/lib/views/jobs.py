@@ -199,7 +199,7 @@ def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
     """Return what is asked of all jobs, in the order of ``_Beside``."""
     of_rows = (tx.jobs.TYPES, tx.jobs.MOLDABLES, tx.jobs.DEPENDENCIES)
-    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.advance_reservations.NUMBERS)
+    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservation_jobs.NUMBERS)
 
 
 def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> JobColumns:

@@ -155,7 +155,7 @@ def open_changes(
     tx: "Transaction", reservations: Sequence[AdvanceReservation], reader: ReservationReader
 ) -> dict[int, ReservationChange]:
     """Return the changes that are not answered, by id of the reservation, which has one at most."""
-    found = {change.reservation_id: change for change in tx.advance_reservations.open_changes()}
+    found = {change.reservation_id: change for change in tx.reservation_change_requests.open()}
     return {each.id: _seen(found[each.id], each, reader) for each in reservations if each.id in found}
 
 
@@ -173,8 +173,8 @@ def shown(
     ids = [reservation.id for reservation in reservations]
     numbers = {number for reservation in reservations for number in reservation.resources}
     rows = {row.id: row for row in tx.resources.select(numbers)} if numbers else {}
-    access, jobs = tx.advance_reservations.access(ids), tx.advance_reservations.live_jobs(ids)
-    usage, changes = tx.advance_reservations.usages(ids), open_changes(tx, reservations, reader)
+    access, jobs = tx.advance_reservations.access(ids), tx.reservation_jobs.live_jobs(ids)
+    usage, changes = tx.reservation_bills.select(ids), open_changes(tx, reservations, reader)
     in_series = {each.series_id for each in reservations if each.series_id}
     series = tx.reservation_series.select(in_series) if in_series else {}
     hidden = _hidden(tx, reservations, access, reader)

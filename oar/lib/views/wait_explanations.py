@@ -292,7 +292,7 @@ def _starts(
         return {}
     planned = tx.listings.planned([prediction.moldable for prediction in foreseen.values()])
     types = tx.jobs.types(list(foreseen))
-    inside = tx.advance_reservations.of_jobs(list(foreseen))
+    inside = tx.reservation_jobs.of_jobs(list(foreseen))
     queues, dates = tx.queues.all(), tx.job_waits.foreseen_starts()
     measured = tx.job_predictions.errors(tx.now - MEASURED)
     errors = {each.queue: each for each in measured if each.jobs >= LEAST_MEASURED}

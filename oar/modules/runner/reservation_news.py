@@ -22,11 +22,11 @@ class ReservationNewsfeed:
 
     def begin(self, tx: Transaction) -> None:
         """Leave out what is there already."""
-        self._first = tx.advance_reservations.last_line()
+        self._first = tx.reservation_logs.last_line()
 
     def tell(self, tx: Transaction, frame_ids: Collection[int]) -> list[Action]:
         """Leave the mails about the end of reservations in the outbox; return the actions that tell the site of all."""
-        lines = tx.advance_reservations.new_lines(frame_ids, self._first)
+        lines = tx.reservation_logs.new_lines(frame_ids, self._first)
         new = [line for line in lines if line.line > self._told.get(line.reservation_id, 0)]
         self._told |= {line.reservation_id: line.line for line in new}
         _mail_ends(tx, {line.reservation_id for line in new if line.event == ReservationEvent.TERMINATED})
@@ -34,7 +34,7 @@ class ReservationNewsfeed:
 
 
 def _mail_ends(tx: Transaction, ids: Collection[int]) -> None:
-    usages = tx.advance_reservations.usages(ids) if ids else {}
+    usages = tx.reservation_bills.select(ids) if ids else {}
     for reservation in tx.advance_reservations.select(ids):
         mails.tell(tx, reservation, ReservationEvent.TERMINATED, "", usages[reservation.id])
 

@@ -191,13 +191,13 @@ def _rows(
 ) -> ReservationRows:
     ids = [reservation.id for reservation in live]
     granted = {number for reservation in live for number in reservation.resources}
-    changes = tx.advance_reservations.open_changes()
+    changes = tx.reservation_change_requests.open()
     of_missing = [each.id for each in live if each.missing]
     return ReservationRows(
         live=live,
-        jobs=tx.advance_reservations.live_jobs(ids),
-        last_job_dates=tx.advance_reservations.last_job_dates([each.id for each in live if each.idle_limit]),
-        missing_since=tx.advance_reservations.missing_since(of_missing),
+        jobs=tx.reservation_jobs.live_jobs(ids),
+        last_job_dates=tx.reservation_jobs.last_job_dates([each.id for each in live if each.idle_limit]),
+        missing_since=tx.reservation_intervals.missing_since(of_missing),
         changes=changes,
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),

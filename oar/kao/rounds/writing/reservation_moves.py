@@ -96,7 +96,7 @@ def _write(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
 def _is_idle_no_more(tx: Transaction, step: ReservationStep) -> bool:
     """Whether a job has come into a reservation that was to end because there was none."""
     is_idle = any(note.event is ReservationEvent.IDLE for note in step.notes)
-    return is_idle and any(tx.advance_reservations.live_jobs([step.reservation_id])[step.reservation_id])
+    return is_idle and any(tx.reservation_jobs.live_jobs([step.reservation_id])[step.reservation_id])
 
 
 def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationStep) -> AdvanceReservation:
@@ -114,9 +114,7 @@ def _grant(tx: Transaction, reservation: AdvanceReservation, step: ReservationSt
         granted_pe=chosen.pe,
         granted_slots=chosen.slots or len(granted.resources),
     )
-    tx.advance_reservations.begin_intervals(
-        granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start)
-    )
+    tx.reservation_intervals.begin(granted.id, IntervalKind.GRANTED, granted.resources, min(tx.now, granted.start))
     frames.grant(tx, granted, chosen.groups)
     granted = granted._replace(granted_pe=chosen.pe)
     add_revision(tx, granted, granted.owner)
@@ -127,9 +125,9 @@ def _replace(tx: Transaction, reservation: AdvanceReservation, step: Reservation
     """Store other resources in the place of lost ones."""
     before, after = set(reservation.resources), set(step.resources)
     replaced = reservation._replace(resources=step.resources, revision=reservation.revision + 1)
-    tx.advance_reservations.end_intervals(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
-    tx.advance_reservations.end_intervals(replaced.id, IntervalKind.MISSING, before - after, tx.now)
-    tx.advance_reservations.begin_intervals(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
+    tx.reservation_intervals.end(replaced.id, IntervalKind.GRANTED, before - after, tx.now)
+    tx.reservation_intervals.end(replaced.id, IntervalKind.MISSING, before - after, tx.now)
+    tx.reservation_intervals.begin(replaced.id, IntervalKind.GRANTED, after - before, tx.now)
     tx.advance_reservations.update(replaced.id, resources=list(step.resources), revision=replaced.revision)
     frames.exchange(tx, replaced, before - after, after - before)
     add_revision(tx, replaced, SYSTEM)
@@ -141,8 +139,8 @@ def _change_missing(tx: Transaction, reservation: AdvanceReservation, step: Rese
     if (step.missing, step.message) == (reservation.missing, reservation.message):
         return
     before, now = set(reservation.missing), set(step.missing)
-    tx.advance_reservations.begin_intervals(reservation.id, IntervalKind.MISSING, now - before, tx.now)
-    tx.advance_reservations.end_intervals(reservation.id, IntervalKind.MISSING, before - now, tx.now)
+    tx.reservation_intervals.begin(reservation.id, IntervalKind.MISSING, now - before, tx.now)
+    tx.reservation_intervals.end(reservation.id, IntervalKind.MISSING, before - now, tx.now)
     tx.advance_reservations.update(reservation.id, missing=list(step.missing), message=step.message)
 
 
@@ -174,23 +172,23 @@ def _write_changes(tx: Transaction, steps: Sequence[ChangeStep], present: Mappin
     for step in steps:
         reservation = present.get(step.reservation_id)
         if not step.is_granted:
-            tx.advance_reservations.answer_change(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
+            tx.reservation_change_requests.answer(step.change_id, ChangeAnswer.REFUSED, step.message, step.proposal)
         elif reservation and reservation.revision == step.revision and reservation.state in GRANTED:
             _change(tx, reservation, step)
 
 
 def _change(tx: Transaction, reservation: AdvanceReservation, step: ChangeStep) -> None:
-    change = tx.advance_reservations.change(step.change_id)
+    change = tx.reservation_change_requests.find(step.change_id)
     if change is None:
         return
     wanted = json.loads(change.change)
     attributes = AttributeChange.of(wanted)
     lost = alteration.jobs_without_access(tx, reservation, attributes)
-    waiting = tx.advance_reservations.live_jobs([reservation.id])[reservation.id].waiting
+    waiting = tx.reservation_jobs.live_jobs([reservation.id])[reservation.id].waiting
     misfits = [job_id for job_id in step.ended_jobs if job_id in waiting and job_id not in lost]
     lines = [f"job {job_id} was deleted: it no longer fits" for job_id in misfits]
     message = "\n".join(lines + [NO_ACCESS.format(job_id) for job_id in lost])
-    if not tx.advance_reservations.answer_change(change.id, ChangeAnswer.GRANTED, message):
+    if not tx.reservation_change_requests.answer(change.id, ChangeAnswer.GRANTED, message):
         return
     changed = reservation._replace(
         start=step.start, end=step.end, resources=step.resources, revision=reservation.revision + 1
@@ -214,9 +212,9 @@ def _change_place(tx: Transaction, reservation: AdvanceReservation, changed: Adv
         missing=sorted(after & set(reservation.missing)),
     )
     for kind in IntervalKind:
-        tx.advance_reservations.end_intervals(changed.id, kind, before - after, tx.now)
+        tx.reservation_intervals.end(changed.id, kind, before - after, tx.now)
     begin = tx.now if reservation.state in STARTED else min(tx.now, changed.start)
-    tx.advance_reservations.begin_intervals(changed.id, IntervalKind.GRANTED, after - before, begin)
+    tx.reservation_intervals.begin(changed.id, IntervalKind.GRANTED, after - before, begin)
     frames.move_window(tx, changed)
     frames.exchange(tx, changed, before - after, after - before)
 

@@ -42,7 +42,7 @@ class ReservationFeed:
     def _advanced(self, tx: "Transaction") -> SettledRows:
         """Return what is settled now.  It is a copy that goes on, for another thread may go on at the same time."""
         if self._rows is None:
-            newest = tx.advance_reservations.last_line()
+            newest = tx.reservation_logs.last_line()
             rows = SettledRows(Log.RESERVATIONS, newest, tx.history.writers(Log.RESERVATIONS))
         else:
             rows = copy.copy(self._rows)

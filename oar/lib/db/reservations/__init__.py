@@ -1,1 +1,1 @@
-"""Advance reservations: their rows, series, faults, reports and changes."""
+"""Advance reservations: their rows, jobs, series, changes, logs, intervals, bills, faults and reports."""
