@@ -1,8 +1,6 @@
 """Series of advance reservations: the next one is asked for when one ends, and none is lost."""
 
 import json
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,20 +17,12 @@ from tests.db.reservation_site import ALICE, BOB, HOUR, NOW, Site
 from tests.frontend import add_rules
 
 ROOT = User("root", 0)
+pytestmark = pytest.mark.usefixtures("in_utc")
 
 
 @pytest.fixture(autouse=True)
 def resources(site: Site) -> list[int]:
     return add_resources(site.database, nodes=1, cores=2)
-
-
-@pytest.fixture(autouse=True)
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 def starts(site: Site, series: int, *states: S) -> list[int]:
