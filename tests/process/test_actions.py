@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,6 +297,30 @@ def test_a_job_whose_node_is_silent_for_a_minute_goes_on_and_is_lost_with_it_lat
             (ResourceState.SUSPECTED, True)
         }
         assert EventType.RESUBMIT_JOB_AUTOMATICALLY in world.events(job_id)
+
+
+def test_a_host_is_given_up_behind_what_is_done_for_its_jobs_meanwhile(world: World) -> None:
+    """Both lock a job before what is noted of its launch: neither waits for the other for ever (a deadlock)."""
+    job_id = world.job("sleep 100")
+    launch_job(world.context, job_id)
+    silent_for(world, world.context.config.node_lost_timeout)
+    with Remote(RemoteSettings(), Nowhere(world.box.enter())) as remote, ThreadPoolExecutor() as pool:
+        with world.database.begin() as tx:
+            tx.jobs.lock(job_id)
+            given_up = pool.submit(probe.probe, replace(world.context, remote=remote), NODE)
+            wait_until(lambda: is_waited_for(world))
+            tx.job_runs.update(job_id)
+        assert given_up.result() is None
+    run = world.run(job_id)
+    assert run is not None
+    assert run.oarexec_code == ExecCode.DIED
+
+
+def is_waited_for(world: World) -> bool:
+    """Whether a transaction waits for another one."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with world.database.begin() as tx:
+        return bool(tx.value(waiting))
 
 
 def test_no_job_is_lost_while_the_server_hears_no_node_at_all(world: World) -> None:
