@@ -31,6 +31,8 @@ from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
 
 Validate = Callable[[object], None]
+#: The document is made by one thread, though clients of several ask for the first time at once.
+_DESCRIBING = threading.Lock()
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 
 
@@ -89,7 +91,9 @@ def check_described(answer: httpx.Response) -> None:
     request, kind = answer.request, answer.headers.get("content-type", "")
     if kind != "application/json" or not request.url.path.startswith("/v1/"):
         return
-    for method, pattern, checks in _described(whole="fields" not in request.url.params):
+    with _DESCRIBING:
+        described = _described(whole="fields" not in request.url.params)
+    for method, pattern, checks in described:
         if method == request.method and pattern.fullmatch(request.url.path):
             answer.read()
             assert str(answer.status_code) in checks, f"{method} {request.url.path}: {answer.status_code}"
