@@ -26,6 +26,8 @@ from tests.process.this_machine import is_alive, text_in, wait_until
 
 __all__ = ["home"]
 
+JSON = {"Content-Type": "application/json"}
+
 
 def test_addresses_are_read_with_prefix_and_extension() -> None:
     for text, prefix, words, extension in (
@@ -34,6 +36,8 @@ def test_addresses_are_read_with_prefix_and_extension() -> None:
         ("/jobs/details/", "", ("jobs", "details"), None),
         ("/oarapi/", "/oarapi", (), None),
         ("/oarapi/index.html", "/oarapi", (), "html"),
+        ("/oarapi.json", "/oarapi", (), "json"),
+        ("/oarapi-priv/jobs.YAML", "/oarapi-priv", ("jobs",), "yaml"),
         ("/media/~/a.json", "", ("media", "~", "a.json"), None),
     ):
         assert place_of(text) == (prefix, words, extension), text
@@ -142,16 +146,31 @@ def test_a_parameter_that_is_wrong_is_named_for_programs(anonymous: httpx.Client
     assert (told["status"], told["field"]) == (400, field), told
 
 
-def test_a_field_of_a_submission_that_is_wrong_is_named_for_programs(nobody: httpx.Client) -> None:
+def test_what_is_wrong_in_a_body_is_named_for_programs(api: Api, nobody: httpx.Client, database: Database) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_rate_change=0, walltime_change_enabled=True)
     for body, field in (
         ({"command": "x", "array": "many"}, "array"),
         ({"command": "x", "script_paht": "y"}, "script_paht"),
         ({"command": "x", "connect": 1}, "connect"),
         ({"command": "x", "name": ["a"]}, "name"),
         ({"interactive": "1"}, "interactive"),
+        ({"command": "x", "resource": {"a": 1}}, "resources"),
+        ({"command": "x", "env": ["1bad=2"]}, "env.1bad"),
         ({"command": "x", "array-param-file": "none"}, "array_param_file"),
     ):
         assert nobody.post("/oarapi/jobs", json=body).json()["field"] == field, body
+    job = add_job(database, JobState.RUNNING, user="nobody", on=add_resources(database)[:1])
+    assert nobody.post(f"/oarapi/jobs/{job}", json={"method": "signal"}).json()["field"] == "signal"
+    walltime = nobody.post(f"/oarapi/jobs/{job}", json={"method": "walltime-change", "walltime": "x"}).json()
+    assert "h:m:s" in walltime["hint"]
+    assert "from character 1 on" in nobody.post("/oarapi/jobs", content=b"{bad", headers=JSON).json()["message"]
+
+
+def test_a_hint_is_a_sentence_and_no_comment(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    for address in ("/oarapi/jobs", "/v1/jobs"):
+        told = nobody.post(address, json={"command": "x", "queue": "nosuch"}).json()
+        assert told["hint"].startswith("There are: "), told
 
 
 def test_json_that_is_sent_as_a_form_is_told_so(nobody: httpx.Client) -> None:

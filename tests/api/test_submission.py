@@ -115,8 +115,9 @@ def test_old_keys_are_forgotten(nobody: httpx.Client, database: Database) -> Non
         ({"command": "true", "array": -1}, "array"),
         ({"command": "true", "array": 2**63}, "array"),
         ({"command": "true", "types": "besteffort"}, "types"),
+        ({"command": "true", "resources": {"nodes": 1}}, "resources"),
         ({"command": "true", "env": {"A": None}}, "env.A"),
-        ({"command": "true", "env": {"A=B": "1"}}, "env.A=B.[key]"),
+        ({"command": "true", "env": {"A=B": "1"}}, "env.A=B"),
         ({"command": "true", "exclude": ["n"] * 1001}, "exclude"),
         ([], ""),
         (None, ""),
@@ -125,7 +126,7 @@ def test_old_keys_are_forgotten(nobody: httpx.Client, database: Database) -> Non
 def test_a_bad_field_is_named(nobody: httpx.Client, body: object, field: str) -> None:
     content = json.dumps(body).encode()
     answer = nobody.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json().get("field", "").split(".int")[0]) == (400, field)
+    assert (answer.status_code, answer.json().get("field", "")) == (400, field)
 
 
 def test_what_is_misspelt_is_told_with_what_is_meant(nobody: httpx.Client) -> None:

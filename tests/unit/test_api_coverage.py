@@ -64,7 +64,7 @@ API: Mapping[str, Sequence[str]] = {
     "1 errors: one line, a word, the field, the status": (
         "api/test_reading::test_what_is_wrong_is_one_line_and_a_word",
         "api/test_legacy::test_a_parameter_that_is_wrong_is_named_for_programs",
-        "api/test_legacy::test_a_field_of_a_submission_that_is_wrong_is_named_for_programs",
+        "api/test_legacy::test_what_is_wrong_in_a_body_is_named_for_programs",
         "api/test_reading::test_a_wrong_method_names_the_right_ones",
         "api/test_submission::test_a_bad_field_is_named",
         "api/test_changes::test_a_change_with_a_parameter_that_it_does_not_have_changes_nothing",

@@ -1,6 +1,7 @@
 """The status of each error, and its word for programs.  See docs/api.rst, "Errors"."""
 
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -50,6 +51,8 @@ _IN_THE_WAY: tuple[type[OarError], ...] = (
 STATUSES.update(dict.fromkeys(_NOT_FOUND, HTTPStatus.NOT_FOUND))
 STATUSES.update(dict.fromkeys(_IN_THE_WAY, HTTPStatus.CONFLICT))
 STATUSES[Denied] = HTTPStatus.FORBIDDEN
+#: What pydantic writes into the place of a fault besides names and numbers.
+_TRIED = re.compile(r".*[\[(].*|(?:constrained-)?(?:str|int|float|bool)")
 #: Words of statuses that come before any error of ours.
 WORDS = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large", HTTPStatus.REQUEST_TIMEOUT: "too-slow"}
 
@@ -98,6 +101,15 @@ def status_of(error: OarError) -> HTTPStatus:
     return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
+def field_of(path: Sequence[str | int]) -> str:
+    """Return the name of a field by where pydantic finds a fault, without the types that it tried there.
+
+    >>> field_of(("resources", "function-after[storable(), constrained-str]")), field_of(("env", "1a", "[key]"))
+    ('resources', 'env.1a')
+    """
+    return ".".join(str(part) for part in path if not _TRIED.fullmatch(str(part)))
+
+
 def word_of(kind: type[BaseException]) -> str:
     """Return the class of an error in words, as programs compare it.
 
@@ -130,6 +142,7 @@ def early_problem(path: str, status: int, word: str, message: str, **more: Any) 
 
 def record_of(error: OarError, status: int) -> dict[str, Any]:
     """Return the record that tells an error; a second line of it, which names the way out, is the ``hint``."""
-    message, _, way_out = str(error).partition("\n")
+    message, *way_out = str(error).splitlines() or [""]
+    hint = " ".join(line.strip().removeprefix("# ") for line in way_out)
     field = error.field if isinstance(error, BadRequest) else ""
-    return problem_record(status, word_of(type(error)), message, field=field, hint=" ".join(way_out.split()))
+    return problem_record(status, word_of(type(error)), message, field=field, hint=hint)

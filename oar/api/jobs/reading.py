@@ -12,6 +12,7 @@ from oar.api.answers.exports import PAGE, Export, wants_lines
 from oar.api.answers.list_answers import Fields, only
 from oar.api.answers.records import job_details, job_item
 from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
+from oar.api.answers.statuses import field_of
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
@@ -78,7 +79,7 @@ class JobListing(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
-            field = str(first["loc"][0])
+            field = field_of(first["loc"])
             raise BadRequest(f"{field}: {first['msg']}").of(field) from None
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from oar.api.answers.statuses import STATUSES
+from oar.api.answers.statuses import STATUSES, field_of
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.nodes.changes import NewMachines
 from oar.api.serving.service import service_of
@@ -192,7 +192,7 @@ def _machines(fields: Mapping[str, Any]) -> NewMachines:
         return NewMachines.model_validate({**values, "properties": given}, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
+        field = field_of(first["loc"])
         raise BadRequest(f"{field}: {first['msg']}").of(field) from None
     except ValueError:
         raise BadRequest("properties: this is no object of JSON").of("properties") from None

@@ -92,15 +92,14 @@ def place_of(path: str) -> Place:
     ('jobs', '42')
     """
     words = [word for word in path.split("/") if word]
-    prefix = ""
+    prefix, extension = "", None
+    if len(words) == 1 and (found := _EXTENSION.search(words[0])) and words[0].removesuffix(found[0]) in PREFIXES:
+        return Place(f"/{words[0].removesuffix(found[0])}", (), LegacyFormat(found[1].lower()))
     if words and words[0] in PREFIXES:
         prefix = f"/{words.pop(0)}"
-    extension = None
     if words and words[0] != "media" and (found := _EXTENSION.search(words[-1])):
         extension = LegacyFormat(found[1].lower())
         words[-1] = words[-1].removesuffix(found[0])
-    elif not words and (found := _EXTENSION.search(prefix)):
-        extension = LegacyFormat(found[1].lower())
     return Place(prefix, tuple(word for word in words if word not in ("", "index")), extension)
 
 
@@ -250,6 +249,8 @@ def body_of(request: Request, data: bytes) -> Any:
             return _storable(dict(parse_qsl(text, keep_blank_values=True)))
         if kind == MULTIPART:
             return _storable(fields_of(request.headers["content-type"], data))
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"the body is no JSON, from character {error.pos} on: {error.msg}") from None
     except (ValueError, RecursionError):
         raise BadRequest("the body cannot be read: it is not what its Content-Type says") from None
     raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml, {_FORM} or {MULTIPART}")

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.answers.exports import PAGE, Export
+from oar.api.answers.statuses import problem_record
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.changes import estimated, resubmitted
 from oar.api.jobs.submission import SubmitJobs, at_home
@@ -69,6 +70,9 @@ _METHODS = {
 _WALLTIMES = {
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
     WalltimeOutcome.NOT_FOUND: HTTPStatus.NOT_FOUND,
+}
+_WALLTIME_FORMS = {
+    WalltimeOutcome.BAD_REQUEST: "walltime: +h:m:s or -h:m:s changes it, h:m:s or a number of seconds is the new one"
 }
 #: What makes the items of some jobs.
 _ItemsOf = Callable[[LegacyCall, "Transaction", Sequence[int]], list[dict[str, Any]]]
@@ -280,7 +284,9 @@ def method(call: LegacyCall, job_id: int) -> Reply:
     if word in _METHODS:
         return act(call, job_id, _METHODS[word])
     if word == "signal":
-        return signal(call, job_id, str(fields.get("signal", "")))
+        if not (text := str(fields.get("signal") or "")):
+            raise BadRequest("signal: the number or the name of the signal is missing").of("signal")
+        return signal(call, job_id, text)
     if word == "walltime-change":
         return _change_walltime(call, job_id, fields)
     raise BadRequest(f"method: {word!r} is none of {', '.join([*_METHODS, 'signal', 'walltime-change'])}").of("method")
@@ -335,7 +341,8 @@ def _change_walltime(call: LegacyCall, job_id: int, fields: Mapping[str, Any]) -
     except ChangeRefused as refused:
         status = _WALLTIMES.get(refused.outcome, HTTPStatus.BAD_REQUEST)
         message = f"{refused.outcome.value}: {refused}."
-        return Reply({"type": "change-refused", "title": title_of("Walltime"), "detail": message}, status)
+        record = problem_record(status, "change-refused", message, hint=_WALLTIME_FORMS.get(refused.outcome, ""))
+        return Reply({**record, "title": title_of("Walltime")}, status)
     accepted = WalltimeOutcome.ACCEPTED.value
     told = {"id": job_id, "status": accepted, "cmd_output": f"{accepted}: {done}.", "warnings": warnings}
     return Reply(timed(told), HTTPStatus.ACCEPTED)

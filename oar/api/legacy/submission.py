@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from oar.api.answers.statuses import field_of
 from oar.api.jobs.request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
 from oar.api.legacy.titles import Titled
@@ -156,7 +157,7 @@ def _checked(values: Mapping[str, Any]) -> JobRequest:
         return JobRequest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
+        field = field_of(first["loc"])
         if first["type"] == "extra_forbidden":
             near = nearest(field, (*JobRequest.model_fields, *_ALIASES))
             way_out = f"\ndid you mean {near!r}?" if near else ""

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import OtherVersion, tag_of
-from oar.api.answers.statuses import WORDS, TooOften, problem_record, record_of, status_of
+from oar.api.answers.statuses import WORDS, TooOften, field_of, problem_record, record_of, status_of
 from oar.api.routing.json_shape import UnfitBody
 from oar.api.routing.query_names import query_names
 from oar.api.workers.tasks import Outcome
@@ -92,7 +92,7 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
     if first["type"] == "json_invalid":
         text = f"the body is no JSON, from character {first['loc'][-1]} on: {first['ctx']['error']}"
         return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text)
-    field = ".".join(str(part) for part in first["loc"][1:])
+    field = field_of(first["loc"][1:])
     if first["type"] == "extra_forbidden":
         near = nearest(field, _fields_of(request))
         more = {"hint": f"did you mean {near!r}?"} if near else {}
