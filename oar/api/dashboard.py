@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from typing import Any
 
 from fastapi import APIRouter, Request
 
@@ -12,38 +13,58 @@ from oar.api.nodes.grid import totals
 from oar.api.nodes.reading import queues_record
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
+from oar.lib.facts.job_query import LIVE_STATES
+from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.io.disks import FullDisk, nearly_full
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 #: Events that a first look shows.
 EVENTS = 8
-#: One's jobs that it shows, the newest.
-JOBS = 12
+#: One's jobs that it shows: of those that have begun so many at most, the newest, and so many of all.
+RUNNING, JOBS = 8, 16
+#: Nodes that are suspected or dead which it names, those that are so since the shortest time.
+LOST_NODES = 20
+_LOST = (ResourceState.SUSPECTED, ResourceState.DEAD)
+_BEGUN = sorted(LIVE_STATES - {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR})
 _MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "total": True, "limit": JOBS}
 
 
 @router.get("/dashboard", operation_id="dashboard", summary="The cluster and one's jobs at a look")
 def dashboard(request: Request) -> Answer:
-    """Return how many resources are in each condition, the queues, the newest jobs of who asks, the last events."""
+    """Return how many resources are in each condition, the queues, the newest jobs of who asks, the last events.
+
+    `lost_nodes` names nodes that are suspected or dead, and since when.
+    """
     return answer_unless_known(request, dashboard_record(asking(request)))
 
 
 def dashboard_record(who: Asking) -> dict[str, object]:
     """Return what a first look shows; ``jobs`` is null for nobody, ``last_round`` if there was none.
 
-    ``full_disks`` is for administrators: the disks of the log and of what the service keeps.
+    ``lost_nodes``: those that are suspected or dead, and since when, ``LOST_NODES`` of them at most.  ``full_disks`` is
+    for administrators: the disks of the log and of what the service keeps.
     """
     with who.database.snapshot() as tx:
         last_round = tx.usage.last_round()
+        lost = tx.listings.out_of_use(_LOST)[:LOST_NODES]
     return {
         "resources": totals(who),
         "queues": queues_record(who)["items"],
-        "jobs": job_page(who, JobListing.of(_MINE)) if who.caller.user else None,
+        "jobs": _mine(who) if who.caller.user else None,
         "events": event_page(who, EventListing.model_validate({"limit": EVENTS}))["items"],
         "last_round": last_round or None,
+        "lost_nodes": [{"node": node, "state": state, "since": since or None} for node, state, since in lost],
         "full_disks": [disk._asdict() for disk in _full_disks(who)],
     }
+
+
+def _mine(who: Asking) -> dict[str, Any]:
+    """Return the newest jobs of who asks: first those that have begun, so that many that wait do not hide them."""
+    begun = job_page(who, JobListing.of({**_MINE, "state": ",".join(_BEGUN), "limit": RUNNING}))["items"]
+    page = job_page(who, JobListing.of(_MINE))
+    known = {job["id"] for job in begun}
+    return {**page, "items": [*begun, *(job for job in page["items"] if job["id"] not in known)][:JOBS]}
 
 
 def _full_disks(who: Asking) -> list[FullDisk]:

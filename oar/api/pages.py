@@ -83,7 +83,8 @@ def first_page(request: Request) -> Answer:
 @router.get("/jobs")
 def jobs(request: Request) -> Answer:
     """Show jobs."""
-    asked = {name: value for name, value in request.query_params.items() if name in JobListing.model_fields and value}
+    names = {field.alias or name for name, field in JobListing.model_fields.items()}
+    asked = {name: value for name, value in request.query_params.items() if name in names and value}
     return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": asked})
 
 

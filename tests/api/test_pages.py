@@ -189,6 +189,31 @@ def test_the_dashboard_tells_who_waits_for_longest_and_when_the_scheduler_looked
     assert (oldest["default"], oldest["besteffort"], record["last_round"]) == (submitted, None, submitted + 1)
 
 
+def test_jobs_that_run_are_on_the_dashboard_however_many_wait(
+    known: Callable[[str], httpx.Client], database: Database
+) -> None:
+    user = "nobody"
+    running = add_job(database, JobState.RUNNING, on=add_resources(database)[:1], user=user)
+    waiting = [add_job(database, user=user) for _ in range(20)]
+    page = known(user).get("/v1/dashboard").json()["jobs"]
+    assert [job["id"] for job in page["items"]] == [running, *reversed(waiting[5:])]
+    assert page["total"] == 21
+
+
+def test_nodes_that_are_out_of_use_are_told_with_since_when(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=3)
+    add_resources(database, nodes=1, cores=1, network_address="sleeper", state="Absent", available_upto=2_147_483_646)
+    with database.begin() as tx:
+        since = tx.now
+        nodes.suspect(tx, ["node-2"], finaud=False)
+        tx.execute("UPDATE resources SET state = 'Dead' WHERE network_address = 'node-3'")  # since when is not known
+    lost = {
+        each["node"]: (each["state"], each["since"]) for each in anonymous.get("/v1/dashboard").json()["lost_nodes"]
+    }
+    assert lost == {"node-2": ("Suspected", since), "node-3": ("Dead", None)}
+    assert anonymous.get("/v1/grid").json()["since"] == {"node-2": since}
+
+
 def test_nobody_has_no_jobs_on_the_dashboard(anonymous: httpx.Client, database: Database) -> None:
     add_job(database)
     record = anonymous.get("/v1/dashboard").json()

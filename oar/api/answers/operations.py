@@ -91,6 +91,7 @@ ANSWERS: Mapping[str, Schema] = {
         "Dashboard",
         {"resources": record("ResourceTotals", {"total": INTEGER, **WITH_STANDBY}), "queues": many(QUEUE)}
         | {"jobs": or_null(JOB_PAGE), "events": many(EVENT), "last_round": MAYBE_INTEGER}
+        | {"lost_nodes": many(record("LostNode", {"node": TEXT, "state": TEXT, "since": MAYBE_INTEGER}))}
         | {"full_disks": many(record("FullDisk", {"path": TEXT, "free": INTEGER, "total": INTEGER}))},
     ),
     "jobs_list": JOB_PAGE,
@@ -197,6 +198,7 @@ ANSWERS: Mapping[str, Schema] = {
             "total": record("GridTotals", WITH_STANDBY),
             "jobs": many(record("GridJob", {"id": INTEGER, "user": TEXT, "name": MAYBE_TEXT, "queue": TEXT})),
             "reasons": by_name(TEXT),
+            "since": by_name(INTEGER),
             "properties": TEXTS,
         },
     ),

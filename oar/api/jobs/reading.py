@@ -64,6 +64,8 @@ class JobListing(BaseModel):
     array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of an array.")
     q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
     ended_since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Jobs that ended since, too.")
+    begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="Without those that ended before.")
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Without those that were submitted later.")
     details: bool = Field(default=False, description="All of each job.")
     outlook: bool = Field(default=False, description="Why each job waits that has not started, and its planned start.")
     total: bool = Field(default=False, description="Count the jobs, too.")
@@ -90,7 +92,7 @@ class JobListing(BaseModel):
     def query(self, who: Asking) -> JobQuery:
         """Return what is asked for.  Raises BadRequest, Unidentified."""
         return JobQuery(
-            states=_states(self.state, ended=self.ended_since is not None),
+            states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
             arrays=() if self.array is None else (self.array,),
             users=tuple(_me(who) if each == "me" else each for each in words_of(self.user)),
             queues=words_of(self.queue),
@@ -99,8 +101,15 @@ class JobListing(BaseModel):
             types=words_of(self.type),
             nodes=words_of(self.node),
             text=self.q,
+            between=self._period,
             ended_since=self.ended_since,
         )
+
+    @property
+    def _period(self) -> tuple[int, int] | None:
+        if self.begin is None and self.to is None:
+            return None
+        return self.begin or 0, LARGEST_ID if self.to is None else self.to
 
     def place(self, config: "Config") -> JobPlace:
         """Return where the page begins, and its length."""
@@ -166,7 +175,7 @@ def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str,
         return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
 
 
-def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, object]:
+def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, Any]:
     """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
     record = _whole_page(who, listing, place)
     return {**record, "items": only(record["items"], listing.fields, listing.known)}

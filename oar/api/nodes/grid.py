@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from fastapi import APIRouter, Query, Request
 
@@ -14,9 +14,13 @@ from oar.api.nodes.chosen_properties import Properties, check_property, choice_o
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
 from oar.lib.db.jobs.listings import AlikeResources
+from oar.lib.facts.states import ResourceState
 from oar.lib.views import node_reasons
 from oar.lib.views.nodes import ResourceView, resource_views
 from oar.lib.views.occupancy import Condition, condition, condition_of
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
 
 router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
 
@@ -52,7 +56,8 @@ def grid(request: Request, group: Property = "", props: Properties = []) -> Answ
 
     With `props` only of resources that have these values.
 
-    `reasons` tells of nodes why they are drained or in maintenance, where administrators said so.
+    `reasons` tells of nodes why they are drained or in maintenance, where administrators said so; `since` from when on
+    nodes are absent, suspected or dead.
 
     `held` of a node names jobs on neighbouring resources: the first of these, their number, the job.
     """
@@ -61,6 +66,7 @@ def grid(request: Request, group: Property = "", props: Properties = []) -> Answ
 
 def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict[str, Any]:
     """Return the resources of nodes, all or those that are chosen by values of properties.  Raises BadRequest."""
+    now = int(time.time())
     with who.database.snapshot() as tx:
         properties = property_names(tx)
         if group:
@@ -69,8 +75,8 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
         columns = dict.fromkeys([*COLUMNS, *(f'"{name}"' for name in filter(None, [group, *choice]))])
         views = [view for view in resource_views(tx, columns=columns) if view.node and is_chosen(view.columns, choice)]
         reasons = node_reasons.reasons(tx, views)
+        since = _since(tx, views, now)
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
-    now = int(time.time())
     nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]
     numbers: Counter[str] = Counter()
     for node in nodes:
@@ -81,8 +87,16 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
         "total": {condition: numbers[letter] for condition, letter in LETTERS.items()},
         "jobs": [{"id": job.id, "user": job.user, "name": job.name, "queue": job.queue} for job in jobs],
         "reasons": reasons,
+        "since": since,
         "properties": properties,
     }
+
+
+def _since(tx: "Transaction", views: Sequence[ResourceView], now: int) -> dict[str, int]:
+    """Return since when nodes are absent, suspected or dead, where that is known; not of those that can be woken."""
+    lost = {view.node for view in views if view.state is not ResourceState.ALIVE and not view.is_standby(now)}
+    found = tx.listings.out_of_use({*ResourceState} - {ResourceState.ALIVE}) if lost else []
+    return {each.node: each.since for each in found if each.node in lost and each.since}
 
 
 def totals(who: Asking) -> dict[str, int]:

@@ -121,6 +121,14 @@ _NOT_ALIVE = """
     WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0 AND r.state <> 'Alive' AND r.network_address <> ''
     GROUP BY j.job_id, r.network_address, r.state ORDER BY j.job_id, r.network_address, r.state"""
 
+#: Nodes with resources in some states, and since when the first of these is in it (0: not known), the last ones first.
+_OUT_OF_USE = """
+    SELECT r.network_address::text, r.state, COALESCE(min(l.date_start), 0)
+    FROM resources r
+    LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
+        AND l.value = r.state
+    WHERE r.state = ANY(%s) AND r.network_address <> '' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"""
+
 
 class Assigned(NamedTuple):
     """The resources that a job has or had, and their nodes."""
@@ -147,6 +155,14 @@ class NodeInterval(NamedTuple):
     start: int
     stop: int  #: 0 while it lasts
     resources: tuple[int, ...]
+
+
+class NodeOutOfUse(NamedTuple):
+    """A node with resources in a state in which they run no jobs."""
+
+    node: str
+    state: ResourceState
+    since: int  #: 0: not known
 
 
 class Prediction(NamedTuple):
@@ -226,6 +242,11 @@ class Listings(Table):
         for job_id, name, state, date in self._tx.rows(_NOT_ALIVE, (list(ids),)) if ids else ():
             nodes[job_id].append((name, state, date))
         return nodes
+
+    def out_of_use(self, states: Collection[ResourceState]) -> list[NodeOutOfUse]:
+        """Return the nodes with resources in some states, those that came into theirs last first."""
+        rows = self._tx.rows(_OUT_OF_USE, ([str(state) for state in states],))
+        return [NodeOutOfUse(node, ResourceState(state), since) for node, state, since in rows]
 
     def silent_heads(self, ids: Collection[int]) -> dict[int, str]:
         """Return the heads of those of some jobs whose head did not answer the last probe."""
