@@ -102,13 +102,15 @@ def _bytes(amount: int) -> str:
 
 
 def _duration(seconds: int | None) -> str:
-    """Return a length of time as ``1d 02:03``, hours and minutes.
+    """Return a length of time as ``1d 02:03``, hours and minutes; what is shorter than a minute as ``12 s``.
 
-    >>> _duration(93_784)
-    '1d 02:03'
+    >>> _duration(93_784), _duration(12)
+    ('1d 02:03', '12 s')
     """
     if seconds is None:
         return "–"
+    if seconds < 60:
+        return f"{seconds} s"
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02d}:{rest % 3600 // 60:02d}"
     return f"{days}d {clock}" if days else clock

@@ -1,8 +1,9 @@
 """Who is known does with his jobs on their pages what the commands do, also by keyboard alone."""
 
+import re
 import time
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -49,22 +50,36 @@ def test_a_job_that_has_ended_tells_what_it_used_and_is_submitted_again(owner: V
             " VALUES (%s, 'node-1', 1, 60, %s)",
             (job, 2**30),
         )
+        tx.execute("UPDATE jobs SET exit_code = 9 WHERE job_id = %s", (job,))
     page = owner.open(f"jobs/{job}")
     used = page.get_by_role("row").filter(has_text="node-1")
     expect(used).to_contain_text("1.0 GiB")
+    expect(page.locator(".facts")).to_contain_text("none: ended by signal 9")
     assert faults(page) == []
     page.get_by_role("button", name="submit it again").click()
     page.wait_for_url(lambda address: not address.endswith(f"/{job}"))
     expect(page.locator("h1")).to_contain_text("sim")
 
 
+def with_modules(route: Route) -> None:
+    """Answer as if there were a server, of which one module is not needed and another one is down."""
+    answer = route.fetch()
+    idle = {"state": "down", "failures": 0, "restarts": 0, "last_start": None, "last_duration": 0}
+    modules = {"greta": {**idle, "passes": 0}, "finaud": {**idle, "passes": 3}}
+    route.fulfill(response=answer, json={**answer.json(), "modules": modules})
+
+
 def test_administrators_see_how_the_installation_is(administrator: Visitor, api: Api) -> None:
     api.runtime.config = api.runtime.config.replace(server_port=7777, db_base_passwd="hidden-word")
     page = administrator.open("")
+    page.route("**/v1/administration", with_modules)
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("heading", name="How the installation is").wait_for()
     expect(page.get_by_role("row", name="SERVER_PORT 7777 6666")).to_be_visible()
     assert "hidden-word" not in page.content()
+    modules = page.get_by_role("table", name="Modules").get_by_role("row")
+    expect(modules.filter(has_text="greta")).to_contain_text("not in use")
+    expect(modules.filter(has_text="finaud").locator(".bad")).to_have_text("down")
     assert faults(page) == []
 
 
@@ -80,7 +95,13 @@ def test_a_token_is_made_shown_once_and_revoked(owner: Visitor, database: Databa
     page.get_by_role("button", name="create").click()
     expect(page.locator("pre")).to_contain_text("oar_")
     row = page.get_by_role("row").filter(has_text="<b>my dashboard</b>")
+    expect(row).to_contain_text("read")
     row.get_by_role("button", name="revoke").click()
+    expect(row.get_by_text("are refused from now on")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(row.get_by_role("button", name="revoke")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
     expect(row).to_have_count(0)
 
 
@@ -104,8 +125,11 @@ def test_an_administrator_drains_a_node_and_takes_it_away(administrator: Visitor
     job = add_job(database, JobState.RUNNING, on=resources[:1])
     page = administrator.open("nodes/node-1")
     assert faults(page) == []
+    page.get_by_text("the commands that do the same").click()
+    expect(page.get_by_text("oarnodesetting -h node-1 --drain on")).to_be_visible()
     page.get_by_role("button", name="drain").click()
     page.get_by_role("button", name="end the drain").wait_for()
+    expect(page.locator(".lead")).to_contain_text(re.compile("no job is started on it since [0-9:]{5}"))
     with database.snapshot() as tx:
         assert tx.rows("SELECT DISTINCT drain FROM resources WHERE network_address = 'node-1'") == [("YES",)]
     page.get_by_role("button", name="set Absent").click()
@@ -118,10 +142,12 @@ def test_an_administrator_drains_a_node_and_takes_it_away(administrator: Visitor
 def test_an_administrator_stops_a_queue_and_starts_it(administrator: Visitor, database: Database) -> None:
     page = administrator.open("queues")
     row = page.get_by_role("row").filter(has_text="besteffort")
-    row.get_by_role("button", name="stop").click()
-    row.get_by_role("button", name="stop").click()  # the one of the question
+    row.get_by_role("button", name="stop").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")  # the button of the question
     expect(row).to_contain_text("does not start jobs")
-    row.get_by_role("button", name="start", exact=True).click()
+    expect(row.get_by_role("button", name="start", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
     expect(row).not_to_contain_text("does not start jobs")
 
 
@@ -158,4 +184,4 @@ def test_an_owner_deletes_his_reservation(owner: Visitor, database: Database) ->
     page = owner.open(f"reservations/{number}")
     page.get_by_role("button", name="delete").click()
     page.locator(".question").get_by_role("button", name="delete").click()
-    expect(page.locator("h1 .state")).to_contain_text("d")
+    expect(page.locator("h1 .state")).to_have_text("d deleted")

@@ -325,6 +325,7 @@ def test_the_view_is_taken_away_as_vectors(visitor: Visitor, database: Database,
     texts = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")]
     classes = [each.get("class") for each in drawing.iter("{http://www.w3.org/2000/svg}rect")]
     assert {"node-1", "node-2"} <= set(texts)
+    assert any(re.fullmatch(r"\d\d-\d\d \S+", text or "") for text in texts)  # the day at the left edge, and the zone
     assert any(text and text.startswith(f"{job} <b>&past") for text in texts)
     assert (classes.count("plain"), classes.count("plan")) == (1, 1)
 

@@ -5,10 +5,26 @@ import re
 from playwright.sync_api import Route, expect
 
 from oar.lib.db.database import Database
+from oar.lib.db.submission.new_jobs import NewAlternative
+from oar.lib.facts.records import Group, Level
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.browser.conftest import Visitor
 from tests.builders import add_array, add_job, add_resources, for_no_reason
+
+#: Whether there is ink within each of the three boxes of the first node.
+WRITTEN = """
+() => {
+  const canvas = document.querySelector(".grid canvas"), ratio = devicePixelRatio, wide = Math.round(44 * ratio);
+  const { data } = canvas.getContext("2d").getImageData(13 * ratio, 29 * ratio, 3 * wide, 13 * ratio);
+  const isInk = (at) => data[4 * at] + data[4 * at + 1] + data[4 * at + 2] < 150;
+  const found = [false, false, false];
+  for (let at = 0; at < data.length / 4; at++) {
+    if (at % wide < 30 * ratio && isInk(at)) found[Math.floor((at / wide) % 3)] = true;
+  }
+  return found;
+}
+"""
 
 
 def test_a_job_page_shows_the_new_state_of_its_job(visitor: Visitor, database: Database) -> None:
@@ -19,6 +35,8 @@ def test_a_job_page_shows_the_new_state_of_its_job(visitor: Visitor, database: D
         lifecycle.move(tx, job, JobState.HOLD)
     expect(page.locator("h1 .state")).to_contain_text("Hold")
     expect(page.locator("#said")).to_contain_text("Hold")
+    expect(page.locator("time").first).to_have_attribute("title", re.compile(r"^[-0-9]{10} [:0-9]{8} \S+$"))
+    expect(page.get_by_role("table", name="States").get_by_role("row").last).to_contain_text(re.compile(r"\d s$"))
 
 
 def test_records_that_come_late_are_shown(visitor: Visitor, database: Database) -> None:
@@ -78,7 +96,7 @@ def test_the_grid_is_walked_by_keyboard(visitor: Visitor, database: Database) ->
     page = visitor.open("nodes")
     page.get_by_role("application", name="Grid of nodes").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator("#grid-says")).to_contain_text(f"node-1 · 1 busy · 1 free · Jobs: {job} (alice)")
+    expect(page.locator("#grid-says")).to_contain_text(f"node-1 · 1 free · 1 busy · Jobs: {job} (alice)")
     page.keyboard.press("ArrowRight")
     expect(page.locator("#grid-says")).to_contain_text("node-2")
     page.keyboard.press("Enter")
@@ -115,6 +133,40 @@ def test_a_filter_stands_in_the_address(visitor: Visitor, database: Database) ->
     page.reload()
     expect(page.get_by_role("searchbox", name="user")).to_have_value("bob")
     expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("searchbox", name="user").fill("carol")
+    expect(page.get_by_text("No job matches.")).to_be_visible()
+
+
+def test_the_list_of_jobs_is_sorted_and_the_address_says_so(visitor: Visitor, database: Database) -> None:
+    jobs = [add_job(database, user=user) for user in ("bob", "alice", "carol")]
+    page = visitor.open(f"jobs?array={jobs[0]}&state=all")
+    expect(page.get_by_role("searchbox", name="array")).to_have_value(str(jobs[0]))
+    page.get_by_role("button", name="clear filters").click()
+    expect(page.locator("tbody tr")).to_have_count(3)
+    users = page.locator("tbody td:nth-child(2)")
+    for address, order, direction in (("sort=user", [1, 0, 2], "ascending"), ("sort=-user", [2, 0, 1], "descending")):
+        page.get_by_role("button", name="user").click()
+        expect(page.locator("th[aria-sort]")).to_have_attribute("aria-sort", direction)
+        expect(page.get_by_role("button", name="user")).to_be_focused()
+        assert page.url.endswith(f"?{address}")
+        assert [page.locator("tbody .job").nth(place).inner_text() for place in range(3)] == [
+            str(jobs[number]) for number in order
+        ]
+    page.reload()
+    expect(users.first).to_have_text("carol")
+    page.get_by_role("button", name="user").click()
+    expect(users.first).to_have_text("carol")  # the newest is the first again
+    assert page.url.endswith("/ui/jobs")
+
+
+def test_a_command_is_copied_where_pages_have_no_clipboard(visitor: Visitor) -> None:
+    """Browsers give one only to pages that come by HTTPS."""
+    visitor.context.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page = visitor.open("jobs?user=bob")
+    page.get_by_role("button", name="copy as oarstat").click()
+    expect(page.locator("[data-done=copied]")).to_be_focused()
+    page.get_by_role("searchbox", name="queue").press("Control+v")
+    expect(page.get_by_role("searchbox", name="queue")).to_have_value("oarstat -u bob")
 
 
 def test_what_users_name_is_text(visitor: Visitor, database: Database) -> None:
@@ -171,6 +223,10 @@ def test_the_first_page_shows_how_busy_the_cluster_was_and_that_nobody_plans(
 
 def test_who_knows_monika_and_drawgantt_finds_them(visitor: Visitor, database: Database, jobs: dict[str, int]) -> None:
     page = visitor.open("")
+    warning = page.locator(".notice").filter(has_text="2 resources are suspected")
+    expect(warning).to_contain_text("node-2 since")
+    warning.get_by_role("link", name="2 resources are suspected").click()
+    expect(page.get_by_role("table", name="Nodes").get_by_role("columnheader", name="since")).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("drawgantt")
     expect(page.locator("#palette-list li").first).to_contain_text("a row for each resource")
@@ -180,3 +236,33 @@ def test_who_knows_monika_and_drawgantt_finds_them(visitor: Visitor, database: D
     page.get_by_role("link", name="with the number of the job in each box").click()
     page.wait_for_url("**/ui/nodes?view=monika")
     expect(page.get_by_role("heading", level=1)).to_contain_text("4 resources on 2 nodes")
+
+
+def test_an_array_is_one_row_of_the_list_until_somebody_unfolds_it(visitor: Visitor, database: Database) -> None:
+    ids = add_array(database, 5, name="scan")
+    with database.begin() as tx:
+        lifecycle.move(tx, ids[4], JobState.HOLD)
+    page = visitor.open("jobs")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(2)  # the others wait
+    expect(rows.last).to_contain_text(f"{ids[0]} scan and 3 more · array")
+    rows.last.get_by_role("button", name="and 3 more").click()
+    expect(rows).to_have_count(5)
+    page.goto(f"{visitor.base}/ui/jobs?array={ids[0]}")
+    expect(rows).to_have_count(5)
+
+
+def test_each_large_box_names_its_job(visitor: Visitor, database: Database) -> None:
+    add_job(database, JobState.RUNNING, on=add_resources(database, nodes=1, cores=3)[:2])
+    page = visitor.open("nodes?view=monika")
+    assert page.evaluate(WRITTEN) == [True, True, False]
+    expect(page.locator("select[name=filter-color] option:checked")).to_have_text("job")
+
+
+def test_requests_and_messages_are_shown_without_what_all_have(visitor: Visitor, database: Database) -> None:
+    group = Group("type = 'default'", (Level("core", 2),))
+    add_job(database, alternatives=[NewAlternative(3600, (group,))], message="R=2,W=1:0:0,J=B")
+    row = visitor.open("jobs").locator("tbody tr")
+    expect(row).to_contain_text('-l "/core=2,walltime=1:0:0"')
+    expect(row.locator("[title]").filter(has_text="core")).to_have_attribute("title", re.compile("type = 'default'"))
+    expect(row).not_to_contain_text("R=2")

@@ -1,6 +1,7 @@
 """When a job would start, its submission, and what it writes; consumption and advance reservations."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from playwright.sync_api import expect
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
+from oar.lib.db.jobs.job_waits import StoredReason
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
@@ -69,7 +71,7 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
     fields = {"command": "./sim.sh", "name": "sim", "walltime": "24:00"}
     for name, value in fields.items():
         expect(page.get_by_role("textbox", name=name, exact=True)).to_have_value(value)
-    expect(page.locator("pre").first).to_contain_text("-l /network_address=2/resource_id=2,walltime=24:00")
+    expect(page.locator("pre").first).to_contain_text("-l /resource_id=4,walltime=24:00")
     expect(page.locator("#when")).to_contain_text("Your last 2 jobs “sim” took at most 00:50.")
     page.get_by_role("button", name="walltime 1:00", exact=True).click()
     expect(page.get_by_role("textbox", name="walltime")).to_have_value("1:00")
@@ -82,11 +84,16 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
 
 def test_a_waiting_job_tells_what_would_let_it_start(owner: Visitor, api: Api, database: Database) -> None:
     add_job(database, JobState.RUNNING, on=add_resources(database))
-    job = add_job(database)
+    job = add_job(database, user=USER, command="./run.sh", walltime=7200)
     MetaScheduler(Runtime(api.runtime.config, Database(database.settings))).round()
     page = owner.open(f"jobs/{job}")
     page.get_by_role("button", name="What would let it start now?").click()
     expect(page.get_by_text("No change of one number in its request is enough.")).to_be_visible()
+    page.get_by_role("link", name="When would a shorter or a smaller one start?").click()
+    expect(page.locator("#when")).to_contain_text("walltime 1:00: starts")
+    expect(page.locator("pre").first).to_contain_text(
+        "-l /resource_id=1,walltime=2:00 -q default --project default ./run.sh"
+    )
 
 
 def test_a_request_that_cannot_be_is_told_in_a_sentence(owner: Visitor, database: Database) -> None:
@@ -185,3 +192,12 @@ def test_lists_name_the_jobs_that_others_wait_for(owner: Visitor, api: Api, data
         page = owner.open(path)
         row = page.locator("tr", has=page.get_by_role("link", name=f"{job} train"))
         expect(row.get_by_role("link", name=str(holder), exact=True)).to_be_visible()
+    with database.begin() as tx:
+        behind = StoredReason("RESERVATION", "", '{"advance_reservations": [7], "jobs": [], "count": 0}')
+        tx.job_waits.explain({add_job(database, user=USER, name="late"): behind})
+    page = owner.open("jobs?q=late")
+    expect(page.locator("tbody tr").get_by_role("link", name="7")).to_have_attribute(
+        "href", re.compile("reservations/7$")
+    )
+    page = owner.open("jobs?state=Waiting&lang=fr")
+    expect(page.get_by_role("row").filter(has_text=f"{job} train")).to_contain_text("ressources occupées : ")

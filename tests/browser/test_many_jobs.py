@@ -78,8 +78,11 @@ def test_the_jobs_of_others_are_not_chosen(owner: Visitor, database: Database) -
 def test_jobs_are_chosen_on_a_telephone_in_french(owner: Visitor, database: Database) -> None:
     add_job(database, user=USER)
     page = owner.open("jobs?lang=fr")
+    expect(page.locator("thead th")).to_have_count(9)
     page.set_viewport_size({"width": 360, "height": 740})
     page.emulate_media(color_scheme="dark")
+    page.reload()
+    expect(page.locator("thead th")).to_have_count(5)  # those of a small screen
     page.get_by_role("checkbox", name="choisir tous les jobs affichés").check()
     page.get_by_role("button", name="supprimer").click()
     assert "1 job est supprimé" in question(page)

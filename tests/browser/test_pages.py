@@ -73,6 +73,10 @@ def test_pages_speak_french(chromium: Browser, api: Api, jobs: dict[str, int]) -
     page.get_by_role("heading", name="Why it waits").wait_for()
     page.goto(f"{visitor.base}/ui/queues")  # the choice stays
     page.get_by_role("heading", name="Queues").wait_for()
+    page = visitor.open("jobs?user=bob")
+    page.get_by_role("link", name="Français").click()
+    page.get_by_role("button", name="effacer les filtres").wait_for()
+    assert page.url.endswith("/ui/jobs?user=bob")  # what is shown stays
     next(visits, None)
 
 
@@ -91,6 +95,11 @@ def test_states_are_told_in_the_language_of_the_page_and_by_their_names_for_prog
     assert shown.get_attribute("title") == "Waiting, le nom pour oarstat et les programmes"
     page.locator("select[name=filter-state]").select_option("en cours")
     page.wait_for_url("**/ui/jobs?state=Running")
+    page = visitor.open("nodes/node-2")
+    suspected = page.get_by_role("table", name="Ressources").get_by_text("suspect").first
+    assert suspected.get_attribute("title") == "Suspected, le nom pour oarnodes et les programmes"
+    expect(page.locator("#main")).to_contain_text("actif")
+    expect(page.locator(".lead")).to_contain_text("2 suspects depuis")
     next(visits, None)
 
 

@@ -111,6 +111,6 @@ def test_licences_of_which_none_is_free_are_told(telephone: Visitor, database: D
     (licence,) = add_resources(database, nodes=1, cores=1, type="licence", network_address="")
     add_job(database, JobState.RUNNING, on=[licence], walltime=HOUR)
     page = telephone.open("?by=deploy")
-    page.get_by_text("Aucune ressource de type licence n’est libre.").wait_for()
+    page.get_by_text("Aucune ressource de type licence n’est libre · libre à").wait_for()
     page.get_by_role("table", name="Sur aucun nœud").get_by_role("cell", name="licence").wait_for()
     is_for_everybody(page)

@@ -83,6 +83,14 @@ def test_letters_of_states_are_those_of_oarstat() -> None:
     assert dict(re.findall(r'(\w+): "(\w)"', table)) == {str(state): letter for state, letter in STATE_LETTERS.items()}
 
 
+def test_letters_of_conditions_are_explained() -> None:
+    """The help shows those that the grid has."""
+    (table,) = re.findall(r"MARKS = \{(.*?)\};", (DIRECTORY / "js" / "common" / "parts.js").read_text())
+    marks = dict(re.findall(r'(\w+): "(.*?)"', table))
+    shown = (DIRECTORY.parent / "templates" / "help.html").read_text()
+    assert dict(re.findall(r'"(\w+)": "(.)"', shown)) == {n: m for n, m in marks.items() if m}
+
+
 def test_each_state_has_its_word() -> None:
     text = (DIRECTORY / "js" / "common" / "parts.js").read_text()
     (table,) = re.findall(r"STATE_WORDS = \{(.*?)\};", text, re.DOTALL)

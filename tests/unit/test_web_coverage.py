@@ -54,6 +54,10 @@ PAGES: Mapping[str, Sequence[str]] = {
         "browser/test_gantt::test_a_view_is_a_link",
         "browser/test_living::test_a_filter_stands_in_the_address",
     ),
+    "2.1 jobs of a period, in the order of a column": (
+        "api/test_reading::test_conditions_hold_together",
+        "browser/test_living::test_the_list_of_jobs_is_sorted_and_the_address_says_so",
+    ),
     "2.2 one stream for all tabs, which is caught up with": (
         "browser/test_living::test_two_tabs_share_one_stream",
         "browser/test_living::test_a_page_that_was_cut_off_catches_up",
@@ -193,6 +197,10 @@ PAGES: Mapping[str, Sequence[str]] = {
         "api/test_pages::test_the_dashboard_tells_who_waits_for_longest_and_when_the_scheduler_looked",
         "api/test_pages::test_nobody_has_no_jobs_on_the_dashboard",
     ),
+    "6.1 which nodes are suspected, and since when": (
+        "api/test_pages::test_nodes_that_are_out_of_use_are_told_with_since_when",
+        "browser/test_living::test_who_knows_monika_and_drawgantt_finds_them",
+    ),
     "6.1 rows by property, next free; alerts for disks and licences": (
         "api/test_groups::test_groups_tell_how_busy_each_value_is_and_when_one_is_free",
         "api/test_groups::test_resources_on_no_node_are_pools_by_type",
@@ -216,6 +224,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     "6.4 jobs: rows that others wait for, arrays": (
         "browser/test_looking_ahead::test_lists_name_the_jobs_that_others_wait_for",
         "browser/test_living::test_an_array_is_a_grid_that_follows_its_jobs",
+        "browser/test_living::test_an_array_is_one_row_of_the_list_until_somebody_unfolds_it",
     ),
     "6.4 several jobs at once": (
         "browser/test_many_jobs::test_several_jobs_are_held_and_deleted_by_keyboard",
@@ -308,6 +317,10 @@ OTHERWISE: Mapping[str, str] = {
     "3 types checked by tsc": "npm would have to fetch it while the suite runs, and of its 250 findings none was a"
     " mistake: most are fields that Object.assign sets; a test sees that scripts import what is there, and a browser"
     " runs each page of them",
+    "2.1, 6.1 medians of waits beside queues": "they differ more by the size of jobs than by the queue: the page of"
+    " consumption has them by both",
+    "2.2 columns, exports and a command of each list": "those of jobs have them; what nodes, queues and events tell has"
+    " few columns, and programs take it from the API as lines",
     "2.1, 6.2 a filter of the site by its name": "values of properties are chosen, and the choice is a link",
     "6.1 how full the disks of other machines are": "the service sees its own: of the log, and of what it keeps",
     "6.4 rows come by scrolling": "pieces of 200 come by a button, which readers by keyboard reach; what is below the"

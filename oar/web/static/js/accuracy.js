@@ -28,7 +28,7 @@ export function accuracy(jobs) {
   return [
     h("svg", { key: "histogram", class: "chart low", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": t("usage.histogram", { shares: words }) },
       counts.map((count, place) => h("rect", { key: place, class: "fill-used", x: (place * WIDTH) / BARS + GAP / 2, width: WIDTH / BARS - GAP, y: HEIGHT - (count * HEIGHT) / most, height: (count * HEIGHT) / most }, h("title", {}, `${place * 10}–${place * 10 + 10} %: ${count}`)))),
-    h("p", { key: "ends", class: "faint ends" }, h("span", {}, "0 %"), h("span", {}, t("usage.of_walltime", { n: jobs.length })), h("span", {}, "100 %")),
+    h("p", { key: "ends", class: "faint ends" }, h("span", {}, "0 %"), h("span", { class: "middle" }, t("usage.of_walltime", { n: jobs.length })), h("span", {}, "100 %")),
     scatter(jobs),
     table(t("usage.accuracy"), COLUMNS, named(jobs), (each) => each.name, t("usage.no_ended")),
   ];

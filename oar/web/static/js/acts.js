@@ -14,7 +14,7 @@ export function reasonField(value, take) {
 const CONFLICT = 409;
 
 export class Acts {
-  /** `redraw` shows the page anew, `done` loads it anew. */
+  /** `redraw` shows the page anew, `done` loads it anew and returns when it is there. */
   constructor(redraw, done) {
     Object.assign(this, { redraw, done, asked: null, told: null });
   }
@@ -22,7 +22,7 @@ export class Acts {
   /** Show acts, {key, label, question, run, isForcible}; `run(isForced)`; `subject` tells those of one thing from those of another. */
   view(acts, subject = "") {
     const asked = acts.find((act) => this.asked === `${subject} ${act.key}`);
-    return h("div", { class: "acts", key: `acts ${subject}` },
+    return h("div", { class: "acts", key: `acts ${subject}`, "data-subject": subject },
       asked ? this.question(asked) : h("div", { class: "row" }, acts.map((act) => h("button", { type: "button", key: act.key, class: act.question ? "danger" : null, on: { click: () => this.begin(act, subject) } }, act.label))),
       this.told?.subject === subject && notice(this.told, this.told.insists && this.insistence(this.told.insists)));
   }
@@ -32,7 +32,7 @@ export class Acts {
   }
 
   question(act) {
-    const refuse = () => ((this.asked = null), this.redraw());
+    const refuse = () => ((this.asked = null), this.redraw(), this.keepFocus());
     return h("div", { class: "notice question", role: "group", "aria-label": act.label, on: { keydown: (event) => event.key === "Escape" && refuse() } },
       h("p", {}, act.question), h("button", { type: "button", class: "danger", on: { click: () => this.perform(act) } }, act.label), " ",
       h("button", { type: "button", class: "quiet", on: { click: refuse } }, t("act.no")));
@@ -52,6 +52,13 @@ export class Acts {
     const { subject } = this, told = await outcome(() => act.run(isForced));
     const insists = act.isForcible && !isForced && told.status === CONFLICT ? act : null;
     this.told = { ...told, subject, insists, hint: insists ? "" : told.hint }; // the button is the hint
-    this.done();
+    await this.done();
+    this.keepFocus();
+  }
+
+  /** Give the focus to the first button where that of the one which had it is gone: who uses keys goes on from there. */
+  keepFocus() {
+    if (document.activeElement !== document.body) return;
+    [...document.querySelectorAll(".acts[data-subject]")].find((each) => each.dataset.subject === this.subject)?.querySelector("button")?.focus();
   }
 }

@@ -4,7 +4,7 @@ import { h } from "./common/dom.js";
 import { duration } from "./common/format.js";
 import { site } from "./common/site.js";
 import { t } from "./common/words.js";
-import { enoughFor, written } from "./job-wishes.js";
+import { enoughFor, fieldsOf, givenProperties, written } from "./job-wishes.js";
 
 /** Ended jobs that are looked at; kinds of them that are offered; jobs of a kind that tell how long it takes. */
 const LOOKED_AT = 200, OFFERED = 20, TELLING = 20;
@@ -27,7 +27,7 @@ export class Former {
     const take = (event) => {
       const job = offered.find((each) => String(each.id) === event.target.value);
       event.target.value = "";
-      if (job) alter(wishesOf(job));
+      if (job) alter(fieldsOf(job) ?? asItHad(job));
     };
     return h("p", { class: "filters", key: "former" }, h("label", { class: "long" }, h("span", {}, t("submit.former")),
       h("select", { name: "former", on: { change: take } }, h("option", { key: "", value: "" }, "–"),
@@ -58,11 +58,11 @@ export function templateChoice(templates, fields, alter) {
       templates.map((template, place) => h("option", { key: place, value: String(place) }, template.label)))));
 }
 
-/** Return the fields of the form that ask for a job like one that was. */
-function wishesOf(job) {
+/** Return the fields of the form that ask for what a job had. */
+function asItHad(job) {
   const nodes = job.nodes.length, each = job.resources.length / nodes;
   return {
-    command: job.command, name: job.name ?? "", queue: job.queue, project: job.project, properties: job.properties ?? "",
+    command: job.command, name: job.name ?? "", queue: job.queue, project: job.project, properties: givenProperties(job),
     nodes: nodes ? String(nodes) : "", each: nodes && Number.isInteger(each) ? String(each) : "",
     walltime: job.walltime ? written(job.walltime) : "", types: job.types.join(" "),
   };

@@ -1,5 +1,6 @@
 // A box for each resource of each node, drawn where the page is looked at: ten thousand nodes scroll as ten do.
-import { CONDITION_WORDS, MARKS } from "./common/parts.js";
+import { shortDate } from "./common/format.js";
+import { counted, MARKS } from "./common/parts.js";
 import { page } from "./common/site.js";
 import { t } from "./common/words.js";
 
@@ -7,6 +8,8 @@ import { t } from "./common/words.js";
 const PER_LINE = 16, GAP = 10, LABEL = 16, HEADING = 30;
 /** Width of a box for so many of them. */
 const SIZES = [[160, 44], [600, 18], [6000, 13], [60_000, 9], [Infinity, 6]];
+/** Numbers of jobs that have room in a box below each other; the height of one. */
+const STACKED = 3, LINE = 13;
 /** Pixels within which dragging is a click. */
 const CLICK = 4;
 /** The part of a turn by which the hues of neighbouring jobs differ: people know the jobs by them from DrawGantt. */
@@ -14,8 +17,8 @@ const GOLDEN = 0.618033988749895;
 
 export class Grid {
   /**
-   * An element that shows and scrolls; `data` = {groups, letters, jobs, reasons, colour, isLarge, selection}: large boxes
-   * name their jobs; `reasons`: why nodes are taken away; `selection`: the nodes that are chosen, null where none can be.
+   * An element that shows and scrolls; `data` = {groups, letters, jobs, reasons, since, colour, isLarge, selection}: large
+   * boxes name their jobs; `reasons`: why nodes are taken away; `since`: when they went out of use; `selection`: the nodes that are chosen, null where none can be.
    */
   constructor(element) {
     this.element = element;
@@ -172,7 +175,7 @@ export class Grid {
       pen.strokeRect(x + 0.5, y + 0.5, size - 2, size - 2);
       this.mark(pen, paint, condition, x, y);
     }
-    if (size > 40) for (const [first, , job] of node.held) this.number(pen, paint, left, top, first, job);
+    if (size > 40) this.numbers(pen, paint, node, left, top);
     if (isChosen) {
       pen.strokeStyle = paint.mark;
       pen.lineWidth = 2;
@@ -181,11 +184,18 @@ export class Grid {
     }
   }
 
-  /** Boxes with room for it name their job, as Monika does. */
-  number(pen, paint, left, top, place, job) {
-    const x = left + (place % PER_LINE) * this.size, y = top + LABEL + Math.floor(place / PER_LINE) * this.size;
-    pen.fillStyle = this.data.colour === "state" && lightness(paint.used) < 0.4 ? "#fff" : "#111";
-    pen.fillText(shortened(pen, String(job), this.size - 6), x + 4, y + 4);
+  /** Boxes with room for it name their jobs: the first of each job, and all of them as Monika does; jobs that share one stand below each other. */
+  numbers(pen, paint, node, left, top) {
+    const written = new Map(), { isLarge, colour } = this.data;
+    pen.font = "11px ui-sans-serif, system-ui, sans-serif";
+    pen.fillStyle = colour === "state" && lightness(paint.used) < 0.4 ? "#fff" : "#111";
+    for (const [first, count, job] of node.held) {
+      for (let place = first; place < first + (isLarge ? count : 1); place++) {
+        const x = left + (place % PER_LINE) * this.size, y = top + LABEL + Math.floor(place / PER_LINE) * this.size, line = written.get(place) ?? 0;
+        written.set(place, line + 1);
+        if (line < STACKED) pen.fillText(shortened(pen, String(job), this.size - 6), x + 4, y + 4 + LINE * line);
+      }
+    }
   }
 
   /** A letter says what the colour says. */
@@ -237,14 +247,14 @@ export class Grid {
 
   /** Say in a line what is with a node. */
   described(node) {
-    const counted = {};
-    for (const mark of node.marks) counted[mark] = (counted[mark] ?? 0) + 1;
-    const states = Object.entries(counted).map(([letter, count]) => `${count} ${CONDITION_WORDS[this.data.letters[letter]]}`);
+    const numbers = {}, { letters } = this.data;
+    for (const mark of node.marks) numbers[letters[mark]] = (numbers[letters[mark]] ?? 0) + 1;
     const ids = [...new Set(node.held.map(([, , job]) => job))];
     const jobs = ids.slice(0, 5).map((id) => `${id} (${this.data.jobs.get(id)?.user ?? "?"})`);
     const rest = ids.length - jobs.length;
     const isChosen = this.data.selection?.has(node.name);
-    return [node.name, this.data.reasons[node.name], isChosen && t("maintain.is_chosen"), ...states, jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
+    const since = this.data.since[node.name];
+    return [node.name, since && `${t("node.since")} ${shortDate(since)}`, this.data.reasons[node.name], isChosen && t("maintain.is_chosen"), ...counted(numbers), jobs.length ? `${t("jobs.title")}: ${jobs.join(", ")}${rest ? ` +${rest}` : ""}` : null].filter(Boolean).join(" · ");
   }
 
   press(event) {

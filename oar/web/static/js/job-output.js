@@ -78,7 +78,7 @@ export class JobOutput {
     return h("section", { class: "card", key: "output" }, h("h2", {}, t("job.output")),
       h("div", { class: "row" }, STREAMS.map(chosen), h("label", { key: "follow" }, h("input", { type: "checkbox", checked: this.follows, on: { change: (event) => ((this.follows = event.target.checked), this.scroll()) } }), ` ${t("job.follow")}`),
         h("span", { class: "faint" }, bytes(this.size)), h("a", { href: this.address({}).href, download: `job-${this.id}.${this.stream}` }, t("job.download"))),
-      this.trouble ? h("p", { class: "faint" }, h("bdi", {}, this.trouble)) : h("pre", { class: "output", id: "output", tabindex: "0", "aria-label": this.stream }, this.text || t("job.no_output")));
+      this.trouble ? h("p", { class: "faint" }, h("bdi", {}, this.trouble)) : h("pre", { class: "output", id: "output", tabindex: "0", "aria-label": this.stream }, this.text || (this.isComplete ? t("job.nothing_written") : t("job.no_output"))));
   }
 
   /** Show the end of it, for who follows. */

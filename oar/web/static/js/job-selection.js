@@ -47,12 +47,14 @@ export class JobSelection {
     if (!possible.length) return null;
     const count = this.chosen(jobs).length;
     const all = h("input", { type: "checkbox", "aria-label": t("many.all"), title: t("many.all"), checked: count === possible.length, indeterminate: count > 0 && count < possible.length, on: { change: () => this.chooseAll(possible, count < possible.length) } });
-    return { key: "chosen", label: all, cell: (job) => isForUs(job) && h("input", { type: "checkbox", "aria-label": t("many.one", { id: job.id }), checked: this.ids.has(job.id), on: { change: () => this.choose(job.id) } }) };
+    return { key: "chosen", label: all, cell: (row) => this.box(row.members ?? [row]) };
   }
 
-  choose(id) {
-    if (!this.ids.delete(id)) this.ids.add(id);
-    this.changed();
+  /** Show the box of a row, which is of one job or of some of an array. */
+  box(row) {
+    const possible = row.filter(isForUs), isAll = possible.every((job) => this.ids.has(job.id));
+    const label = row.length > 1 ? t("many.several", { n: row.length, id: Math.min(...row.map((job) => job.id)) }) : t("many.one", { id: row[0].id });
+    return possible.length > 0 && h("input", { type: "checkbox", "aria-label": label, checked: isAll, on: { change: () => this.chooseAll(possible, !isAll) } });
   }
 
   chooseAll(jobs, isWanted) {
@@ -119,7 +121,8 @@ export class JobSelection {
       this.trouble = refusal(error);
     }
     this.isSending = false;
-    this.done();
+    await this.done();
+    if (document.activeElement === document.body) document.querySelector(".selection button, th input")?.focus(); // the button that had it is gone
   }
 
   /** Show what came of each job: of those that were refused why, the others on demand. */

@@ -1,4 +1,5 @@
 // What somebody wishes of a job, as the form has it: texts of fields.
+import { OF_DEFAULT } from "./common/parts.js";
 import { t } from "./common/words.js";
 
 const HOUR = 3600, MINUTE = 60;
@@ -23,6 +24,22 @@ export function optionsOf(wishes) {
   const { resources, name, queue, project, properties, types } = jobOf(wishes);
   const single = [["-l", resources], ["-n", name], ["-q", queue], ["--project", project], ["-p", properties]];
   return [...single.filter(([, value]) => value).flat(), ...(types ?? []).flatMap((type) => ["-t", type])];
+}
+
+/** A request that the form can have: some nodes and some cores of each, or one of them. */
+const SIMPLE = /^-l "(?:\/network_address=(\d+))?(?:\/(?:core|resource_id)=(\d+))?,walltime=([\d:]+)" ?$/;
+
+/** Return the fields of the form that ask for the same as a job, null if it has none for its request. */
+export function fieldsOf(job) {
+  const found = SIMPLE.exec(job.resources_asked.replaceAll(OF_DEFAULT, ""));
+  if (!found) return null;
+  const [, nodes = "", each = "", walltime] = found, { command, name, queue, project, types } = job;
+  return { command, name: name ?? "", queue, project, properties: givenProperties(job), types: types.join(" "), nodes, each, walltime: written(secondsOf(walltime)) };
+}
+
+/** Return the properties of a job if its user gave some: else they are what rules have added, and will add again. */
+export function givenProperties({ properties, initial_request: request }) {
+  return request && !/\s(-p|--property)\b/.test(request) ? "" : properties ?? "";
 }
 
 /** Return what else somebody might wish, {label, changes}: a shorter job, a smaller one, one that may be ended early. */

@@ -1,7 +1,7 @@
 // Which nodes were out of use, and for how long energy was saved.
 import { h } from "./common/dom.js";
 import { number } from "./common/format.js";
-import { nodeLink, table } from "./common/parts.js";
+import { nodeLink, RESOURCE_WORDS, table } from "./common/parts.js";
 import { t } from "./common/words.js";
 
 const HOUR = 3600;
@@ -14,7 +14,7 @@ function hours(seconds) {
 const COLUMNS = [
   { key: "node", label: t("node.node"), cell: (each) => nodeLink(each.node) },
   { key: "times", label: t("lost.suspected"), kind: "number", cell: (each) => number(each.suspected) },
-  ...STATES.map((state) => ({ key: state, label: `${state}, h`, kind: "number", cell: (each) => hours(each.seconds[state]) })),
+  ...STATES.map((state) => ({ key: state, label: `${RESOURCE_WORDS[state]}, h`, kind: "number", cell: (each) => hours(each.seconds[state]) })),
 ];
 
 /** Show the nodes that were suspected most often, and the node hours that were saved. */

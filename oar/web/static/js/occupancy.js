@@ -44,7 +44,7 @@ export class Occupancy {
     return h("a", { class: "curve", key: "curve", href: page("gantt", null, { from: record.from, to: record.from + record.bucket * record.used.length }), title: t("menu.gantt") },
       h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
         curve(record)),
-      h("span", { class: "ends" }, time(record.from), h("span", {}, label), time(record.from + record.bucket * record.used.length)));
+      h("span", { class: "ends" }, time(record.from), h("span", { class: "middle" }, label), time(record.from + record.bucket * record.used.length)));
   }
 }
 

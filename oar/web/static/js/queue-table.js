@@ -16,9 +16,9 @@ export function queueColumns() {
   return [
     { key: "name", label: t("queue.queue"), cell: (queue) => h("a", { href: page("jobs", null, { queue: queue.name }) }, queue.name) },
     { key: "state", label: t("queue.state"), cell: (queue) => h("span", { class: queue.state === "Active" ? "good" : "bad" }, queue.state === "Active" ? t("queue.active") : t("queue.stopped")) },
-    { key: "priority", label: t("queue.priority"), kind: "number", cell: (queue) => queue.priority },
-    { key: "policy", label: t("queue.policy"), cell: (queue) => queue.policy },
     ...counted,
     { key: "oldest", label: t("queue.oldest"), kind: "number", cell: (queue) => (queue.oldest_waiting ? duration(now() - queue.oldest_waiting) : "–") },
+    { key: "priority", label: t("queue.priority"), kind: "number", cell: (queue) => queue.priority },
+    { key: "policy", label: t("queue.policy"), cell: (queue) => queue.policy },
   ];
 }

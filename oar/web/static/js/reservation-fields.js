@@ -21,8 +21,8 @@ export function tick(name, label, isTicked, alter) {
   return h("label", { key: name, class: "tick" }, h("input", { type: "checkbox", checked: isTicked, on: { change: (event) => alter({ [name]: event.target.checked ? "yes" : "" }) } }), ` ${label}`);
 }
 
-/** Show the command that asks for the same. */
-export function commandLine(command) {
-  return h("p", { class: "code", key: "command" }, h("span", { class: "faint" }, command.split(" ", 1)[0]), h("pre", { tabindex: "0", "aria-label": t("ar.same") }, command),
+/** Show the command that asks for the same; `key` tells several of them apart. */
+export function commandLine(command, key = "") {
+  return h("p", { class: "code", key: `command ${key}` }, h("span", { class: "faint" }, command.split(" ", 1)[0]), h("pre", { tabindex: "0", "aria-label": t("ar.same") }, command),
     h("button", { type: "button", class: "quiet", on: { click: (event) => copy(command, event.currentTarget) } }, t("copy")));
 }

@@ -2,7 +2,7 @@
 import { get } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { time } from "./common/format.js";
-import { nodeLink } from "./common/parts.js";
+import { nodeLink, RESOURCE_WORDS } from "./common/parts.js";
 import { now, page } from "./common/site.js";
 import { t } from "./common/words.js";
 import { cssOf, ofJob, whole } from "./gantt/colours.js";
@@ -25,14 +25,14 @@ export function strip(record, { would = null, id = 0 } = {}) {
   const { from, to, nodes } = record, at = now();
   return h("div", { class: "strip", key: "strip" },
     nodes.map((node) => h("div", { class: "line", key: node.name }, nodes.length > 1 && nodeLink(node.name), row(record, node, would, id))),
-    h("p", { class: "faint ends" }, time(from), at > from && at < to && h("span", {}, t("gantt.line_now")), time(to)));
+    h("p", { class: "faint ends" }, time(from), at > from && at < to && h("span", { class: "middle" }, t("gantt.line_now")), time(to)));
 }
 
 function row({ from, to, jobs, states }, node, would, id) {
   const place = placing(node), { lanes } = place, scale = WIDTH / (to - from);
   const x = (date) => Math.max(0, Math.min(WIDTH, (date - from) * scale));
   const box = (begin, end, top, bottom, more, title) => h("rect", { x: x(begin), y: top, width: Math.max(1, x(end) - x(begin)), height: bottom - top, ...more }, title && h("title", {}, title));
-  const off = states.flatMap((each) => place.of(each.resources).map(([top, bottom]) => box(each.from, each.to ?? Math.max(from, Math.min(to, now())), top, bottom, { class: `off ${STATES[each.state]}` }, each.state)));
+  const off = states.flatMap((each) => place.of(each.resources).map(([top, bottom]) => box(each.from, each.to ?? Math.max(from, Math.min(to, now())), top, bottom, { class: `off ${STATES[each.state]}` }, RESOURCE_WORDS[each.state])));
   const here = jobs.filter((job) => place.of(job.resources).length);
   const words = [node.name, t("jobs.count", { n: here.length })].join(": ");
   return h("svg", { class: "lanes", height: Math.max(LOWEST, Math.min(HIGHEST, lanes * LANE)), viewBox: `0 0 ${WIDTH} ${lanes}`, preserveAspectRatio: "none", role: "img", "aria-label": words },

@@ -61,7 +61,7 @@ function trend(record, size, { from, to, bucket }) {
   });
   return [
     h("svg", { key: "steps", class: "chart waits", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": t("waits.chart", { wait: duration(most) }) }, steps),
-    h("p", { key: "ends", class: "faint ends" }, h("span", {}, day(from)), h("span", {}, t("waits.highest", { wait: duration(most) })), h("span", {}, day(to - 1))),
+    h("p", { key: "ends", class: "faint ends" }, h("span", {}, day(from)), h("span", { class: "middle" }, t("waits.highest", { wait: duration(most) })), h("span", {}, day(to - 1))),
     h("ul", { key: "legend", class: "legend" }, h("li", { class: "chip" }, h("i", { class: "pattern plain", "aria-hidden": "true" }), ` ${t("waits.half")}`), h("li", { class: "chip" }, h("i", { class: "pattern wait-most", "aria-hidden": "true" }), ` ${t("waits.most")}`)),
     h("details", { key: "table" }, h("summary", {}, t("waits.as_table")),
       table(t("waits.trend"), [{ key: "day", label: t("gantt.day"), cell: (each) => day(each.from) }, ...FIGURES], here.toReversed(), (each) => each.from, t("waits.none"))),

@@ -1,5 +1,6 @@
 // A row of fields that choose what a list shows; they stand in the address.
 import { h } from "./dom.js";
+import { dateOf, fieldDate } from "./format.js";
 import { t } from "./words.js";
 
 /** Milliseconds after the last key at which a field counts as filled. */
@@ -9,7 +10,7 @@ let timer = 0;
 /** Show fields, {name, label, kind, options, isRare}, with their values; rare ones are folded away until one is filled. `select(changes)` is told of new values. */
 export function filters(fields, values, select) {
   const isAny = fields.some((field) => values[field.name]);
-  const label = (field) => h("label", { key: field.name }, h("span", {}, field.label), input(field, values[field.name] ?? "", select));
+  const label = (field) => h("label", { key: field.name, class: field.kind === "date" ? "date" : null }, h("span", {}, field.label), input(field, values[field.name] ?? "", select));
   const rare = fields.filter((field) => field.isRare), isOpen = rare.some((field) => values[field.name]);
   return h("form", { class: "filters", role: "search", key: "filters", on: { submit: (event) => event.preventDefault() } },
     fields.filter((field) => !field.isRare).map(label),
@@ -22,6 +23,10 @@ function input(field, value, select) {
   if (field.options) {
     const options = field.options.map(([key, label]) => h("option", { key, value: key, selected: key === value }, label));
     return h("select", { name, value, on: { change: (event) => select({ [field.name]: event.target.value }) } }, options);
+  }
+  if (field.kind === "date") {
+    const take = (event) => select({ [field.name]: dateOf(event.target.value) || "" });
+    return h("input", { name, type: "datetime-local", initial: fieldDate(Number(value)), on: { change: take } });
   }
   const later = (event) => {
     const text = event.target.value.trim();

@@ -28,6 +28,11 @@ export function fullDate(seconds) {
   return written(seconds, chosen);
 }
 
+/** Return the name of the zone that dates are shown in. */
+export function zoneName() {
+  return chosen.resolvedOptions().timeZone;
+}
+
 /** Return a date as commands on the cluster take it: in its zone, whichever is chosen. */
 export function commandDate(seconds) {
   ofSite ??= zone() === "site" ? chosen : clock(site.zone || undefined);
@@ -62,13 +67,15 @@ export function shortDate(seconds) {
 export function time(seconds) {
   if (!seconds) return h("span", { class: "none" }, "–");
   const iso = new Date(seconds * 1000).toISOString();
-  return h("time", { datetime: iso, title: fullDate(seconds) }, shortDate(seconds));
+  return h("time", { datetime: iso, title: `${fullDate(seconds)} ${zoneName()}` }, shortDate(seconds));
 }
 
-/** Return a length of time as 1d 02:03. */
+/** Return a length of time as 1d 02:03; what is shorter than a minute as 12 s. */
 export function duration(seconds) {
   if (seconds == null) return "–";
-  const whole = Math.max(0, Math.round(seconds)), days = Math.floor(whole / 86400);
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  const days = Math.floor(whole / 86400);
   const two = (number) => String(number).padStart(2, "0");
   const clock = `${two(Math.floor((whole % 86400) / 3600))}:${two(Math.floor((whole % 3600) / 60))}`;
   return days ? `${days}d ${clock}` : clock;
@@ -81,9 +88,10 @@ export function number(value) {
   return integers.format(value);
 }
 
-/** Return a share as 87 %. */
+/** Return a share as 87 %; what is there is never 0 %. */
 export function percent(part, whole) {
-  return `${whole ? Math.round((100 * part) / whole) : 0} %`;
+  const share = whole ? Math.round((100 * part) / whole) : 0;
+  return share === 0 && whole && part > 0 ? "< 1 %" : `${share} %`;
 }
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];

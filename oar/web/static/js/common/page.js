@@ -77,6 +77,7 @@ export function run({ load, view, concerns = () => false, shown = () => {} }) {
 /** Set up what every page has: its choices, its search, the stream. */
 export function setUp() {
   setUpMenu();
+  setUpLanguages();
   listen((message) => message.status && showStatus());
   setInterval(showStatus, 5000);
   begin();
@@ -84,6 +85,18 @@ export function setUp() {
     await remove("session");
     location.reload();
   });
+}
+
+/** Let the links to other languages lead to what is shown now; a language that was chosen is kept, and no part of an address. */
+function setUpLanguages() {
+  const address = (lang) => {
+    const url = new URL(location.href);
+    if (lang) url.searchParams.set("lang", lang);
+    else url.searchParams.delete("lang");
+    return url.href;
+  };
+  for (const link of document.querySelectorAll("footer [hreflang]")) link.addEventListener("click", () => (link.href = address(link.hreflang)));
+  if (new URLSearchParams(location.search).has("lang")) history.replaceState(null, "", address(null));
 }
 
 function notice(text) {

@@ -1,7 +1,8 @@
 // What looks the same on every page: jobs, states, nodes, bars, tables.
 import { h } from "./dom.js";
-import { page } from "./site.js";
+import { page, site } from "./site.js";
 import { percent } from "./format.js";
+import { WAITED } from "./waited.js";
 import { t } from "./words.js";
 
 /** Letter of each state of a job, as oarstat prints it. */
@@ -23,6 +24,21 @@ export const CONDITION_WORDS = {
   draining: t("condition.draining"), standby: t("condition.standby"), absent: t("condition.absent"),
   suspected: t("condition.suspected"), dead: t("condition.dead"),
 };
+/** What states of resources are called in the language of the page. */
+export const RESOURCE_WORDS = { Alive: t("resource.Alive"), Absent: t("resource.Absent"), Suspected: t("resource.Suspected"), Dead: t("resource.Dead") };
+/** What states of advance reservations mean. */
+const RESERVATION_WORDS = { w: t("reservation.w"), r: t("reservation.r"), E: t("reservation.E"), W: t("reservation.W"), d: t("reservation.d"), x: t("reservation.x") };
+/** So many resources in each condition, in words. */
+const COUNTED = {
+  free: (n) => t("count.free", { n }), used: (n) => t("count.used", { n }), reserved: (n) => t("count.reserved", { n }),
+  draining: (n) => t("count.draining", { n }), standby: (n) => t("count.standby", { n }), absent: (n) => t("count.absent", { n }),
+  suspected: (n) => t("count.suspected", { n }), dead: (n) => t("count.dead", { n }),
+};
+/** Return how many resources are in each condition, [text]. */
+export function counted(numbers) {
+  return CONDITIONS.filter((each) => numbers[each]).map((each) => COUNTED[each](numbers[each]));
+}
+
 /** A letter for each condition: it never is the colour alone that tells. */
 export const MARKS = { free: "", used: "", reserved: "r", draining: "d", standby: "z", absent: "a", suspected: "?", dead: "✕" };
 
@@ -31,9 +47,39 @@ export function stateChip(state) {
   return h("span", { class: `state ${state}`, title: t("state.title", { state }) }, h("b", {}, LETTERS[state] ?? "?"), ` ${STATE_WORDS[state] ?? state}`);
 }
 
+/** Show a state of a resource; its title is the name that oarnodes, filters and programs know. */
+export function resourceState(state) {
+  return h("span", { title: t("resource.title", { state }) }, RESOURCE_WORDS[state] ?? state);
+}
+
+/** Show a state of an advance reservation: its letter, as qrstat prints it, and what that means. */
+export function reservationState(state) {
+  return h("span", { class: "state" }, h("b", {}, state), ` ${RESERVATION_WORDS[state] ?? ""}`);
+}
+
 /** Show a job: its number and name, which open it. */
 export function jobLink(job) {
   return h("a", { href: page("jobs", job.id), class: "job" }, h("b", {}, job.id), job.name ? h("bdi", {}, ` ${job.name}`) : null);
+}
+
+/** Show a text that the service has written: it is English on all pages. */
+export function english(text) {
+  return h("bdi", { lang: site.language === "en" ? null : "en" }, text);
+}
+
+/** Show the type of an event, which may be broken between its words. */
+export function eventType(type) {
+  return h("span", {}, type.split(/(?<=_)/).map((word, place) => [place ? h("wbr", {}) : null, word]));
+}
+
+/** What a request says that asks for what jobs compute on, as all do that say nothing else; readers need not be told. */
+export const OF_DEFAULT = "{type = 'default'}";
+
+/** Show what a job asks for, broken between its parts and nowhere else; the whole of it in its title. */
+export function requestOf({ resources_asked: request }) {
+  if (!request) return "–";
+  const parts = request.trim().replaceAll(OF_DEFAULT, "").split(/(?<=[,+}])|(?=\/)/);
+  return h("bdi", { title: request.includes(OF_DEFAULT) ? request : null }, parts.map((part, place) => [place ? h("wbr", {}) : null, part]));
 }
 
 /** Jobs in front of another one that are named. */
@@ -42,8 +88,11 @@ const MOST_NAMED = 2;
 /** Show in few words why a job waits, and for which jobs; the whole of it in its title. */
 export function waitsFor({ why, code, reason, data }) {
   const jobs = [...new Set([data?.jobs, data?.job].flat())].filter(Number.isSafeInteger), rest = (code === "BUSY" ? data.count : jobs.length) - MOST_NAMED;
-  return h("span", { title: reason || null }, h("bdi", {}, why.replace(/^\((.*)\)$/, "$1")),
-    jobs.length > 0 && [": ", jobs.slice(0, MOST_NAMED).map((id, place) => [place ? ", " : null, jobLink({ id })]), rest > 0 && ` ${t("nodes.more", { n: rest })}`]);
+  const reservations = data?.advance_reservations ?? [];
+  const word = reservations.length ? t("word.reservation") : site.language === "en" ? null : WAITED[code]; // the word of the service is English
+  return h("span", { title: reason || null }, h("bdi", {}, word ?? why.replace(/^\((.*)\)$/, "$1")),
+    reservations.length > 0 && [t("colon"), reservations.map((id, place) => [place ? ", " : null, reservationLink({ id })])],
+    jobs.length > 0 && [reservations.length ? " · " : t("colon"), jobs.slice(0, MOST_NAMED).map((id, place) => [place ? ", " : null, jobLink({ id })]), rest > 0 && ` ${t("nodes.more", { n: rest })}`]);
 }
 
 /** Show an advance reservation: its number and name, which open it. */
@@ -93,22 +142,33 @@ export function legend(numbers, chosen, choose) {
     h("i", { class: `box fill-${each}`, "aria-hidden": "true" }, MARKS[each]), ` ${CONDITION_WORDS[each]} `, h("b", {}, numbers[each])))));
 }
 
-/** Show a table; `columns` are {key, label, cell(row), kind}. */
+/** Show a table; `columns` are {key, label, cell(row), kind, sorted}; `sorted`: "ascending" or "descending" if it is sorted by this one. */
 export function table(label, columns, rows, keyOf, empty) {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": label },
     h("table", {},
       h("caption", { class: "unseen" }, label),
-      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { key: column.key, scope: "col", class: column.kind }, column.label)))),
+      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { key: column.key, scope: "col", class: column.kind, "aria-sort": column.sorted }, column.label)))),
       h("tbody", {}, rows.map((row) => h("tr", { key: keyOf(row) },
-        columns.map((column) => h("td", { key: column.key, class: column.kind, "data-label": typeof column.label === "string" ? column.label : null }, column.cell(row))))))));
+        columns.map((column) => h("td", { key: column.key, class: column.kind }, column.cell(row))))))));
 }
 
 /** Give a text to the clipboard, and say so on the button. */
 export async function copy(text, button) {
-  await navigator.clipboard.writeText(text);
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else copySelected(text); // browsers have no clipboard for pages that come by plain HTTP
   button.dataset.done = t("copied");
   setTimeout(() => delete button.dataset.done, 2000);
+}
+
+function copySelected(text) {
+  const field = document.createElement("textarea"), { activeElement } = document;
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+  activeElement?.focus();
 }
 
 /** Offer a text as a file. */

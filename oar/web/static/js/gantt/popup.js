@@ -2,7 +2,7 @@
 import { get } from "../common/api.js";
 import { draw, h } from "../common/dom.js";
 import { duration, fullDate, number } from "../common/format.js";
-import { stateChip } from "../common/parts.js";
+import { english, resourceState, stateChip } from "../common/parts.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
 import { FOR_EVER, PLANNED, RUNNING } from "./blocks.js";
@@ -90,7 +90,7 @@ export class PopUp {
       job && h("dl", { key: "facts" }, factsOf(job).map(([label, text]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, h("bdi", {}, text))))),
       job?.phase === PLANNED && this.reason(job),
       reservations.map((each) => h("p", { key: `ar ${each.id}` }, `${t("ar.one")} `, h("b", {}, each.id), each.ar_name && h("bdi", {}, ` ${each.ar_name}`), ` · ${each.user} · ${span(each.from, each.to)}`)),
-      states.map((each, place) => h("p", { key: `state ${place}` }, h("b", {}, each.state), ` ${span(each.begin, each.end)}`)),
+      states.map((each, place) => h("p", { key: `state ${place}` }, h("b", {}, resourceState(each.state)), ` ${span(each.begin, each.end)}`)),
       row && h("p", { key: "row", class: "faint" }, h("bdi", {}, [row.group, row.label].filter(Boolean).join(" ")), ` (${t("job.resources", { n: row.number })})`));
     this.card.hidden = false;
     const box = this.frame.getBoundingClientRect(), { offsetWidth, offsetHeight } = this.card;
@@ -106,7 +106,7 @@ export class PopUp {
     const why = this.told.get(job.id)?.answer;
     if (!why?.sentence) return job.reason && h("p", { key: "why", class: "why" }, `${t("gantt.waits")} ${WAITED[job.reason] ?? job.reason}`);
     return [
-      h("p", { key: "why", class: "why" }, h("bdi", {}, why.sentence)),
+      h("p", { key: "why", class: "why" }, english(why.sentence)),
       why.start && h("p", { key: "firm", class: "faint" }, FIRMNESS[why.start.firmness],
         why.start.half_off_by != null && ` · ${t("why.measured", { half: duration(why.start.half_off_by), most: duration(why.start.most_off_by) })}`),
     ];

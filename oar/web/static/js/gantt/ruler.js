@@ -1,5 +1,5 @@
 // Dates along the top of the diagram.
-import { fullDate, offset } from "../common/format.js";
+import { fullDate, offset, zoneName } from "../common/format.js";
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 /** Steps between dates, in seconds. */
@@ -16,4 +16,10 @@ export function dates(from, to, scale) {
     found.push({ date, isDay, text: step >= DAY ? full.slice(0, 10) : isDay ? full.slice(5, 10) : full.slice(11, 16) });
   }
   return found;
+}
+
+/** Return what stands beside the dates: the day that the left edge is in, unless they tell it, and the zone. */
+export function corner(from, scale, isNarrow) {
+  const day = STEPS.find((each) => each / scale >= ROOM) < DAY ? fullDate(from).slice(5, 10) : "";
+  return [day, isNarrow && day ? "" : zoneName()].filter(Boolean).join(" ");
 }

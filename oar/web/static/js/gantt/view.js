@@ -1,6 +1,6 @@
 // The diagram as it is seen: tiles of the worker, rows, dates, and what eyes and hands do with them.
 import { now } from "../common/site.js";
-import { dates } from "./ruler.js";
+import { corner, dates } from "./ruler.js";
 
 /** Room for names of rows and for dates; on narrow screens less. */
 const NAMES = 132, NAMES_NARROW = 74, RULER = 26, GROUP = 12;
@@ -43,7 +43,7 @@ export class View {
     this.touches = new Map();
     this.pen = canvas.getContext("2d");
     const on = (name, act, options) => canvas.addEventListener(name, act.bind(this), options);
-    on("pointerdown", this.press), on("pointermove", this.point), on("pointerup", this.release), on("pointercancel", this.release);
+    on("pointerdown", this.press), on("pointermove", this.point), on("pointerup", this.release), on("pointercancel", this.cancel);
     on("wheel", this.wheel, { passive: false });
     on("keydown", this.key), on("dblclick", this.open), on("pointerleave", this.leave);
     new ResizeObserver(() => this.resize()).observe(canvas.parentElement);
@@ -117,7 +117,9 @@ export class View {
   fit() {
     if (!this.height || !this.rows.length) return;
     if (this.isFitted) this.unit = Math.min(COMFORTABLE, Math.max(LOWEST, (this.height - RULER) / this.rows.length));
-    this.top = Math.max(0, Math.min(this.top, this.rows.length - (this.height - RULER) / this.unit));
+    const above = this.rows.length - (this.height - RULER) / this.unit;
+    this.top = Math.max(0, Math.min(this.top, above));
+    this.canvas.style.setProperty("touch-action", above <= 0 ? "pan-y" : "none"); // where all rows are in sight a finger scrolls the page
   }
 
   /** What the tiles show is old: they stay until there are new ones. */
@@ -497,6 +499,9 @@ export class View {
       pen.fillStyle = isDay ? paint.ink : paint.faint;
       pen.fillText(text, x + 3, RULER / 2);
     }
+    pen.font = `11px ${this.font}`;
+    pen.fillStyle = paint.faint;
+    pen.fillText(shortened(corner(this.from, this.scale, left === NAMES_NARROW), left - 8), 4, RULER / 2);
     const at = this.x(now());
     if (at < left || at > width) return;
     pen.fillStyle = paint.mark;
@@ -578,6 +583,12 @@ export class View {
     const group = here.x < this.left && here.x < 20 && this.groups.find((each) => here.y >= this.y(each.first) && here.y < this.y(each.first + each.count));
     if (group) this.told.folded(group.name);
     else this.look(here);
+  }
+
+  /** The browser has taken a touch for itself, to scroll the page. */
+  cancel(event) {
+    this.touches.delete(event.pointerId);
+    this.corner = null;
   }
 
   /** Return the area between where Alt was held and a place: whole rows. */

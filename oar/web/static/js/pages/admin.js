@@ -53,9 +53,17 @@ function seconds(value) {
   return `${number(Math.round(value * 1000) / 1000)} s`;
 }
 
+const MODULE_STATES = { down: t("module.down"), starting: t("module.starting"), idle: t("module.idle"), busy: t("module.busy"), ending: t("module.ending"), renewing: t("module.renewing") };
+
+/** Show a state of a module; one that was never there is not needed: what it does is not asked for. */
+function moduleState({ state, passes }) {
+  if (state === "down" && !passes) return h("span", { class: "none" }, t("module.unused"));
+  return h("span", { class: state === "down" ? "bad" : null }, MODULE_STATES[state] ?? state);
+}
+
 const MODULES = [
   { key: "name", label: t("admin.module"), cell: (each) => each.name },
-  { key: "state", label: t("job.state"), cell: (each) => each.state },
+  { key: "state", label: t("job.state"), cell: moduleState },
   { key: "passes", label: t("admin.passes"), kind: "number", cell: (each) => number(each.passes) },
   { key: "failures", label: t("admin.failures"), kind: "number", cell: (each) => h("span", { class: each.failures ? "bad" : null }, number(each.failures)) },
   { key: "restarts", label: t("admin.restarts"), kind: "number", cell: (each) => number(each.restarts) },

@@ -3,10 +3,11 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, percent, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, jobLink, legend, nodeLinks, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
+import { conditionBar, eventType, jobLink, legend, nodeLink, nodeLinks, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { GroupTable } from "../group-table.js";
+import { folded, numbered } from "../job-rows.js";
 import { Occupancy } from "../occupancy.js";
 
 const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
@@ -14,6 +15,10 @@ const WAITING = ["Waiting", "Hold", "toAckReservation"];
 
 /** Seconds after which the scheduler should have looked again while jobs wait. */
 const SILENCE = 300;
+/** Seconds of which ended jobs are listed, too. */
+const LAST_DAY = 86_400;
+/** Nodes of a warning that are named. */
+const MOST_LOST = 4;
 const occupancy = new Occupancy(() => actions.show());
 const groups = new GroupTable(() => actions.show());
 
@@ -24,12 +29,12 @@ async function load(signal) {
   return record;
 }
 
-function view({ resources, queues, jobs, events, last_round: lastRound, full_disks: disks }) {
+function view({ resources, queues, jobs, events, last_round: lastRound, lost_nodes: lost, full_disks: disks }) {
   return h("div", { class: "dashboard" },
     h("h1", {}, t("dashboard.title", { site: site.name })),
     h("section", { class: "card wide" }, headline(resources), conditionBar(resources, resources.total),
       legend(resources), occupancy.view()),
-    warnings(resources, queues, lastRound), shortages(disks), groups.view(),
+    warnings(resources, queues, lastRound, lost), shortages(disks), groups.view(),
     jobs && mineCard(jobs),
     h("section", { class: "card" }, h("h2", {}, t("queues.title")), queueTable(queues)),
     h("section", { class: "card" }, h("h2", {}, t("dashboard.lately"), " ", h("a", { class: "more", href: page("events") }, t("dashboard.all"))), eventList(events)));
@@ -47,13 +52,13 @@ function figure(value, label) {
   return h("p", { class: "figure" }, h("b", {}, value), " ", h("span", {}, label));
 }
 
-function warnings(numbers, queues, lastRound) {
+function warnings(numbers, queues, lastRound, lost) {
   const isWaiting = queues.some((queue) => queue.state === "Active" && queue.oldest_waiting && now() - queue.oldest_waiting > SILENCE);
   const stopped = queues.filter((queue) => queue.state !== "Active");
   return [
     isWaiting && now() - (lastRound ?? 0) > SILENCE && warning("round", lastRound ? t("dashboard.no_round", { time: duration(now() - lastRound) }) : t("dashboard.never"), page("queues")),
-    numbers.suspected > 0 && warning("suspected", t("dashboard.suspected", { n: numbers.suspected }), page("nodes", null, { state: "suspected" })),
-    numbers.dead > 0 && warning("dead", t("dashboard.dead", { n: numbers.dead }), page("nodes", null, { state: "dead" })),
+    numbers.suspected > 0 && warning("suspected", t("dashboard.suspected", { n: numbers.suspected }), page("nodes", null, { state: "suspected", view: "table" }), lostNodes(lost, "Suspected")),
+    numbers.dead > 0 && warning("dead", t("dashboard.dead", { n: numbers.dead }), page("nodes", null, { state: "dead", view: "table" }), lostNodes(lost, "Dead")),
     ...stopped.map((queue) => warning(`queue ${queue.name}`, t("dashboard.stopped", { queue: queue.name }), page("queues"))),
   ];
 }
@@ -62,26 +67,34 @@ function warnings(numbers, queues, lastRound) {
 function shortages(disks) {
   return [
     ...disks.map((disk) => warning(`disk ${disk.path}`, t("dashboard.disk", { path: disk.path, free: bytes(disk.free) }))),
-    ...groups.empty().map((pool) => warning(`pool ${pool.value}`, [t("dashboard.pool", { type: pool.value }), pool.next_free && [" ", t("groups.next"), " ", time(pool.next_free)]])),
+    ...groups.empty().map((pool) => warning(`pool ${pool.value}`, [t("dashboard.pool", { type: pool.value }), pool.next_free && [" · ", t("groups.next"), " ", time(pool.next_free)]])),
   ];
 }
 
-function warning(key, text, href) {
-  return h("p", { class: "notice wide", key }, h("span", { "aria-hidden": "true" }, "! "), href ? h("a", { href }, text) : h("span", {}, text));
+/** Name the nodes that came into a state last, and since when they are in it. */
+function lostNodes(lost, state) {
+  const nodes = lost.filter((each) => each.state === state);
+  return nodes.length > 0 && [t("colon"), nodes.slice(0, MOST_LOST).map(({ node, since }, place) => [place ? ", " : null, nodeLink(node), since && [" ", t("node.since"), " ", time(since)]]),
+    nodes.length > MOST_LOST && ", …"];
+}
+
+function warning(key, text, href, more) {
+  return h("p", { class: "notice wide", key }, h("span", { "aria-hidden": "true" }, "! "), href ? h("a", { href }, text) : h("span", {}, text), more);
 }
 
 function mineCard(jobs) {
   const more = jobs.total > jobs.items.length;
-  const items = jobs.items.toSorted((one, other) => place(one) - place(other));
+  const items = folded(jobs.items.toSorted((one, other) => place(one) - place(other)));
   const columns = [
     { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
-    { key: "job", label: t("job.job"), cell: jobLink },
+    { key: "job", label: t("job.job"), cell: (job) => numbered(job, () => actions.show()) },
     { key: "progress", label: t("job.progress"), cell: progress },
     items.some((job) => job.nodes.length) && { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },
   ].filter(Boolean);
   return h("section", { class: "card" },
     h("h2", {}, t("dashboard.mine"), " ", h("a", { class: "more", href: page("jobs", null, { user: site.user }) }, more ? t("dashboard.all_n", { n: jobs.total }) : t("dashboard.all"))),
-    table(t("dashboard.mine"), columns, items, (job) => job.id, t("dashboard.no_jobs")));
+    table(t("dashboard.mine"), columns, items, (job) => job.id, [t("dashboard.no_jobs"), " ", h("a", { href: page("submit") }, t("jobs.submit"))]),
+    h("p", { class: "faint" }, h("a", { href: page("jobs", null, { user: site.user, from: Math.floor(now() - LAST_DAY) }) }, t("dashboard.last_day"))));
 }
 
 /** Return what puts jobs into an order: those that run, those that start soonest, the others. */
@@ -113,7 +126,7 @@ function queueTable(queues) {
 function eventList(events) {
   if (!events.length) return h("p", { class: "empty" }, t("events.none"));
   return h("ul", { class: "plain" }, events.map((event) =>
-    h("li", { key: event.id }, time(event.date), " ", h("span", { class: "kind" }, event.type), " ",
+    h("li", { key: event.id }, time(event.date), " ", h("span", { class: "kind" }, eventType(event.type)), " ",
       event.job ? jobLink({ id: event.job }) : null, " ", nodeLinks(event.nodes, 2))));
 }
 

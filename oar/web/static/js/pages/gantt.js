@@ -6,7 +6,7 @@ import { draw, h } from "../common/dom.js";
 import { dateOf, duration, fullDate, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { download, jobLink, nodeLink, reservationLink, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { download, jobLink, nodeLink, reservationLink, resourceState, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { WAITED } from "../common/waited.js";
@@ -346,7 +346,7 @@ function say() {
   if (!place) return;
   const inside = (chosen?.reservations ?? []).map((each) => [" · ", t("ar.one"), " ", reservationLink(each), ` ${each.user} ${fullDate(each.from)} → ${fullDate(each.to)}`]);
   if (chosen?.job) draw(place, jobLink(chosen.job), " ", stateChip(chosen.job.state), ` ${details(chosen.job)} `, chosen.row && ["· ", rowOf(chosen.row)], related(chosen), inside);
-  else if (chosen?.row) draw(place, rowOf(chosen.row), inside, chosen.states.map((each) => ` · ${each.state}: ${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`));
+  else if (chosen?.row) draw(place, rowOf(chosen.row), inside, chosen.states.map((each) => [" · ", resourceState(each.state), `${t("colon")}${fullDate(each.begin)} → ${each.end < 2 ** 32 ? fullDate(each.end) : t("gantt.lasts")}`]));
   else draw(place, t("gantt.hint"));
 }
 

@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { copy, jobLink, nodeLink, nodeLinks, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { copy, english, eventType, jobLink, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -11,6 +11,7 @@ import { WAITED } from "../common/waited.js";
 import { JobAlteration, WalltimeForm } from "../job-changes.js";
 import { JobOutput } from "../job-output.js";
 import { JobPlace } from "../job-place.js";
+import { fieldsOf } from "../job-wishes.js";
 import { SmallestChange } from "../smallest-change.js";
 
 const HOUR = 3600;
@@ -28,7 +29,7 @@ function load(signal) {
 function view(job) {
   if (saidState && saidState !== job.state) announce(t("job.is_now", { id, state: STATE_WORDS[job.state] }));
   saidState = job.state;
-  document.title = `${job.id} ${job.name ?? ""} ${STATE_WORDS[job.state]} · OAR`;
+  document.title = `${job.id} ${job.name ?? ""} ${STATE_WORDS[job.state]} · ${site.name}`;
   return [
     h("h1", {}, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", stateChip(job.state)),
     h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",
@@ -52,17 +53,24 @@ function waiting(job) {
   const why = job.explanation;
   if (job.ended || job.started || !why.sentence) return null;
   return h("section", { class: "card why", key: "why" }, h("h2", {}, t("why.title")),
-    h("p", { class: "sentence" }, h("bdi", {}, why.sentence)),
+    h("p", { class: "sentence" }, site.language !== "en" && WAITED[why.code] && [h("span", { class: "first" }, WAITED[why.code]), ". "], english(why.sentence)),
     why.start && h("p", {}, t("why.start"), " ", time(why.start.date), why.start.hosts.length > 0 && [" ", t("why.on"), " ", nodeLinks(why.start.hosts)], ", ",
-      firmness(why.start.firmness), why.start.because && h("span", { class: "faint" }, ` (${why.start.because})`), ". ",
+      firmness(why.start.firmness), why.start.because && h("span", { class: "faint" }, " (", english(why.start.because), ")"), ". ",
       why.start.jobs_before > 0 && t("why.before", { n: why.start.jobs_before }),
       why.start.half_off_by != null && [" ", t("why.measured", { half: duration(why.start.half_off_by), most: duration(why.start.most_off_by) })]),
+    why.data.advance_reservations?.length > 0 && h("p", { key: "reservations" }, t("word.reservation"), t("colon"), why.data.advance_reservations.map((id, place) => [place ? ", " : null, reservationLink({ id })])),
     why.in_front.length > 0 && h("div", {}, h("h3", {}, t("why.in_front")),
       h("ul", { class: "plain" }, why.in_front.map((other) => h("li", { key: other.job_id }, jobLink({ id: other.job_id }), " ", h("bdi", {}, other.owner), " ", stateChip(other.state), other.end ? [" ", t("why.until"), " ", time(other.end)] : null)))),
-    why.trouble && h("p", { class: "bad" }, why.trouble),
-    why.advice && h("p", { class: "advice" }, why.advice),
-    change.view(),
+    why.trouble && h("p", { class: "bad" }, english(why.trouble)),
+    why.advice && h("p", { class: "advice" }, english(why.advice)),
+    change.view(), site.user === job.user && comparison(job),
     told(job.predictions), waited(why));
+}
+
+/** Lead to where a smaller and a shorter job are compared with this one, if the form there has all that it asks for. */
+function comparison(job) {
+  const wishes = fieldsOf(job);
+  return wishes && h("p", { key: "comparison" }, h("a", { href: page("submit", null, wishes) }, t("change.compare")));
 }
 
 const change = new SmallestChange(id, () => actions.show());
@@ -104,16 +112,16 @@ function running(job) {
   const spent = now() - job.started;
   return h("section", { class: "card", key: "running" },
     h("p", {}, t("job.of", { spent: duration(spent), whole: duration(job.walltime) }), " ", shareBar(spent, job.walltime), " ", t("job.until"), " ", time(job.started + job.walltime)),
-    job.explanation.trouble && h("p", { class: "bad" }, job.explanation.trouble),
-    job.explanation.advice && h("p", { class: "advice" }, job.explanation.advice));
+    job.explanation.trouble && h("p", { class: "bad" }, english(job.explanation.trouble)),
+    job.explanation.advice && h("p", { class: "advice" }, english(job.explanation.advice)));
 }
 
 function ended(job) {
   const end = job.end;
   if (!job.ended || !end) return null;
   return h("section", { class: "card", key: "end" }, h("h2", {}, t("end.title")),
-    end.sentence && h("p", { class: "sentence" }, h("bdi", {}, end.sentence)),
-    end.advice && h("p", { class: "advice" }, end.advice),
+    end.sentence && h("p", { class: "sentence" }, english(end.sentence)),
+    end.advice && h("p", { class: "advice" }, english(end.advice)),
     job.cpu_efficiency != null && h("p", {}, t("end.cpu"), " ", shareBar(job.cpu_efficiency, 1), " · ", t("end.memory", { memory: bytes(job.max_rss) })),
     job.resubmitted_as && h("p", {}, t("end.resubmitted"), " ", jobLink({ id: job.resubmitted_as })));
 }
@@ -131,19 +139,25 @@ function written(job) {
 
 function facts(job) {
   const list = [
-    [t("job.asked"), h("bdi", {}, job.resources_asked || "–")],
+    [t("job.asked"), requestOf(job)],
     [t("job.walltime"), duration(job.walltime)],
     [t("job.properties"), job.properties && h("code", {}, job.properties)],
     [t("job.types"), job.types.length > 0 && h("bdi", {}, job.types.join(", "))],
     [t("job.submitted"), time(job.submitted)],
     [job.started ? t("job.started") : t("job.planned"), time(job.started ?? job.planned)],
     [t("job.ended"), job.ended && time(job.ended)],
-    [t("job.exit_code"), job.exit_code != null && job.ended && String(job.exit_code >> 8)],
+    [t("job.exit_code"), job.exit_code != null && job.ended && exitOf(job.exit_code)],
     [t("job.dependencies"), job.dependencies.length > 0 && job.dependencies.map((other) => [jobLink({ id: other }), " "])],
     [t("job.resubmitted_from"), job.resubmitted_from && jobLink({ id: job.resubmitted_from })],
     [t("job.message"), job.message && h("bdi", {}, job.message)],
   ];
   return h("dl", { class: "facts card", key: "facts" }, list.filter(([, value]) => value).map(([label, value]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, value))));
+}
+
+/** Tell how a command ended, by its status as the system gives it: 256 for exit 1, 9 for signal 9. */
+function exitOf(status) {
+  const signal = status & 127;
+  return signal ? t("job.by_signal", { signal }) : String(status >> 8);
 }
 
 function timeline(job) {
@@ -173,7 +187,7 @@ function resources(job) {
 function events(job) {
   const columns = [
     { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
-    { key: "type", label: t("event.type"), cell: (event) => event.type },
+    { key: "type", label: t("event.type"), cell: (event) => eventType(event.type) },
     { key: "nodes", label: t("nodes.title"), cell: (event) => nodeLinks(event.nodes) },
     { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
   ];

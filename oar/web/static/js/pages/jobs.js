@@ -3,12 +3,13 @@ import { change, parameters } from "../common/address.js";
 import { get } from "../common/api.js";
 import { csv } from "../csv.js";
 import { h } from "../common/dom.js";
-import { duration, number, time } from "../common/format.js";
+import { duration, naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, jobLink, nodeLinks, quoted, shareBar, stateChip, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { copy, download, english, nodeLinks, quoted, requestOf, shareBar, stateChip, STATE_WORDS, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { folded, numbered } from "../job-rows.js";
 import { JobSelection } from "../job-selection.js";
 
 /** Jobs that are fetched at once. */
@@ -25,24 +26,33 @@ const FIELDS = [
   { name: "type", label: t("filter.type") },
   { name: "node", label: t("filter.node") },
   { name: "q", label: t("filter.q") },
+  { name: "name", label: t("filter.name"), isRare: true },
+  { name: "array", label: t("array.array"), kind: "number", isRare: true },
+  { name: "from", label: t("filter.from"), kind: "date", isRare: true },
+  { name: "to", label: t("filter.to"), kind: "date", isRare: true },
 ];
-const NAMES = [...FIELDS.map((field) => field.name), "name", "array"];
+const NAMES = FIELDS.map((field) => field.name);
 
+/** Columns; those with `by` can be sorted by what it returns of a job. */
 const COLUMNS = [
-  { key: "job", label: t("job.job"), cell: jobLink },
-  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
-  { key: "project", label: t("job.project"), cell: (job) => h("bdi", {}, job.project) },
-  { key: "queue", label: t("job.queue"), cell: (job) => job.queue },
-  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+  { key: "job", label: t("job.job"), cell: (job) => numbered(job, () => actions.show()), by: (job) => job.id },
+  { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user), by: (job) => job.user },
+  { key: "project", label: t("job.project"), cell: (job) => h("bdi", {}, job.project), by: (job) => job.project },
+  { key: "queue", label: t("job.queue"), cell: (job) => job.queue, by: (job) => job.queue },
+  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state), by: (job) => STATE_WORDS[job.state] },
   { key: "types", label: t("job.types"), cell: (job) => h("bdi", {}, job.types.join(", ")) },
-  { key: "asked", label: t("job.asked"), kind: "text", cell: (job) => h("bdi", {}, job.resources_asked) },
-  { key: "walltime", label: t("job.walltime"), kind: "number", cell: (job) => duration(job.walltime) },
-  { key: "submitted", label: t("job.submitted"), cell: (job) => time(job.submitted) },
-  { key: "duration", label: t("job.duration"), kind: "number", cell: spent },
-  { key: "start", label: t("job.start"), cell: (job) => time(job.started ?? job.outlook?.scheduled_start ?? job.planned) },
+  { key: "asked", label: t("job.asked"), kind: "text asked", cell: requestOf },
+  { key: "walltime", label: t("job.walltime"), kind: "number", cell: (job) => duration(job.walltime), by: (job) => job.walltime },
+  { key: "submitted", label: t("job.submitted"), cell: (job) => time(job.submitted), by: (job) => job.submitted },
+  { key: "duration", label: t("jobs.duration"), kind: "number", cell: spent, by: lasted },
+  { key: "start", label: t("job.start"), cell: (job) => time(startOf(job)), by: startOf },
   { key: "nodes", label: t("nodes.title"), kind: "text", cell: (job) => nodeLinks(job.nodes) },
-  { key: "why", label: t("job.why"), kind: "text", cell: (job) => (job.outlook?.why ? waitsFor(job.outlook) : h("bdi", {}, job.end?.sentence || job.message)) },
+  { key: "why", label: t("job.why"), kind: "text", cell: (job) => (job.outlook?.why ? waitsFor(job.outlook) : english(job.end?.sentence || (SUMMARY.test(job.message) ? "" : job.message))) },
 ];
+/** What the message of a job says that has no trouble: its request in short, which stands in other columns. */
+const SUMMARY = /^R=\d+,W=[^ ]*$/;
+/** Columns on a small screen. */
+const FEW = ["job", "state", "start", "why"], SMALL = matchMedia("(max-width: 640px)");
 const USUAL = ["job", "user", "queue", "state", "asked", "duration", "start", "why"];
 
 let pieces = 1;
@@ -68,16 +78,53 @@ async function load(signal) {
   return { items, next, total };
 }
 
-/** Show how long a job waits, runs or ran. */
+/** Return when a job started, else when it is to start. */
+function startOf(job) {
+  return job.started ?? job.outlook?.scheduled_start ?? job.planned;
+}
+
+/** Return how long a job waits, runs or ran. */
+function lasted(job) {
+  return (job.ended ?? now()) - (job.started ?? job.submitted);
+}
+
 function spent(job) {
-  if (job.started && !job.ended && job.walltime) {
-    return [duration(now() - job.started), " ", shareBar(now() - job.started, job.walltime)];
-  }
-  return duration((job.ended ?? now()) - (job.started ?? job.submitted));
+  return [duration(lasted(job)), job.started && !job.ended && job.walltime && [" ", shareBar(lasted(job), job.walltime)]];
+}
+
+/** Return jobs in the order that the address asks for: by a column, upwards or (-) downwards; what has no value comes last. */
+function sorted(items) {
+  const { key, isDown } = order(), column = COLUMNS.find((each) => each.by && each.key === key);
+  if (!column) return items;
+  const compared = (one, other) => {
+    const [a, b] = [column.by(one), column.by(other)];
+    if (a == null || b == null) return (a == null) - (b == null);
+    return (isDown ? -1 : 1) * (typeof a === "number" ? a - b : naturally(a, b));
+  };
+  return items.toSorted(compared);
+}
+
+function order() {
+  const { sort = "" } = parameters();
+  return { key: sort.replace(/^-/, ""), isDown: sort.startsWith("-") };
+}
+
+/** Let a column be sorted by a click on its head: upwards, downwards, then as jobs are listed. */
+function sortable(column) {
+  const { key, isDown } = order(), isSorted = key === column.key;
+  if (!column.by) return column;
+  const next = !isSorted ? column.key : isDown ? "" : `-${column.key}`;
+  const label = h("button", { type: "button", class: "sort", on: { click: () => (change({ sort: next }), actions.show()) } },
+    column.label, h("span", { "aria-hidden": "true" }, isSorted ? (isDown ? " ↓" : " ↑") : ""));
+  return { ...column, label, sorted: isSorted ? (isDown ? "descending" : "ascending") : null };
+}
+
+function usual() {
+  return SMALL.matches ? FEW : USUAL;
 }
 
 function chosenColumns() {
-  const chosen = parameters().columns?.split(",") ?? USUAL;
+  const chosen = parameters().columns?.split(",") ?? usual();
   return COLUMNS.filter((column) => chosen.includes(column.key));
 }
 
@@ -90,7 +137,8 @@ function view({ items, next, total }) {
       h("a", { key: "submit", href: page("submit") }, t("jobs.submit")),
       fresh > 0 && h("button", { type: "button", class: "fresh", key: "fresh", on: { click: showFresh } }, t("jobs.fresh", { n: fresh }))),
     selection.view(known),
-    table(t("jobs.title"), [selection.column(known), ...chosenColumns()].filter(Boolean), known, (job) => job.id, t("jobs.none")),
+    next !== null && order().key && h("p", { key: "part", class: "faint" }, t("jobs.sorted_part", { n: items.length })),
+    table(t("jobs.title"), [selection.column(known), ...chosenColumns().map(sortable)].filter(Boolean), order().key ? sorted(known) : asked().array ? known : folded(known), (job) => job.id, Object.keys(asked()).length ? t("jobs.none") : t("jobs.none_live")),
     next !== null && (items.length < MOST
       ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: items.length, total: number(total) })))
       : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(items.length), total: number(total) }))),
@@ -103,7 +151,7 @@ function columnChoice() {
     if (chosen.has(key)) chosen.delete(key);
     else chosen.add(key);
     const keys = COLUMNS.map((column) => column.key).filter((each) => chosen.has(each));
-    change({ columns: keys.join() === USUAL.join() ? "" : keys.join() });
+    change({ columns: keys.join() === usual().join() ? "" : keys.join() });
     actions.show();
   };
   return h("details", { class: "drop", key: "columns" }, h("summary", {}, t("jobs.columns")),

@@ -4,9 +4,10 @@ import { get, patch } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, naturally, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, jobLink, shareBar, stateChip, table, CONDITIONS, CONDITION_WORDS } from "../common/parts.js";
+import { conditionBar, counted, eventType, jobLink, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { commandLine } from "../reservation-fields.js";
 import { strip, stripOf } from "../small-gantt.js";
 
 /** Seconds before and after now of which the page tells what was and will be on the node. */
@@ -25,22 +26,28 @@ async function load(signal) {
 }
 
 function view({ node, jobs, history, near }) {
-  document.title = `${node.name} · OAR`;
-  const text = CONDITIONS.filter((each) => node[each]).map((each) => `${node[each]} ${CONDITION_WORDS[each]}`).join(" · ");
+  document.title = `${node.name} · ${site.name}`;
+  const text = counted(node).join(" · ");
   return [
     h("h1", {}, h("bdi", {}, node.name)),
-    h("p", { class: "lead" }, text, node.drain && [" · ", h("b", { class: "bad" }, t("node.drains"))], node.reason && [": ", h("bdi", { class: "reason" }, node.reason)],
+    h("p", { class: "lead" }, text, since(history, "state", (value) => value !== "Alive"), node.drain && [" · ", h("b", { class: "bad" }, t("node.drains")), since(history, "drain", (value) => value === "YES")], node.reason && [t("colon"), h("bdi", { class: "reason" }, node.reason)],
       " · ", h("a", { href: page("gantt", null, { node: node.name }) }, t("ar.in_gantt"))),
     conditionBar(node, node.total),
-    nodeActs(node, jobs),
-    common(node.resources),
+    nodeActs(node, jobs, history),
     around(near),
     h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
-    resources(node.resources),
     past(history),
     h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
       table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
+    resources(node.resources),
+    common(node.resources),
   ];
+}
+
+/** Tell since when the node is in a state in which it runs no jobs, if it is in one. */
+function since({ items }, attribute, isLost) {
+  const begun = items.find((each) => each.attribute === attribute && each.to === null && isLost(each.value))?.from;
+  return begun && [" ", t("node.since"), " ", time(begun)];
 }
 
 /** Show what was on the node in the last hours, and what will be: small, and as tables. */
@@ -64,12 +71,14 @@ function past({ items, seconds }) {
   const all = Object.values(seconds).reduce((sum, each) => sum + each, 0);
   const lost = items.filter((each) => each.attribute === "state" ? each.value !== "Alive" : ["YES", "on"].includes(each.value)).reverse();
   return h("section", { class: "card", key: "history" }, h("h2", {}, t("node.history")),
-    all > 0 && h("p", {}, shareBar(seconds.Alive ?? 0, all), " Alive"),
+    all > 0 && h("p", {}, shareBar(seconds.Alive ?? 0, all), " ", resourceState("Alive")),
     table(t("node.history"), PAST, lost, (each) => `${each.attribute} ${each.value} ${each.from} ${each.to} ${each.resources[0]}`, t("node.never")));
 }
 
+/** What else takes a node away than its state. */
+const WITHOUT_JOBS = { drain: t("condition.draining"), maintenance: t("node.maintenance") };
 const PAST = [
-  { key: "value", label: t("job.state"), cell: (each) => (each.attribute === "state" ? each.value : each.attribute) },
+  { key: "value", label: t("job.state"), cell: (each) => (each.attribute === "state" ? resourceState(each.value) : WITHOUT_JOBS[each.attribute] ?? each.attribute) },
   { key: "from", label: t("job.from"), cell: (each) => time(each.from) },
   { key: "duration", label: t("job.duration"), kind: "number", cell: (each) => duration((each.to ?? now()) - each.from) },
   { key: "resources", label: t("node.resources"), kind: "number", cell: (each) => each.resources.length },
@@ -79,19 +88,25 @@ const acts = new Acts(() => actions.show(), () => (acts.told.isBad || (reason = 
 let reason = "";
 
 /** Show administrators what can be done with the node; what ends its jobs is asked. */
-function nodeActs(node, jobs) {
+function nodeActs(node, jobs, history) {
   if (!site.administers) return null;
   const running = jobs.filter((job) => job.started).map((job) => job.id).join(", ");
   const ending = running ? t("node.ends", { jobs: running }) : t("node.ends_none");
   const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes: [name], ...what(), force }) });
+  const isMaintained = history.items.some((each) => each.attribute === "maintenance" && each.to === null && each.value === "on");
   const isIn = (state) => node.resources.every((resource) => resource.state === state);
   return [h("div", { class: "filters", key: "why" }, reasonField(reason, (text) => (reason = text))), acts.view([
     node.drain ? change("undrain", t("node.undrain"), () => ({ drain: false })) : change("drain", t("node.drain"), () => ({ drain: true, reason })),
     !isIn("Alive") && change("alive", t("node.alive"), () => ({ state: "Alive" })),
     !isIn("Absent") && change("absent", t("node.absent"), () => ({ state: "Absent" }), ending),
-    change("maintenance", t("node.maintenance"), () => ({ maintenance: true, reason }), ending),
-    change("end", t("node.maintenance_end"), () => ({ maintenance: false })),
-  ].filter(Boolean))];
+    isMaintained ? change("end", t("node.maintenance_end"), () => ({ maintenance: false })) : change("maintenance", t("node.maintenance"), () => ({ maintenance: true, reason }), ending),
+  ].filter(Boolean)), commands(node)];
+}
+
+/** Show the commands that do the same, for who works on a terminal. */
+function commands({ name: host, drain }) {
+  const all = ["-s Alive", drain ? "--drain off" : "--drain on", "--maintenance on", "--maintenance off"];
+  return h("details", { key: "commands" }, h("summary", {}, t("node.commands")), all.map((options) => commandLine(`oarnodesetting -h ${quoted(host)} ${options}`, options)));
 }
 
 const JOBS = [
@@ -103,7 +118,7 @@ const JOBS = [
 ];
 const EVENTS = [
   { key: "date", label: t("event.date"), cell: (event) => time(event.date) },
-  { key: "type", label: t("event.type"), cell: (event) => event.type },
+  { key: "type", label: t("event.type"), cell: (event) => eventType(event.type) },
   { key: "job", label: t("job.job"), cell: (event) => event.job && jobLink({ id: event.job }) },
   { key: "text", label: t("event.text"), kind: "text", cell: (event) => h("bdi", {}, event.text) },
 ];
@@ -114,8 +129,15 @@ function agreed(resources) {
   return Object.entries(first ?? {}).filter(([key, value]) => others.every((other) => other[key] === value)).sort(([a], [b]) => naturally(a, b));
 }
 
+/** Properties that are dates, if they are none of the largest numbers, which mean none. */
+const DATES = new Set(["available_upto", "last_available_upto"]), NEVER = 2_147_483_646;
+
+function valueOf(key, value) {
+  return DATES.has(key) && value > 0 && value < NEVER ? time(value) : h("bdi", {}, value);
+}
+
 function common(resources) {
-  return h("dl", { class: "facts card", key: "properties" }, agreed(resources).map(([key, value]) => h("div", { key }, h("dt", {}, h("bdi", {}, key)), h("dd", {}, h("bdi", {}, value)))));
+  return h("dl", { class: "facts card", key: "properties" }, agreed(resources).map(([key, value]) => h("div", { key }, h("dt", {}, h("bdi", {}, key)), h("dd", {}, valueOf(key, value)))));
 }
 
 function resources(list) {
@@ -123,7 +145,7 @@ function resources(list) {
   const different = [...new Set(list.flatMap((resource) => Object.keys(resource.properties)))].filter((key) => !same.has(key) && key !== "resource_id");
   const columns = [
     { key: " id", label: t("node.id"), kind: "number", cell: (resource) => resource.id },
-    { key: " state", label: t("job.state"), cell: (resource) => resource.state },
+    { key: " state", label: t("job.state"), cell: (resource) => resourceState(resource.state) },
     { key: " jobs", label: t("jobs.title"), cell: (resource) => resource.jobs.map((job) => [jobLink({ id: job }), " "]) },
     ...different.map((key) => ({ key, label: key, cell: (resource) => h("bdi", {}, resource.properties[key]) })),
   ];

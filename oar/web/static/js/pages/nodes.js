@@ -2,7 +2,7 @@
 import { change, parameters } from "../common/address.js";
 import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { naturally, number } from "../common/format.js";
+import { naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { CONDITIONS, CONDITION_WORDS, conditionBar, jobLink, legend, nodeLink, table } from "../common/parts.js";
 import { run } from "../common/page.js";
@@ -19,10 +19,15 @@ function load(signal) {
   return get("grid", { group: parameters().group, props: chooser.chosen }, signal);
 }
 
+/** Return what boxes are coloured by if nothing is asked for: by jobs, as in Monika, where they are large. */
+function usualColour() {
+  return parameters().view === "monika" ? "job" : "state";
+}
+
 function fields(properties) {
   return [
     { name: "group", label: t("nodes.group"), options: [["", t("nodes.no_group")], ...properties.map((each) => [each, each])] },
-    { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === "state" ? "" : key, word]) },
+    { name: "color", label: t("nodes.colour"), options: Object.entries(COLOURS).map(([key, word]) => [key === usualColour() ? "" : key, word]) },
     { name: "q", label: t("nodes.find") },
     { name: "view", label: t("nodes.view"), options: [["", t("nodes.grid")], ["monika", t("nodes.as_monika")], ["table", t("nodes.table")]] },
   ];
@@ -70,6 +75,7 @@ function tableOf(group, record) {
     selection.column(group.nodes.slice(0, MOST).map((node) => node.name)),
     { key: "node", label: t("node.node"), cell: (node) => nodeLink(node.name) },
     ...CONDITIONS.map((each) => ({ key: each, label: CONDITION_WORDS[each], kind: "number", cell: (node) => numbers(node, record.letters)[each] ?? h("span", { class: "none" }, "0") })),
+    group.nodes.some((node) => record.since[node.name]) && { key: "since", label: t("node.since"), cell: (node) => record.since[node.name] && time(record.since[node.name]) },
     group.nodes.some((node) => record.reasons[node.name]) && { key: "reason", label: t("node.reason"), kind: "text", cell: (node) => h("bdi", {}, record.reasons[node.name]) },
     { key: "jobs", label: t("jobs.title"), kind: "text", cell: (node) => [...new Set(node.held.map(([, , job]) => job))].map((id) => [jobLink({ id }), " "]) },
   ].filter(Boolean);
@@ -87,7 +93,7 @@ grid.element.addEventListener("oar:select", ({ detail }) => (selection.choose(de
 function gridOf(groups, record) {
   const jobs = new Map(record.jobs.map((job) => [job.id, job]));
   const { color, view: kind } = parameters(), isLarge = kind === "monika";
-  grid.data = { groups, letters: record.letters, jobs, reasons: record.reasons, colour: color ?? (isLarge ? "job" : "state"), isLarge, selection: selection.names };
+  grid.data = { groups, letters: record.letters, jobs, reasons: record.reasons, since: record.since, colour: color ?? usualColour(), isLarge, selection: selection.names };
   return h("div", { class: "grid", key: "grid", id: "grid" });
 }
 

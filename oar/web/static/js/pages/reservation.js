@@ -4,7 +4,7 @@ import { Alteration } from "../reservation-alteration.js";
 import { get, remove } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { duration, number, percent, time } from "../common/format.js";
-import { jobLink, nodeLink, table } from "../common/parts.js";
+import { jobLink, nodeLink, reservationState, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { page, site } from "../common/site.js";
 import { t } from "../common/words.js";
@@ -16,10 +16,10 @@ function load(signal) {
 }
 
 function view(record) {
-  document.title = `${record.id} ${record.ar_name} · OAR`;
+  document.title = `${record.id} ${record.ar_name} · ${site.name}`;
   const margin = Math.max(3600, record.duration / 4);
   return [
-    h("h1", {}, h("b", {}, record.id), h("bdi", {}, ` ${record.ar_name}`), " ", h("span", { class: "state" }, record.state)),
+    h("h1", {}, h("b", {}, record.id), h("bdi", {}, ` ${record.ar_name}`), " ", reservationState(record.state)),
     h("p", { class: "lead" }, h("bdi", {}, record.owner), " · ", time(record.start_time), " → ", time(record.end_time), ` (${duration(record.duration)}) · `,
       h("a", { href: page("gantt", null, { from: Math.floor(record.start_time - margin), to: Math.ceil(record.end_time + margin) }) }, t("ar.in_gantt"))),
     record.reasons.map((reason, place) => h("p", { key: `reason ${place}`, class: "notice bad" }, h("bdi", {}, reason))),
@@ -80,7 +80,7 @@ function bill({ usage }) {
 const LOG = [
   { key: "date", label: t("event.date"), cell: (row) => time(row.date) },
   { key: "event", label: t("event.type"), cell: (row) => row.event },
-  { key: "state", label: t("job.state"), cell: (row) => row.state },
+  { key: "state", label: t("job.state"), cell: (row) => row.state && reservationState(row.state) },
   { key: "author", label: t("job.user"), cell: (row) => h("bdi", {}, row.author) },
   { key: "message", label: t("event.text"), kind: "text", cell: (row) => h("bdi", {}, row.message) },
 ];

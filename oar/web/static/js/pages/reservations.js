@@ -4,14 +4,13 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
 import { fullDate, offset, time } from "../common/format.js";
-import { reservationLink, table } from "../common/parts.js";
+import { reservationLink, reservationState, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { now, page } from "../common/site.js";
 import { t } from "../common/words.js";
 import { box, HEIGHT, ReservationWeek, ruled, WIDTH } from "../reservation-week.js";
 
 const DAY = 86_400, WEEK = 7 * DAY;
-const STATES = { w: t("ar.waiting"), r: t("ar.running"), E: t("ar.error"), W: t("ar.warning"), d: t("ar.deleted"), x: t("ar.exited") };
 
 /** Return the Monday of a week, at midnight in the chosen zone. */
 function monday(date) {
@@ -51,7 +50,7 @@ function step(label, date, title) {
 const NAME = { key: "name", label: t("ar.one"), cell: reservationLink };
 const OTHERS = [
   { key: "owner", label: t("ar.owner"), cell: (each) => h("bdi", {}, each.owner) },
-  { key: "state", label: t("job.state"), cell: (each) => h("span", { class: "state" }, h("b", {}, each.state), ` ${STATES[each.state] ?? ""}`) },
+  { key: "state", label: t("job.state"), cell: (each) => reservationState(each.state) },
   { key: "from", label: t("job.from"), cell: (each) => time(each.start_time) },
   { key: "until", label: t("job.until"), cell: (each) => time(each.end_time) },
   { key: "slots", label: t("ar.slots"), kind: "number", cell: (each) => each.resources.length },

@@ -2,7 +2,7 @@
 import { change, parameters } from "../common/address.js";
 import { get, post, requestKey } from "../common/api.js";
 import { h } from "../common/dom.js";
-import { time } from "../common/format.js";
+import { fullDate, time } from "../common/format.js";
 import { copy, nodeLinks, quoted } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { now, page, site } from "../common/site.js";
@@ -117,7 +117,7 @@ function estimates() {
 
 function alternatives() {
   return h("ul", { class: "plain", key: "alternatives" }, asking.answer.map((answer) => h("li", { key: answer.label },
-    h("b", {}, answer.label), ": ", start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
+    h("b", {}, answer.label), t("colon"), start(answer), answer.hosts?.length > 0 && [" ", t("why.on"), " ", nodeLinks(answer.hosts)],
     answer.start && answer.hosts?.length > 0 && [" · ", h("a", { href: page("gantt", null, place(answer)) }, t("ar.in_gantt"))],
     answer.sentence && !answer.feasible && h("span", { class: "faint" }, ` ${answer.sentence}`),
     Object.keys(answer.changes).length > 0 && !answer.problem && [" · ", h("button", { type: "button", class: "link", "aria-label": `${t("submit.use")}: ${answer.label}`, on: { click: () => alter(answer.changes) } }, t("submit.use"))],
@@ -136,7 +136,7 @@ function start(answer) {
 
 function startText(answer) {
   if (answer.problem) return answer.problem.detail;
-  if (answer.start) return answer.start > now() + SOON ? `${t("submit.starts")} ${new Date(answer.start * 1000).toISOString()}` : t("submit.now");
+  if (answer.start) return answer.start > now() + SOON ? `${t("submit.starts")} ${fullDate(answer.start)}` : t("submit.now");
   return answer.not_before ? t("submit.later") : t("submit.unknown");
 }
 

@@ -1,4 +1,5 @@
 // The tokens of who asks: what programs show to be him.
+import { Acts } from "../acts.js";
 import { get, post, remove } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { time } from "../common/format.js";
@@ -10,14 +11,18 @@ import { t } from "../common/words.js";
 let made = null;
 let trouble = "";
 
+const SCOPES = { ro: t("tokens.ro"), rw: t("tokens.rw"), submit: t("tokens.submit"), admin: t("tokens.admin"), session: t("tokens.session") };
+const OFFERED = ["ro", "rw", "submit"];
+const acts = new Acts(() => actions.show(), () => actions.refresh());
+
 const columns = [
   { key: "id", label: t("node.id"), kind: "number", cell: (token) => token.id },
-  { key: "scope", label: t("tokens.scope"), cell: (token) => token.scope },
+  { key: "scope", label: t("tokens.scope"), cell: (token) => token.scope.split(",").map((scope) => SCOPES[scope] ?? scope).join(", ") },
   { key: "comment", label: t("tokens.comment"), kind: "text", cell: (token) => h("bdi", {}, token.comment) },
   { key: "created", label: t("tokens.created"), cell: (token) => time(token.created) },
   { key: "expires", label: t("tokens.expires"), cell: (token) => time(token.expires) },
   { key: "used", label: t("tokens.used"), cell: (token) => time(token.last_used) },
-  { key: "revoke", label: t("tokens.revoke"), cell: (token) => h("button", { type: "button", class: "danger", on: { click: () => attempt(() => remove(`tokens/${token.id}`)) } }, t("tokens.revoke")) },
+  { key: "revoke", label: t("tokens.revoke"), cell: ({ id }) => acts.view([{ key: "revoke", label: t("tokens.revoke"), question: t("tokens.revoke_question"), run: () => remove(`tokens/${id}`) }], String(id)) },
 ];
 
 async function attempt(act) {
@@ -39,7 +44,7 @@ function create(event) {
 function form() {
   return h("form", { class: "filters card", key: "form", on: { submit: create } },
     h("label", {}, h("span", {}, t("tokens.scope")), h("select", { name: "scope" },
-      [["ro", t("tokens.ro")], ["rw", t("tokens.rw")], ["submit", t("tokens.submit")]].map(([value, label]) => h("option", { key: value, value }, label)))),
+      OFFERED.map((value) => h("option", { key: value, value }, SCOPES[value])))),
     h("label", {}, h("span", {}, t("tokens.days")), h("input", { name: "days", type: "number", min: 1, max: 365, initial: "90", required: true })),
     h("label", {}, h("span", {}, t("tokens.comment")), h("input", { name: "comment", maxlength: 100, autocomplete: "off" })),
     h("button", {}, t("tokens.create")));

@@ -5,7 +5,7 @@ import { csv } from "../csv.js";
 import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
 import { duration, fullDate, number, percent } from "../common/format.js";
-import { download, shareBar, table } from "../common/parts.js";
+import { download, resourceState, shareBar, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { now, site } from "../common/site.js";
 import { t } from "../common/words.js";
@@ -47,14 +47,14 @@ function view({ from, to, by, bucket, usage, waits, predictions, nodes, fair, en
       { name: "bucket", label: t("usage.bucket"), options: Object.entries(BUCKETS).map(([key, word]) => [key === "day" ? "" : key, word]) },
       { name: "days", label: t("usage.period"), options: Object.entries(PERIODS).map(([key, word]) => [key === USUAL_DAYS ? "" : key, word]) },
     ], parameters(), select),
-    h("section", { class: "card", key: "chart" }, h("h2", {}, t("usage.over_time")), chart(usage, groups, by, bucket, from, to), lost(usage)),
+    h("section", { class: "card", key: "chart" }, h("h2", {}, t("usage.over_time")), groups.length ? chart(usage, groups, by, bucket, from, to) : h("p", { key: "none", class: "empty" }, t("usage.none")), lost(usage)),
     h("section", { class: "card", key: "groups" }, h("h2", {}, BY[by], " ", h("button", { type: "button", class: "link more", on: { click: () => give(groups) } }, "CSV")),
       table(t("usage.title"), columns(by, usage.capacity), groups, (group) => group.name, t("usage.none"))),
     fairShare(fair),
     ended && h("section", { class: "card", key: "accuracy" }, h("h2", {}, t("usage.accuracy"), " ", h("bdi", {}, user)), accuracy(ended)),
     h("section", { class: "card", key: "waits", id: "waits" }, h("h2", {}, t("waits.title")), waitingTimes(waits, { from, to, bucket, size: Number(parameters().size ?? NaN) }, (size) => select({ size }))),
     h("section", { class: "card", key: "nodes", id: "lost" }, h("h2", {}, t("lost.title")), lostNodes(nodes)),
-    h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("usage.none"))),
+    h("section", { class: "card", key: "predictions" }, h("h2", {}, t("usage.predictions")), table(t("usage.predictions"), PREDICTIONS, predictions, (each) => each.queue ?? "", t("waits.none"))),
   ];
 }
 
@@ -98,7 +98,7 @@ function chart(usage, groups, by, bucket, from, to) {
   ]);
   return [
     h("svg", { key: "chart", class: "chart", viewBox: `0 -4 ${WIDTH} ${HEIGHT + 8}`, preserveAspectRatio: "none", role: "img", "aria-label": t("usage.chart", { hours: number(Math.round(most / HOUR)) }) }, bars, lines),
-    h("p", { key: "ends", class: "faint ends" }, h("span", {}, fullDate(from).slice(0, 10)), h("span", {}, t("usage.highest", { hours: number(Math.round(most / HOUR)) })), h("span", {}, fullDate(to - 1).slice(0, 10))),
+    h("p", { key: "ends", class: "faint ends" }, h("span", {}, fullDate(from).slice(0, 10)), h("span", { class: "middle" }, t("usage.highest", { hours: number(Math.round(most / HOUR)) })), h("span", {}, fullDate(to - 1).slice(0, 10))),
     h("ul", { key: "legend", class: "legend" }, groups.slice(0, groups.length <= OWN + 1 ? groups.length : OWN).map((group) => h("li", { class: "chip", key: group.name }, swatch(group.colour), h("bdi", {}, ` ${group.name || "–"}`))),
       groups.length > OWN + 1 && h("li", { class: "chip", key: " others" }, swatch(GREY), ` ${t("usage.others")}`),
       h("li", { class: "chip", key: " asked" }, h("i", { class: "stroke asked", "aria-hidden": "true" }), ` ${t("usage.asked")}`),
@@ -108,7 +108,7 @@ function chart(usage, groups, by, bucket, from, to) {
 
 function lost({ capacity, unavailable }) {
   const parts = Object.entries(unavailable);
-  return parts.length > 0 && h("p", { key: "lost" }, t("usage.lost"), " ", parts.map(([state, seconds], place) => [place ? ", " : "", `${state} ${percent(seconds, capacity)}`]));
+  return parts.length > 0 && h("p", { key: "lost" }, t("usage.lost"), " ", parts.map(([state, seconds], place) => [place ? ", " : "", resourceState(state), ` ${percent(seconds, capacity)}`]));
 }
 
 function hours(seconds) {
