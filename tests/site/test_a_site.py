@@ -139,7 +139,7 @@ def runs_on_both(site: Site) -> bool:
     return state(site, job) == "Terminated"
 
 
-def test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs(site_from_sources: Site) -> None:
+def test_a_site_without_packages_is_installed_upgraded_removed_and_installed_again(site_from_sources: Site) -> None:
     server = site_from_sources["server"]
     job = begun(site_from_sources)
     server.run(f"echo '# another release' >> {SOURCES}/oar/lib/facts/version.py")
@@ -151,3 +151,16 @@ def test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs(site
     ends_well(site_from_sources, job)
     wait_for(site_from_sources, submit(site_from_sources, "true"), "Terminated")
     runs_a_container(site_from_sources)
+    is_removed_and_comes_back(site_from_sources)
+
+
+def is_removed_and_comes_back(site: Site) -> None:
+    """Take OAR away from the server while a job runs, and put it there again."""
+    server, job = site["server"], begun(site)
+    make, units = f"cd {SOURCES} && make PREFIX=/usr", "oar-server.service oar-accounting.timer oar-purge.timer"
+    server.run("systemctl enable --now oar-commands.socket")
+    assert "Removed. Kept: /etc/oar" in server.run(f"{make} uninstall")
+    assert server.run("systemctl list-units --all --no-legend 'oar*'; pgrep -u oar; true") == ""
+    assert server.run("find /etc/systemd /usr/lib/systemd -name '*oar*'") == ""
+    server.run(f"{make} server-install user-install && systemctl daemon-reload && systemctl enable --now {units}")
+    ends_well(site, job)

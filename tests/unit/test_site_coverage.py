@@ -23,7 +23,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "site/test_a_site::test_a_node_that_lost_its_power_is_back_when_it_answers",
     ),
     "A the installation chapter executed as written; PostgreSQL late": (
-        "site/test_a_site::test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs",
+        "site/test_a_site::test_a_site_without_packages_is_installed_upgraded_removed_and_installed_again",
         "site/test_packages::test_what_a_site_expects_is_enabled_by_the_packages",
         "site/test_a_site::test_the_database_comes_up_later_than_the_server",
         "site/test_a_site::test_the_database_is_away_for_a_while",
@@ -77,7 +77,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "process/test_upgrade::test_a_failure_leaves_the_release_that_is_there",
         "process/test_upgrade::test_the_one_environment_of_older_releases_stays_for_what_is_running_in_it",
         "site/test_a_week::test_a_week",
-        "site/test_a_site::test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs",
+        "site/test_a_site::test_a_site_without_packages_is_installed_upgraded_removed_and_installed_again",
         "db/test_migrate",
     ),
     "B.3 documents": (
@@ -227,7 +227,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "site/test_a_week::test_a_week",
         "unit/test_gpu_variables",
         "process/test_devices::test_a_job_and_its_sessions_are_told_their_gpus_of_this_node",
-        "site/test_a_site::test_a_site_without_packages_is_installed_and_upgraded_while_a_job_runs",
+        "site/test_a_site::test_a_site_without_packages_is_installed_upgraded_removed_and_installed_again",
         "acceptance/test_documentation::test_examples_print_what_is_shown",
         "acceptance/test_reaching_in::test_plain_ssh_and_what_uses_it_reach_into_a_job",
         "acceptance/test_engines::test_jupyterhub_runs_the_servers_of_its_users_as_jobs",
