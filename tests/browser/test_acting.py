@@ -3,10 +3,13 @@
 import re
 import time
 
+import pytest
 from playwright.sync_api import Route, expect
 
+from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.records import User
 from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import needs_root
@@ -109,6 +112,25 @@ def test_who_logs_out_is_nobody(owner: Visitor) -> None:
     page = owner.open("")
     page.get_by_role("button", name="log out").click()
     page.get_by_role("link", name="log in").wait_for()
+
+
+@pytest.mark.parametrize("path", ["", "/oar"])
+def test_who_comes_directly_or_by_the_path_of_the_site_logs_in_and_out(
+    api: Api, visitor: Visitor, database: Database, path: str
+) -> None:
+    api.runtime.config = api.runtime.config.replace(api_root_path="/oar")
+    with database.begin() as tx:
+        _, token = tokens.create(tx, User(USER, 65534), scope="rw")
+    visitor.base += path
+    page = visitor.open("login")
+    page.get_by_label("token", exact=True).fill(token)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{visitor.base}/ui/")
+    expect(page.get_by_role("link", name=USER)).to_be_visible()
+    assert [each["path"] for each in visitor.context.cookies() if each["name"] == "oar_session"] == [f"{path}/"]
+    page.get_by_role("button", name="log out").click()
+    page.get_by_role("link", name="log in").wait_for()
+    assert not visitor.context.cookies()
 
 
 def test_a_wrong_token_is_told(visitor: Visitor) -> None:
