@@ -41,17 +41,69 @@ def desk(small_room: tuple[Cluster, Path], request: pytest.FixtureRequest) -> It
 # -- oar-launch -------------------------------------------------------------------------------------------------------
 
 
+#: Somebody else on the node asks whatever listens there for Alice: her ports, then a line for each answer that refuses
+#: nothing.  What the monitor of Ray counts is no secret.
+STRANGER = """
+import http.client, pwd
+
+PATHS = ("/", "/metrics", "/info/main/workers.html", "/v1/submissions/status/x", "/api/job_agent/jobs/")
+alice = pwd.getpwnam("alice").pw_uid
+
+
+def ports():
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for fields in map(str.split, open(name).readlines()[1:]):
+            if fields[3] == "0A" and int(fields[7]) == alice:
+                yield int(fields[1].rpartition(":")[2], 16)
+
+
+def answer(host, port, path):
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read(200)
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+found = sorted(set(ports()))
+print(*found)
+for port in found:
+    for host in ("node-1", "127.0.0.1"):
+        for path in PATHS:
+            told = answer(host, port, path)
+            if told is None:
+                break
+            if told[0] < 400 and b"autoscaler_" not in told[1]:
+                print(port, path, *told)
+"""
+#: Ports that engines take unless they are told otherwise: two jobs on a node would be in each other's way.
+USUAL_PORTS = frozenset({4040, 6066, 6379, 7077, 8080, 8081, 8265, 8786, 8787, 10001, 52365})
+
+
 @pytest.mark.parametrize("engine", ["dask", "ray", "spark"])
-def test_an_engine_computes_on_all_nodes_of_its_job_and_ends_with_its_program(desk: Desk, engine: str) -> None:
+def test_an_engine_computes_on_all_nodes_for_its_user_alone_and_ends_with_its_program(desk: Desk, engine: str) -> None:
     program = f"{engine}_engine.py"
     desk.put(program)
+    desk.put("work.sh", f"python3 {program} && touch computed && until [ -e seen ]; do sleep 0.1; done\n")
     place = f"/home/alice/{desk.name}"
     path = f"PATH={desk.venv}/bin:/usr/local/bin:/usr/bin:/bin"
-    line = f"oar-launch {engine} python3 {program}"
+    line = f"oar-launch {engine} sh work.sh"
     job = desk.person.submit(f"-d {place} -O out -E err --env {path} -l nodes=2,walltime=0:20 '{line}'")
+    wait_until(lambda: "computed" in desk.run("ls") or desk.cluster.state(job) == "Terminated")
+    stranger = desk.cluster.node("node-1").as_user("bob")
+    ports, *answers = stranger.run("python3 -", stdin=STRANGER).splitlines()
+    desk.run("touch seen")
     desk.cluster.wait_for_state(job, "Terminated")
-    assert desk.run("cat out") == "285\nnode-1 node-2\n", desk.run("cat err oar-launch.*.log")
+    printed = desk.attempt("grep -xE '285|node-1 node-2' out")  # Ray adds remarks about a part that was started again
+    assert printed.out == "285\nnode-1 node-2\n", desk.run("cat out err oar-launch.*.log")
     assert desk.cluster.cause(job) == "SUCCESS"
+    assert answers == []
+    assert len(ports.split()) > 1
+    assert USUAL_PORTS.isdisjoint(map(int, ports.split()))
 
 
 # -- JupyterHub -------------------------------------------------------------------------------------------------------

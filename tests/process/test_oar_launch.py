@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -198,11 +200,17 @@ def test_a_signal_is_passed_on_to_the_program(job: Job, number: signal.Signals) 
     assert all(map(is_gone, job.processes("scheduler.0")))
 
 
-def test_a_signal_in_the_middle_of_the_start_of_the_program_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return oar-launch as a module."""
     loader = SourceFileLoader("oar_launch", str(TOOLS / "oar-launch"))
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     launch = module_from_spec(spec_from_loader("oar_launch", loader))  # type: ignore[arg-type]
     loader.exec_module(launch)
+    return launch
+
+
+def test_a_signal_in_the_middle_of_the_start_of_the_program_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = program(monkeypatch)
     run = launch.EngineRun(launch.dask, launch.Place("127.0.0.1", 1, "/tmp"), [], subprocess.DEVNULL, "")
     started = subprocess.Popen
 
@@ -227,6 +235,38 @@ def test_a_signal_before_the_program_runs_ends_it(job: Job) -> None:
     process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert all(map(is_gone, processes))
+
+
+@pytest.mark.parametrize("part", ["", "_private/authentication"])
+def test_a_ray_that_anybody_could_use_is_refused(job: Job, part: str) -> None:
+    (job.directory / "python3").symlink_to(sys.executable)
+    (job.directory / "libraries" / "ray" / part).mkdir(parents=True)
+    (job.directory / "libraries" / "ray" / "__init__.py").touch()
+    job.environment["PYTHONPATH"] = str(job.directory / "libraries")
+    said = "oar-launch: this Ray knows no tokens, so anybody could use it: install 2.52 or later\n"
+    code, _, err = job.run("ray", "true")
+    assert (code, err == said) == ((0, False) if part else (1, True))
+
+
+@pytest.mark.parametrize("jars", [["jjwt-impl-0.13.0.jar"], []])
+def test_the_doors_of_spark_that_ask_for_no_secret_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jars: list[str]
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master.rest.enabled true\nspark.mine 1")
+    for name in jars:
+        (tmp_path / "jars" / name).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    engine = program(monkeypatch).spark(program(monkeypatch).Place("127.0.0.1", 1, "/tmp"))
+    settings = dict(line.split() for line in engine.file.splitlines() if line)  # the last one counts, as for Spark
+    assert settings["spark.mine"] == "1"
+    assert settings["spark.master.rest.enabled"] == settings["spark.ui.enabled"] == "false"
+    assert settings.get("spark.ui.filters") == ("org.apache.spark.ui.JWSFilter" if jars else None)
+    keys = [value for name, value in settings.items() if name.endswith((".secretKey", ".secret"))]
+    assert [len(key) >= 64 for key in keys] == [True] * (1 + len(jars))
+    assert ("everybody sees the pages of this Spark" in capsys.readouterr().err) == (not jars)
 
 
 def test_engines_whose_program_is_not_there_are_named(job: Job) -> None:

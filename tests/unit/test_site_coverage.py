@@ -231,7 +231,7 @@ STATEMENTS: Mapping[str, Sequence[str]] = {
         "acceptance/test_documentation::test_examples_print_what_is_shown",
         "acceptance/test_reaching_in::test_plain_ssh_and_what_uses_it_reach_into_a_job",
         "acceptance/test_engines::test_jupyterhub_runs_the_servers_of_its_users_as_jobs",
-        "acceptance/test_engines::test_an_engine_computes_on_all_nodes_of_its_job_and_ends_with_its_program",
+        "acceptance/test_engines::test_an_engine_computes_on_all_nodes_for_its_user_alone_and_ends_with_its_program",
         "process/test_oar_launch",
     ),
     "F metrics, dashboards, alerts, health, journal": (
