@@ -111,6 +111,12 @@ REFUSED = [
         f"# Error: cannot evaluate the SQL condition: division by zero\n{VERIFY}",
     ),
     (
+        ("-p", "long-jobs", "x"),
+        8,
+        '# Error: invalid SQL condition: unknown column "long" at character 1\n'
+        f"# A queue is named with -q, nodes with --nodelist\n{VERIFY}",
+    ),
+    (
         ("-p", "nothing = 1", "x"),
         8,
         '# Error: invalid SQL condition: unknown column "nothing" at character 1\n' + VERIFY,

@@ -158,7 +158,9 @@ def _condition(cluster: Cluster, text: str | None) -> str | None:
     try:
         return cluster.condition(text) if text else None
     except BadCondition as error:
-        raise BadSubmission(Code.REQUEST, str(error)) from None
+        is_name = text is not None and text.replace("-", "").isidentifier()
+        way_out = "\n# A queue is named with -q, nodes with --nodelist" if is_name else ""
+        raise BadSubmission(Code.REQUEST, f"{error}{way_out}") from None
 
 
 def _type_warnings(proposal: Proposal, config: Config, now: int) -> Sequence[str]:
