@@ -94,6 +94,18 @@ def test_a_reservation_that_nobody_used_or_that_was_broken_off(site: Site) -> No
         assert consumed(site, "ASKED", reservation_accounting=mode) == {"alice": 4000}
 
 
+def test_intervals_that_nobody_closed_count_no_longer_than_their_reservation(site: Site) -> None:
+    reservation = begin(site)
+    site.go_to(NOW + 300)
+    site.delete(User("alice", 1001), reservation)
+    site.round(NOW + 301)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE reservation_intervals SET date_stop = 0 WHERE reservation_id = %s", (reservation,))
+    for mode in ("owner", "users"):
+        assert consumed(site, reservation_accounting=mode) == {"alice": 1200}
+        assert consumed(site, "ASKED", reservation_accounting=mode) == {"alice": 4000}
+
+
 def test_one_that_never_began_costs_nothing(site: Site) -> None:
     reservation = site.ask("/resource_id=1", NOW + 500, NOW + 900)
     site.round()
