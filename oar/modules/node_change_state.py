@@ -119,10 +119,16 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
     rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
     standings = tx.resubmissions.facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
-    unstable = _unstable_hosts(tx, events)
+    unstable, unknown_on = _unstable_hosts(tx, events), _unknown_accounts(tx, events)
     facts = {}
     for job_id, job in jobs.items():
-        facts[job_id] = JobFacts(job, JobTypes(types.get(job_id, ())), hosts.get(job_id, ()), unstable_hosts=unstable)
+        facts[job_id] = JobFacts(
+            job,
+            JobTypes(types.get(job_id, ())),
+            hosts.get(job_id, ()),
+            unstable_hosts=unstable,
+            unknown_on=unknown_on.get(job_id, ""),
+        )
         if job_id in rerun:
             facts[job_id] = facts[job_id]._replace(
                 has_kill_request=standings[job_id].kill_asked,
@@ -146,6 +152,18 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
         for host, history in tx.events.of_nodes(rebooted, since=since).items()
         if event_consequences.count_boots(history) > event_consequences.REBOOTS_FORGIVEN
     )
+
+
+def _unknown_accounts(tx: "Transaction", events: Sequence[Event]) -> dict[int, str]:
+    """Return the jobs whose account was lately unknown on another node, too, and the first such node."""
+    if not any(event_consequences.event_type(event.type) is EventType.USER_SHELL for event in events):
+        return {}
+    first: dict[str, str] = {}  # node by user
+    found = {}
+    for failure in tx.events.head_failures(EventType.USER_SHELL, tx.now - event_consequences.UNKNOWN_SECONDS):
+        if first.setdefault(failure.user, failure.host) != failure.host:
+            found[failure.job] = first[failure.user]
+    return found
 
 
 def _hosts(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[str, ...]]:

@@ -80,6 +80,32 @@ def test_an_event_ends_a_job_with_everything_that_belongs_to_it(
         assert tx.jobs.assigned([job_id], current=True) == {}
 
 
+def test_a_removed_account_costs_one_node_however_many_jobs_it_has(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    gone = [add_job(database, JobState.LAUNCHING, on=[each], user="gone") for each in resources[:3]]
+    other = add_job(database, JobState.LAUNCHING, on=resources[3:], user="alice")
+    for job in (*gone, other):
+        happen(database, "USER_SHELL", job)
+    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
+    assert [state for state, _, _ in states(database).values()] == ["Suspected", "Alive", "Alive", "Suspected"]
+    assert {state_of(database, job) for job in (*gone, other)} == {JobState.ERROR}
+    copied = [bool(events_of(database, job, "RESUBMIT_JOB_AUTOMATICALLY")) for job in (*gone, other)]
+    assert copied == [True, False, False, True]
+    (refusal,) = events_of(database, gone[2], "RESUBMIT_JOB_AUTOMATICALLY_CANCELLED")
+    assert refusal.description.endswith("the account gone is unknown on node-1, too")
+
+
+def test_what_happened_on_one_node_says_nothing_of_the_account(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=1, cores=2)
+    jobs = [add_job(database, JobState.LAUNCHING, on=[each], user="alice") for each in resources]
+    for job in jobs:
+        happen(database, "USER_SHELL", job)
+        ncs.run(runtime)
+        assert events_of(database, job, "RESUBMIT_JOB_AUTOMATICALLY")
+
+
 def test_the_end_of_a_job_tells_listeners_nothing_of_resources(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,14 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
         assert not verdict("PROLOGUE_ERROR", facts(name)).resubmit
 
 
+def test_an_account_that_a_second_node_does_not_know_costs_no_more_nodes() -> None:
+    assert verdict("USER_SHELL", facts()) == Verdict(state=JobState.ERROR, suspects=HOSTS[:1], resubmit=True)
+    assert verdict("USER_SHELL", facts(unknown_on="node-9")) == Verdict(
+        state=JobState.ERROR, not_resubmitted="the account alice is unknown on node-9, too"
+    )
+    assert verdict("PROLOGUE_ERROR", facts(unknown_on="node-9")).suspects == HOSTS[:1]
+
+
 def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
     assert verdict("FORCE_TERMINATE_FINISHING_JOB", facts()).suspects == HOSTS
     assert verdict("EXTERMINATE_JOB", facts(), hosts=HOSTS).suspects == ()

@@ -33,6 +33,9 @@ RERUN_LEAST_SECONDS = 60
 REBOOTS_FORGIVEN = 3
 REBOOTS_SECONDS = 24 * 3600
 
+#: A node that did not know an account keeps other nodes from being blamed for the same one for this time.
+UNKNOWN_SECONDS = 24 * 3600
+
 #: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
 #: What is said of requests that would need a connection to the computer of a job.
@@ -191,6 +194,7 @@ class JobFacts(NamedTuple):
     chain: int = 0  #: automatic resubmissions that led to it
     oarexec_code: int | None = None
     unstable_hosts: frozenset[str] = frozenset()  #: that were rebooted under too many jobs lately
+    unknown_on: str = ""  #: another node that did not know the account of its user, lately; '' = none
 
     @property
     def runs_elsewhere(self) -> bool:
@@ -282,13 +286,18 @@ def _suspects(
 ) -> tuple[str, ...]:
     if consequence.suspects in (Suspects.NOBODY, Suspects.HOSTS) or facts is None:
         return event.hosts if consequence.suspects is not Suspects.NOBODY else ()
-    if facts.runs_elsewhere or JobTypeName.NOOP in facts.types:
+    if facts.runs_elsewhere or JobTypeName.NOOP in facts.types or _is_account_at_fault(event, facts):
         return ()
     if consequence.suspects is Suspects.HEAD:
         return event.hosts or facts.hosts[:1]
     if consequence.suspects is Suspects.ALL_UNCONFINED and site.confines and not facts.is_fetched:
         return ()
     return facts.hosts
+
+
+def _is_account_at_fault(event: Event, facts: JobFacts) -> bool:
+    """Whether two nodes do not know an account: then it is gone, and each job of its user would cost one more node."""
+    return event_type(event.type) is EventType.USER_SHELL and bool(facts.unknown_on)
 
 
 def spares_reservations(type_: EventType) -> bool:
@@ -337,6 +346,8 @@ def _decide_resubmission(
     if rule is ResubmitRule.NEVER or (rule is ResubmitRule.IF_IDEMPOTENT and JobTypeName.IDEMPOTENT not in facts.types):
         return False, ""
     refusal = why_not_resubmitted(facts, site.max_resubmissions)
+    if _is_account_at_fault(event, facts) and not refusal:
+        refusal = f"the account {facts.job.user} is unknown on {facts.unknown_on}, too"
     if rule is ResubmitRule.ONCE and facts.chain and not refusal:
         refusal = "it was resubmitted before, and a third node may fail in the same way"
     return not refusal, refusal

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
 from oar.lib.facts.records import Event
@@ -34,6 +34,16 @@ _OF_JOBS = f"""
 #: Events of some types of one job since a date.
 _OF_TYPES = f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
+#: Jobs that have an event of a type since a date, with the event and the first node of each, by event.
+_HEADS = Prepared("""
+    SELECT e.event_id, e.job_id, j.job_user, head.host
+    FROM event_logs e
+    CROSS JOIN LATERAL (SELECT job_user, assigned_moldable_job FROM jobs WHERE job_id = e.job_id OFFSET 0) j
+    CROSS JOIN LATERAL (
+        SELECT min(r.network_address) AS host FROM assigned_resources a JOIN resources r USING (resource_id)
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default' AND r.network_address <> '') head
+    WHERE e.type = %s AND e.date >= %s AND head.host IS NOT NULL
+    ORDER BY e.event_id""")
 #: Events behind one, up to and including another.
 _BETWEEN = (
     f"SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id > %s AND e.event_id <= %s ORDER BY e.event_id LIMIT %s"
@@ -88,6 +98,15 @@ def _by_job(rows: Iterable[Row]) -> dict[int, list[Event]]:
     for row in rows:
         events[row[2]].append(_event(row, row[6]))
     return events
+
+
+class HeadFailure(NamedTuple):
+    """An event of a job that tells of the first node of the job."""
+
+    event: int
+    job: int
+    user: str
+    host: str
 
 
 class Events(Table):
@@ -187,6 +206,10 @@ class Events(Table):
     def of_types(self, job_id: int, types: Collection[str], since: int = 0) -> list[Event]:
         """Return the events of some types of a job since a date, oldest first."""
         return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
+
+    def head_failures(self, type_: str, since: int) -> list[HeadFailure]:
+        """Return the events of a type since a date, of jobs with resources, oldest first."""
+        return [HeadFailure(*row) for row in self._tx.rows(_HEADS, (str(type_), since))]
 
     def number_since(self, type_: str, date: int) -> int:
         """Return how many events of a type were written after a date."""
