@@ -96,7 +96,7 @@ class _Parameters(NamedTuple):
         if isinstance(field, Path):
             return self._replace(path=[*self.path, (name, _One(name, TypeAdapter(hint)))])
         if _is_model(kind):
-            return self._replace(model=(name, kind)) if field and not _has_aliases(kind) else None
+            return self._replace(model=(name, kind)) if field else None
         if field is None or parameter.default is _NOTHING:
             return None
         alias, defaults = str(field.alias or name), {**self.defaults, name: parameter.default}
@@ -126,10 +126,6 @@ class _Parameters(NamedTuple):
 
 def _is_model(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, BaseModel)
-
-
-def _has_aliases(model: type[BaseModel]) -> bool:
-    return any(field.alias for field in model.model_fields.values())
 
 
 def _given(query: bytes) -> dict[str, str]:
