@@ -157,7 +157,7 @@ class NodeInterval(NamedTuple):
     resources: tuple[int, ...]
 
 
-class NodeOutOfUse(NamedTuple):
+class NodeInState(NamedTuple):
     """A node with resources in a state in which they run no jobs."""
 
     node: str
@@ -243,10 +243,10 @@ class Listings(Table):
             nodes[job_id].append((name, state, date))
         return nodes
 
-    def out_of_use(self, states: Collection[ResourceState]) -> list[NodeOutOfUse]:
+    def out_of_use(self, states: Collection[ResourceState]) -> list[NodeInState]:
         """Return the nodes with resources in some states, those that came into theirs last first."""
         rows = self._tx.rows(_OUT_OF_USE, ([str(state) for state in states],))
-        return [NodeOutOfUse(node, ResourceState(state), since) for node, state, since in rows]
+        return [NodeInState(node, ResourceState(state), since) for node, state, since in rows]
 
     def silent_heads(self, ids: Collection[int]) -> dict[int, str]:
         """Return the heads of those of some jobs whose head did not answer the last probe."""
