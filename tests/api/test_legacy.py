@@ -227,6 +227,18 @@ def test_files_that_a_submission_names_count_from_its_working_directory(
         assert tx.jobs.get(made.json()["id"]).launching_directory == f"{home}/below"
 
 
+def test_a_working_directory_that_counts_from_the_home_is_the_directory_of_the_job(
+    nobody: httpx.Client, database: Database
+) -> None:
+    add_resources(database)
+    for named, directory in (({}, "runs"), ({"directory": "below"}, "runs/below")):
+        made = nobody.post("/oarapi/jobs", json={"command": "x", "workdir": "runs", **named})
+        assert made.status_code == 201, made.text
+        with database.snapshot() as tx:
+            assert tx.jobs.get(made.json()["id"]).launching_directory.endswith(f"/{directory}")
+            assert "runs/runs" not in tx.jobs.get(made.json()["id"]).launching_directory
+
+
 def test_a_key_of_another_request_is_told_so_on_old_addresses(nobody: httpx.Client, database: Database) -> None:
     add_resources(database)
     first, second = (add_job(database, JobState.TERMINATED, user="nobody") for _ in range(2))

@@ -142,7 +142,9 @@ def _placed(values: dict[str, Any]) -> dict[str, Any]:
     workdir = values.pop("workdir", None)
     if not workdir:
         return values
-    directory = values.get("directory", workdir)
+    if "directory" not in values:
+        return {**values, "directory": workdir}
+    directory = values["directory"]
     return {**values, "directory": _below(workdir, directory) if isinstance(directory, str) else directory}
 
 
