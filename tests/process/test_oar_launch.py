@@ -5,6 +5,7 @@ The nodes are this machine, as in the tests of oarrun; in the place of Dask stan
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,7 +78,16 @@ class Job:
             "PATH": f"{directory}:{os.environ['PATH']}",
             "OAR_NODEFILE": str(directory / "nodes"),
             "OAR_JOB_ID": "12",
+            "PYTHONPATH": str(directory / "libraries"),
         }
+        self.has_ray(self.directory / "libraries")
+
+    @staticmethod
+    def has_ray(libraries: Path, part: str = "_private/authentication") -> None:
+        """Put a Ray there that knows tokens, or another part instead."""
+        shutil.rmtree(libraries, ignore_errors=True)
+        (libraries / "ray" / part).mkdir(parents=True)
+        (libraries / "ray" / "__init__.py").touch()
 
     def begin(self, *words: str) -> "subprocess.Popen[str]":
         """Start oar-launch."""
@@ -237,15 +247,51 @@ def test_a_signal_before_the_program_runs_ends_it(job: Job) -> None:
     assert all(map(is_gone, processes))
 
 
+OPEN = "oar-launch: this Ray knows no tokens, so anybody could use it: install 2.52 or later\n"
+
+
 @pytest.mark.parametrize("part", ["", "_private/authentication"])
 def test_a_ray_that_anybody_could_use_is_refused(job: Job, part: str) -> None:
-    (job.directory / "python3").symlink_to(sys.executable)
-    (job.directory / "libraries" / "ray" / part).mkdir(parents=True)
-    (job.directory / "libraries" / "ray" / "__init__.py").touch()
-    job.environment["PYTHONPATH"] = str(job.directory / "libraries")
-    said = "oar-launch: this Ray knows no tokens, so anybody could use it: install 2.52 or later\n"
+    job.has_ray(job.directory / "libraries", part)
     code, _, err = job.run("ray", "true")
-    assert (code, err == said) == ((0, False) if part else (1, True))
+    assert (code, err == OPEN) == ((0, False) if part else (1, True))
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_the_python_of_ray_is_found_beside_it_and_beside_what_it_links_to(job: Job, is_linked: bool) -> None:
+    job.has_ray(job.directory / "libraries", "")
+    place = job.directory / "environment" if is_linked else job.directory
+    place.mkdir(exist_ok=True)
+    (place / "python3").symlink_to(sys.executable)
+    (job.directory / "ray").unlink()
+    (place / "ray").write_text("#!/bin/sh\n")
+    (place / "ray").chmod(0o755)
+    if is_linked:
+        (job.directory / "ray").symlink_to(place / "ray")
+    assert job.run("ray", "true") == (1, "", OPEN)
+
+
+def test_a_ray_whose_python_is_not_found_is_refused(job: Job) -> None:
+    (job.directory / "ray").write_text("#!/bin/sh\n")
+    code, _, err = job.run("ray", "true")
+    assert code == 1
+    assert f"the Python of {job.directory}/ray is not found: put the directory with both first in the PATH\n" in err
+
+
+def test_the_jars_of_a_spark_in_the_home_of_its_user_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "libraries" / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "libraries" / "pyspark" / "__init__.py").touch()
+    (tmp_path / "libraries" / "pyspark" / "jars" / "jjwt-impl-0.13.0.jar").touch()
+    for name, line in (("spark-class", "#!/usr/bin/env bash\n"), ("find_spark_home.py", f"#!{sys.executable}\n")):
+        (tmp_path / name).write_text(line)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "libraries"))
+    assert "spark.ui.filters" in program(monkeypatch).closed_doors()
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("jars", [["jjwt-impl-0.13.0.jar"], []])
