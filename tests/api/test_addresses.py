@@ -100,11 +100,12 @@ def test_no_path_of_a_site_hides_our_own_addresses(api: Api, anonymous: httpx.Cl
     assert anonymous.get(f"/jobs/{job}").json()["links"][0]["href"] == f"/jobs/jobs/{job}"
 
 
-def test_a_path_that_a_trusted_proxy_tells_is_taken_away_too(api: Api, anonymous: httpx.Client) -> None:
+def test_a_path_that_a_trusted_proxy_tells_is_in_links_and_not_taken_away(api: Api, anonymous: httpx.Client) -> None:
     told = {"X-API-Path-Prefix": "/cluster"}
+    api.runtime.config = Config(api_trusted_proxies=("127.0.0.0/8",), api_root_path="/oar", api_rate_read=0)
     assert anonymous.get("/cluster/v1/version", headers=told).status_code == 404
-    api.runtime.config = Config(api_trusted_proxies=("127.0.0.0/8",), api_rate_read=0)
-    assert anonymous.get("/cluster/v1/version", headers=told).status_code == 200
+    for path in ("/v1", "/oar/v1"):
+        assert anonymous.get(path, headers=told).json()["links"][0]["href"] == "/cluster/v1"
 
 
 def test_what_is_not_found_or_not_taken_is_told_a_way_out(anonymous: httpx.Client) -> None:

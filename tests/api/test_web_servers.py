@@ -155,6 +155,11 @@ def _who(client: httpx.Client, **headers: str) -> tuple[str | None, str]:
     return answer.json()["user"], answer.json()["way"]
 
 
+def _home(client: httpx.Client, **headers: str) -> str:
+    """Return the address to which a browser is sent that asks for the first page."""
+    return client.get("/", headers={"Accept": "text/html", **headers}).headers["location"]
+
+
 def test_nginx_with_tls_lets_tokens_and_streams_through_and_nobody_be_named(behind: Api, front: Front) -> None:
     with behind.runtime.database.begin() as tx:
         _, token = tokens.create(tx, User("nobody", 0, administers=False), scope="rw")
@@ -162,6 +167,7 @@ def test_nginx_with_tls_lets_tokens_and_streams_through_and_nobody_be_named(behi
         assert _who(client) == (None, "not")
         assert _who(client, **{"X-Remote-Ident": NAME}) == (None, "not")
         assert _who(client, X_Remote_Ident=NAME) == (None, "not")
+        assert _home(client, **{"X-API-Path-Prefix": "/elsewhere"}) == "ui/"
         assert _who(client, Authorization=f"Bearer {token}") == ("nobody", "token")
         with streamed(client) as messages:
             job_id = add_job(behind.runtime.database)
@@ -197,6 +203,8 @@ def test_a_web_server_that_knows_its_users_tells_who_asks(behind: Api, front: Fr
         assert _who(client) == (NAME, "proxy")
         for header in ("X-Remote-Ident", "X_Remote_Ident"):
             assert _who(client, **{header: "nobody"}) == (NAME, "proxy")
+        for header in ("X-API-Path-Prefix", "X_API_Path_Prefix"):
+            assert _home(client, **{header: "/elsewhere"}) == "ui/"
         with streamed(client) as messages:
             job_id = add_job(behind.runtime.database)
             assert states_of(messages, 1) == [(job_id, "Waiting")]

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from oar.api.identity.callers import outer_path
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
 
 class Mount:
-    """Takes the outer path away from the beginning of addresses, so that links with it lead here by any way."""
+    """Takes the outer path away from the beginning of addresses, so that links with it lead here by any way.
+
+    Only API_ROOT_PATH counts.  What a proxy tells of its path may come from its client, who could get round the rules
+    that a web server has for paths; it goes into links and nowhere else.
+    """
 
     def __init__(self, app: ASGIApp, config: "Callable[[], Config]", own_words: Collection[str]) -> None:
         """``own_words``: first words of addresses of ours, which are never taken away."""
@@ -23,7 +24,7 @@ class Mount:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http" and (before := outer_path(Request(scope), self._config())):
+        if scope["type"] == "http" and (before := self._config().api_root_path.rstrip("/")):
             scope = self._inside(scope, before)
         await self._app(scope, receive, send)
 
