@@ -82,6 +82,29 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
     expect(page.get_by_role("img", name="0–10 %: 3")).to_have_count(1)
 
 
+def test_a_form_keeps_the_condition_of_a_former_job_however_it_was_given(owner: Visitor, database: Database) -> None:
+    resources, condition = add_resources(database), "gpu = 1"
+    requests = ["-pgpu=1", '-Ip "gpu = 1"', "--prop gpu=1", "--property=gpu=1", "-p gpu=1", "--project p"]
+    for place, request in enumerate(requests):
+        add_job(
+            database,
+            JobState.TERMINATED,
+            on=resources[:1],
+            user=USER,
+            command=f"./{place}.sh",
+            properties=condition,
+            initial_request=f"oarsub {request} ./{place}.sh",
+        )
+    page = owner.open("submit")
+    choice = page.get_by_role("combobox", name="as one of your jobs")
+    for place, request in enumerate(requests):
+        label = choice.locator("option").filter(has_text=f"./{place}.sh").inner_text()
+        choice.select_option(label=label)
+        expect(page.locator("[name=command]")).to_have_value(f"./{place}.sh")
+        kept = "" if request == "--project p" else condition
+        expect(page.locator("[name=properties]")).to_have_value(kept)
+
+
 def test_a_waiting_job_tells_what_would_let_it_start(owner: Visitor, api: Api, database: Database) -> None:
     add_job(database, JobState.RUNNING, on=add_resources(database))
     job = add_job(database, user=USER, command="./run.sh", walltime=7200)

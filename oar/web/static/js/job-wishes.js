@@ -37,9 +37,12 @@ export function fieldsOf(job) {
   return { command, name: name ?? "", queue, project, properties: givenProperties(job), types: types.join(" "), nodes, each, walltime: written(secondsOf(walltime)) };
 }
 
-/** Return the properties of a job if its user gave some: else they are what rules have added, and will add again. */
+/** How -p of oarsub may be written: alone, with its argument, behind other letters, or as the beginning of --property. */
+const WITH_PROPERTIES = /\s(-[A-Za-z]*p|--prop)/;
+
+/** Return the properties of a job unless its user gave none: then they are what rules have added, and will add again. */
 export function givenProperties({ properties, initial_request: request }) {
-  return request && !/\s(-p|--property)\b/.test(request) ? "" : properties ?? "";
+  return request && !WITH_PROPERTIES.test(request) ? "" : properties ?? "";
 }
 
 /** Return what else somebody might wish, {label, changes}: a shorter job, a smaller one, one that may be ended early. */
