@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 EVENTS = 8
 #: One's jobs that it shows: of those that have begun so many at most, the newest, and so many of all.
 RUNNING, JOBS = 8, 16
-#: Nodes that are suspected or dead which it names, those that are so since the shortest time.
+#: Suspected nodes that it names, and as many dead ones: those that are so since the shortest time.
 LOST_NODES = 20
 _LOST = (ResourceState.SUSPECTED, ResourceState.DEAD)
 _BEGUN = sorted(LIVE_STATES - {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR})
@@ -34,7 +34,7 @@ _MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "
 def dashboard(request: Request) -> Answer:
     """Return how many resources are in each condition, the queues, the newest jobs of who asks, the last events.
 
-    `lost_nodes` names nodes that are suspected or dead, and since when.
+    `lost_nodes` names nodes that are suspected or dead, and since when. `jobs` is no page of a list: `next` is null.
     """
     return answer_unless_known(request, dashboard_record(asking(request)))
 
@@ -42,12 +42,12 @@ def dashboard(request: Request) -> Answer:
 def dashboard_record(who: Asking) -> dict[str, object]:
     """Return what a first look shows; ``jobs`` is null for nobody, ``last_round`` if there was none.
 
-    ``lost_nodes``: those that are suspected or dead, and since when, ``LOST_NODES`` of them at most.  ``full_disks`` is
-    for administrators: the disks of the log and of what the service keeps.
+    ``lost_nodes``: those that are suspected or dead, and since when, ``LOST_NODES`` of each state at most.
+    ``full_disks`` is for administrators: the disks of the log and of what the service keeps.
     """
     with who.database.snapshot() as tx:
         last_round = tx.usage.last_round()
-        lost = tx.listings.out_of_use(_LOST)[:LOST_NODES]
+        lost = [node for state in _LOST for node in tx.listings.out_of_use([state])[:LOST_NODES]]
     return {
         "resources": totals(who),
         "queues": queues_record(who)["items"],
@@ -60,11 +60,15 @@ def dashboard_record(who: Asking) -> dict[str, object]:
 
 
 def _mine(who: Asking) -> dict[str, Any]:
-    """Return the newest jobs of who asks: first those that have begun, so that many that wait do not hide them."""
+    """Return the newest jobs of who asks: first those that have begun, so that many that wait do not hide them.
+
+    What they are taken from has no order in which a next page could follow.
+    """
     begun = job_page(who, JobListing.of({**_MINE, "state": ",".join(_BEGUN), "limit": RUNNING}))["items"]
     page = job_page(who, JobListing.of(_MINE))
     known = {job["id"] for job in begun}
-    return {**page, "items": [*begun, *(job for job in page["items"] if job["id"] not in known)][:JOBS]}
+    items = [*begun, *(job for job in page["items"] if job["id"] not in known)][:JOBS]
+    return {**page, "items": items, "next": None}
 
 
 def _full_disks(who: Asking) -> list[FullDisk]:

@@ -6,6 +6,7 @@ from datetime import datetime
 import httpx
 import pytest
 
+from oar.api.dashboard import LOST_NODES
 from oar.api.legacy.old_links import drawgantt_place
 from oar.api.old_pages import DRAWGANTT, MONIKA
 from oar.lib.config.files import Config
@@ -197,7 +198,7 @@ def test_jobs_that_run_are_on_the_dashboard_however_many_wait(
     waiting = [add_job(database, user=user) for _ in range(20)]
     page = known(user).get("/v1/dashboard").json()["jobs"]
     assert [job["id"] for job in page["items"]] == [running, *reversed(waiting[5:])]
-    assert page["total"] == 21
+    assert (page["total"], page["next"]) == (21, None)
 
 
 def test_nodes_that_are_out_of_use_are_told_with_since_when(anonymous: httpx.Client, database: Database) -> None:
@@ -212,6 +213,20 @@ def test_nodes_that_are_out_of_use_are_told_with_since_when(anonymous: httpx.Cli
     }
     assert lost == {"node-2": ("Suspected", since), "node-3": ("Dead", None)}
     assert anonymous.get("/v1/grid").json()["since"] == {"node-2": since}
+
+
+def test_many_dead_nodes_do_not_hide_one_that_is_suspected(anonymous: httpx.Client, database: Database) -> None:
+    add_resources(database, nodes=LOST_NODES + 2, cores=1)
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Dead' WHERE network_address <> 'node-1'")
+        tx.execute("UPDATE resources SET state = 'Suspected' WHERE network_address = 'node-1'")
+        tx.execute("DELETE FROM resource_logs WHERE attribute = 'state'")
+        tx.execute(
+            "INSERT INTO resource_logs (resource_id, attribute, value, date_start)"
+            " SELECT resource_id, 'state', state, CASE state WHEN 'Dead' THEN 2000 ELSE 1000 END FROM resources"
+        )
+    lost = anonymous.get("/v1/dashboard").json()["lost_nodes"]
+    assert [each["state"] for each in lost] == ["Suspected"] + ["Dead"] * LOST_NODES
 
 
 def test_nobody_has_no_jobs_on_the_dashboard(anonymous: httpx.Client, database: Database) -> None:
