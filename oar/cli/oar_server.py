@@ -22,7 +22,8 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
+from oar.lib.db.sql.statements import psycopg2
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
 from oar.lib.io.processes import PID_FILE, PidFile, is_ending, run
 from oar.lib.runtime import conf_file, database_settings, read_config
 
@@ -35,6 +36,8 @@ START_SECONDS = 90.0
 STOP_SECONDS = 60.0
 #: So long has it to answer to a check.
 CHECK_SECONDS = 10.0
+#: So long has the database to tell of the nodes, each statement.
+DATABASE_SECONDS = 3
 _LOG_LINES = 10
 #: How the status of a server begins that is up and cannot work yet.
 _WAITING = "waiting for "
@@ -103,13 +106,17 @@ def database_trouble(config: Config) -> str:
 
 
 def nodes_away(config: Config) -> int:
-    """Return of how many nodes none is Alive; 0: one is, or nodes sleep, or nobody can tell."""
-    with closing(Database(database_settings(config, patience=0), application="oar:status")) as database:
+    """Return of how many nodes none is Alive; 0: one is, or nodes sleep, or the database does not tell in time."""
+    if config.energy_saving:
+        return 0
+    settings = database_settings(config, patience=0)._replace(
+        statement_timeout=DATABASE_SECONDS, lock_patience=DATABASE_SECONDS
+    )
+    with closing(Database(settings, application="oar:status")) as database:
         try:
             with database.snapshot() as tx:
-                is_any_alive = any(tx.resources.checkable_nodes().values())
-                return 0 if is_any_alive or config.energy_saving else len(tx.resources.away_nodes())
-        except DatabaseUnavailable:
+                return 0 if tx.resources.is_any_node_alive() else len(tx.resources.away_nodes())
+        except (OarError, psycopg2.Error):  # what the matter is, the other findings tell
             return 0
 
 

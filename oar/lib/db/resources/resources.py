@@ -55,6 +55,8 @@ _CHECKABLE = """
     WHERE type = 'default' AND desktop_computing = 'NO' AND next_state = 'UnChanged' AND network_address <> ''
       AND (state = 'Alive' OR (state = 'Suspected' AND finaud_decision = 'YES'))
     GROUP BY network_address ORDER BY network_address"""
+_ANY_ALIVE = """
+    SELECT EXISTS (SELECT FROM resources WHERE type = 'default' AND state = 'Alive' AND network_address <> '')"""
 #: Nodes that are out of service, and may come back.
 _AWAY = """
     SELECT network_address FROM resources
@@ -272,6 +274,10 @@ class Resources(Table):
     def checkable_nodes(self) -> dict[str, bool]:
         """Return the nodes that Finaud may test, each with whether it is Alive (else Suspected)."""
         return dict(self._tx.rows(_CHECKABLE))
+
+    def is_any_node_alive(self) -> bool:
+        """Whether a node is Alive, of whatever kind, and whatever is asked of it."""
+        return bool(self._tx.value(_ANY_ALIVE))
 
     def away_nodes(self) -> list[str]:
         """Return the nodes that are out of service and may come back, sorted."""
