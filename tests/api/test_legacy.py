@@ -135,7 +135,10 @@ def test_a_submission_that_cannot_be_says_why(nobody: httpx.Client, database: Da
         *(
             ("/jobs?ids=1;2", "ids"),
             ("/jobs?from=never", "from"),
-            ("/jobs?stop_time=1.5", "to"),
+            ("/jobs?stop_time=1.5", "stop_time"),
+            ("/jobs?start_time=99999999999999999999", "start_time"),
+            ("/jobs?job_ids=1;2", "job_ids"),
+            ("/jobs?states=odd", "states"),
             ("/jobs?order=x", "order"),
         ),
         *(("/jobs?structure=odd", "structure"), ("/accounting?from=0", "to"), ("/accounting?from=x&to=1", "from")),

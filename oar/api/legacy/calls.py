@@ -141,12 +141,14 @@ class LegacyCall(NamedTuple):
         """Whether the client wants all items of a list, one a line."""
         return format_of(self.request, self.place) is LegacyFormat.LINES
 
+    def given(self, *names: str) -> str:
+        """Return the first of the names of a parameter that is given; the first of all if there is none."""
+        return next((name for name in names if self.parameters.get(name)), names[0])
+
     def text(self, *names: str) -> str | None:
         """Return a parameter of the address by the first of its names that is given; None if there is none."""
-        for name in names:
-            if values := self.parameters.get(name):
-                return ",".join(values)
-        return None
+        values = self.parameters.get(self.given(*names))
+        return ",".join(values) if values else None
 
     def words(self, *names: str) -> tuple[str, ...]:
         """Return the words of a parameter: repeated, or with commas or colons between them."""
@@ -163,13 +165,14 @@ class LegacyCall(NamedTuple):
 
         Raises BadRequest.
         """
-        text = self.text(*names)
+        name = self.given(*names)
+        text = self.text(name)
         if not text:
             return None
         try:
-            return number_of(text, names[0]) if text.isdecimal() else parse_date(text)
+            return number_of(text, name) if text.isdecimal() else parse_date(text)
         except BadRequest as error:
-            raise error.of(names[0]) from None
+            raise error.of(name) from None
 
     def flag(self, name: str) -> bool:
         """Whether a parameter is given and says no no."""

@@ -37,7 +37,7 @@ def query_of(call: LegacyCall) -> JobQuery:
     """Return which jobs are asked for.  Raises BadRequest, Unidentified, BadCondition."""
     array = call.text("array")
     return JobQuery(
-        states=_states(call.text("state", "states")),
+        states=_states(call, call.given("state", "states")),
         ids=_ids(call),
         arrays=(number_of(array, "array"),) if array else (),
         users=tuple(
@@ -60,8 +60,8 @@ def _ids(call: LegacyCall) -> tuple[int, ...] | None:
     A list of ids without any is one: a client that asks for no job does not mean all of them.
     """
     condition = call.text("sql")
-    is_list = call.text("ids", "job_ids") is not None
-    named = [number_of(word, "ids") for word in call.words("ids", "job_ids")] if is_list else None
+    name = call.given("ids", "job_ids")
+    named = None if call.text(name) is None else [number_of(word, name) for word in call.words(name)]
     if not condition:
         return None if named is None else tuple(named)
     satisfying = _satisfying(call, condition)
@@ -76,14 +76,14 @@ def _satisfying(call: LegacyCall, condition: str) -> list[int]:
     )
 
 
-def _states(text: str | None) -> frozenset[JobState] | None:
-    """Return the states that are meant; None: all."""
+def _states(call: LegacyCall, name: str) -> frozenset[JobState] | None:
+    """Return the states that a parameter means; None: all.  Raises BadRequest."""
     by_name = {state.lower(): state for state in JobState}
-    words = [word.strip().lower() for word in (text or "").split(",") if word.strip()]
+    words = [word.strip().lower() for word in (call.text(name) or "").split(",") if word.strip()]
     if not words or "all" in words:
         return None
     if unknown := [word for word in words if word not in by_name]:
-        raise BadRequest(f"state: {unknown[0]!r} is no state: {', '.join(JobState)}").of("state")
+        raise BadRequest(f"{name}: {unknown[0]!r} is no state: {', '.join(JobState)}").of(name)
     return frozenset(by_name[word] for word in words)
 
 
