@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.db.jobs.job_waits import StoredReason
+from oar.lib.db.submission.new_jobs import NewAlternative
+from oar.lib.facts.records import Group, Level
 from oar.lib.facts.states import JobState
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
@@ -103,6 +105,29 @@ def test_a_form_keeps_the_condition_of_a_former_job_however_it_was_given(owner: 
         expect(page.locator("[name=command]")).to_have_value(f"./{place}.sh")
         kept = "" if request == "--project p" else condition
         expect(page.locator("[name=properties]")).to_have_value(kept)
+
+
+def test_a_form_counts_what_a_former_job_counted(owner: Visitor, database: Database) -> None:
+    with database.begin() as tx:
+        tx.execute("ALTER TABLE resources ADD COLUMN core integer")
+    resources = add_resources(database)
+    for unit in ("core", "resource_id"):
+        asked = NewAlternative(3600, (Group("", (Level("network_address", 1), Level(unit, 2))),))
+        add_job(
+            database,
+            JobState.TERMINATED,
+            on=resources[:2],
+            user=USER,
+            command=f"./{unit}.sh",
+            alternatives=[asked],
+        )
+    page = owner.open("submit?each=3")
+    line = page.locator("pre").first
+    expect(line).to_contain_text("-l /core=3")  # what is usual where resources have it
+    choice = page.get_by_role("combobox", name="as one of your jobs")
+    for unit in ("resource_id", "core"):
+        choice.select_option(label=choice.locator("option").filter(has_text=f"./{unit}.sh").inner_text())
+        expect(line).to_contain_text(f"-l /network_address=1/{unit}=2,walltime=1:00")
 
 
 def test_a_waiting_job_tells_what_would_let_it_start(owner: Visitor, api: Api, database: Database) -> None:

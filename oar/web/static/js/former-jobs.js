@@ -63,7 +63,7 @@ function asItHad(job) {
   const nodes = job.nodes.length, each = job.resources.length / nodes;
   return {
     command: job.command, name: job.name ?? "", queue: job.queue, project: job.project, properties: givenProperties(job),
-    nodes: nodes ? String(nodes) : "", each: nodes && Number.isInteger(each) ? String(each) : "",
+    nodes: nodes ? String(nodes) : "", unit: "", each: nodes && Number.isInteger(each) ? String(each) : "",
     walltime: job.walltime ? written(job.walltime) : "", types: job.types.join(" "),
   };
 }

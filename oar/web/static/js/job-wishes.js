@@ -26,15 +26,15 @@ export function optionsOf(wishes) {
   return [...single.filter(([, value]) => value).flat(), ...(types ?? []).flatMap((type) => ["-t", type])];
 }
 
-/** A request that the form can have: some nodes and some cores of each, or one of them. */
-const SIMPLE = /^-l "(?:\/network_address=(\d+))?(?:\/(?:core|resource_id)=(\d+))?,walltime=([\d:]+)" ?$/;
+/** A request that the form can have: some nodes and some cores or resources of each, or one of them. */
+const SIMPLE = /^-l "(?:\/network_address=(\d+))?(?:\/(core|resource_id)=(\d+))?,walltime=([\d:]+)" ?$/;
 
 /** Return the fields of the form that ask for the same as a job, null if it has none for its request. */
 export function fieldsOf(job) {
   const found = SIMPLE.exec(job.resources_asked.replaceAll(OF_DEFAULT, ""));
   if (!found) return null;
-  const [, nodes = "", each = "", walltime] = found, { command, name, queue, project, types } = job;
-  return { command, name: name ?? "", queue, project, properties: givenProperties(job), types: types.join(" "), nodes, each, walltime: written(secondsOf(walltime)) };
+  const [, nodes = "", unit = "", each = "", walltime] = found, { command, name, queue, project, types } = job;
+  return { command, name: name ?? "", queue, project, properties: givenProperties(job), types: types.join(" "), nodes, unit, each, walltime: written(secondsOf(walltime)) };
 }
 
 /** How -p of oarsub may be written: alone, with its argument, behind other letters, or as the beginning of --property. */

@@ -17,14 +17,17 @@ const SOON = 60;
 const DAY = 86_400;
 /** Nodes on which the diagram shows where the job would be. */
 const MOST_HOSTS = 100;
-const FIELDS = ["command", "name", "queue", "project", "nodes", "each", "walltime", "properties", "types"];
+const FIELDS = ["command", "name", "queue", "project", "nodes", "unit", "each", "walltime", "properties", "types"];
 
 let isSending = false, key = requestKey(), around = null;
-/** What is counted on a node: its cores, where resources have such a property. */
-let unit = "resource_id";
+/** What may be counted on a node. */
+const UNITS = ["core", "resource_id"];
+/** What is counted unless the address tells it, as it does for a job that counted the other: cores, where resources have them. */
+let usualUnit = "resource_id";
 
 function wishes() {
   const given = parameters();
+  const unit = UNITS.includes(given.unit) ? given.unit : usualUnit;
   return { ...Object.fromEntries(FIELDS.map((name) => [name, given[name] ?? ""])), unit };
 }
 
@@ -142,7 +145,7 @@ function startText(answer) {
 
 async function load(signal) {
   const { queues, properties, templates } = await get("site", {}, signal);
-  unit = "core" in properties ? "core" : "resource_id";
+  usualUnit = "core" in properties ? "core" : "resource_id";
   if (site.user) await former.load(signal);
   if (!asking.answer && !asking.isAsking && FIELDS.some((name) => parameters()[name])) asking.soon();
   return { queues, templates };
