@@ -85,8 +85,8 @@ def test_a_removed_account_costs_one_node_however_many_jobs_it_has(runtime: Runt
     resources = add_resources(database, nodes=4, cores=1)
     gone = [add_job(database, JobState.LAUNCHING, on=[each], user="gone") for each in resources[:3]]
     other = add_job(database, JobState.LAUNCHING, on=resources[3:], user="alice")
-    for job in (*gone, other):
-        happen(database, "USER_SHELL", job)
+    for node, job in enumerate((*gone, other), 1):
+        happen(database, "USER_SHELL", job, f"node-{node}")
     assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert [state for state, _, _ in states(database).values()] == ["Suspected", "Alive", "Alive", "Suspected"]
     assert {state_of(database, job) for job in (*gone, other)} == {JobState.ERROR}
@@ -101,7 +101,7 @@ def test_what_happened_on_one_node_says_nothing_of_the_account(runtime: Runtime)
     resources = add_resources(database, nodes=1, cores=2)
     jobs = [add_job(database, JobState.LAUNCHING, on=[each], user="alice") for each in resources]
     for job in jobs:
-        happen(database, "USER_SHELL", job)
+        happen(database, "USER_SHELL", job, "node-1")
         ncs.run(runtime)
         assert events_of(database, job, "RESUBMIT_JOB_AUTOMATICALLY")
 

@@ -37,7 +37,7 @@ def test_other_processes_take_their_time(database: Database) -> None:
         assert tx.value("SHOW statement_timeout") == "0"
 
 
-@pytest.mark.parametrize(("command", "patience"), [(oardel.main, 20), (qrdel.main, 20), (oarnodesetting.main, 0)])
+@pytest.mark.parametrize(("command", "patience"), [(oardel.main, 60), (qrdel.main, 60), (oarnodesetting.main, 0)])
 def test_whoever_can_stop_his_command_holds_nothing_for_long(tmp_path: Path, command: Command, patience: int) -> None:
     path = tmp_path / "oar.conf"
     path.write_text("ADMISSION_RULES_TIMEOUT=7\n")

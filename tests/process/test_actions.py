@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.db.database import Database
+from oar.lib.db.history.events import HeadFailure
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
 from oar.lib.facts.records import Cause, NodeUsage
@@ -239,6 +240,17 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     assert world.events(job_id) == [EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC]
     assert world.cause(job_id) == Cause(EndCode.OAREXEC_LOST, {"node": NODE})
     wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
+
+
+def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World) -> None:
+    job_id = world.job("true", user="gone")
+    launch_job(world.context, job_id)
+    finish.finish(world.context, job_id)
+    with world.database.begin() as tx:
+        (event,) = (each for each in tx.events.of_jobs([job_id])[job_id] if each.type == EventType.USER_SHELL)
+        assert event.hosts == (NODE,)
+        assert tx.events.head_failures(EventType.USER_SHELL, 0) == [HeadFailure(event.id, job_id, "gone", NODE)]
+    assert world.cause(job_id) == Cause(EndCode.ACCOUNT_UNKNOWN, {"node": NODE})
 
 
 def test_a_job_that_died_with_its_node_has_ended_at_the_boot_at_the_latest(world: World) -> None:

@@ -21,7 +21,8 @@ def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
         yield f"-n gives the job the name {options.name}: cores are asked for with -l core={options.name}."
     if "directory" in line.names and _DEPENDENCY.match(options.directory or ""):
         yield f"-d is the directory of the job, {options.directory}: jobs to wait for are named with -a."
-    if command and not options.scan and is_watched():
+    is_elsewhere = "directory" in line.names and not command.startswith("/")
+    if command and not options.scan and not is_elsewhere and is_watched():
         yield from _unread_options(call, command)
 
 

@@ -232,8 +232,8 @@ def _read_path(text: str) -> str:
 
 
 def _read_address_path(text: str) -> str:
-    """Return a path of addresses without a slash at its end: '' for the whole host."""
-    path = text.rstrip("/")
+    """Return a path of addresses, with a slash before it and none at its end: '' for the whole host."""
+    path = f"/{text.strip('/')}".rstrip("/")
     if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", path):
         raise ValueError("write a path of letters, digits and . _ ~ -, such as /oar")
     return path

@@ -34,7 +34,7 @@ REBOOTS_FORGIVEN = 3
 REBOOTS_SECONDS = 24 * 3600
 
 #: A node that did not know an account keeps other nodes from being blamed for the same one for this time.
-UNKNOWN_SECONDS = 24 * 3600
+UNKNOWN_SECONDS = 3600
 
 #: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
@@ -296,7 +296,10 @@ def _suspects(
 
 
 def _is_account_at_fault(event: Event, facts: JobFacts) -> bool:
-    """Whether two nodes do not know an account: then it is gone, and each job of its user would cost one more node."""
+    """Whether two nodes do not know an account: then it is probably gone, and each job of it would cost one more node.
+
+    If both nodes are broken, the jobs of others say so.
+    """
     return event_type(event.type) is EventType.USER_SHELL and bool(facts.unknown_on)
 
 

@@ -34,16 +34,13 @@ _OF_JOBS = f"""
 #: Events of some types of one job since a date.
 _OF_TYPES = f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
-#: Jobs that have an event of a type since a date, with the event and the first node of each, by event.
+#: Events of a type since a date that name one node, with their jobs.
 _HEADS = Prepared("""
-    SELECT e.event_id, e.job_id, j.job_user, head.host
+    SELECT e.event_id, e.job_id, j.job_user, h.hostname
     FROM event_logs e
-    CROSS JOIN LATERAL (SELECT job_user, assigned_moldable_job FROM jobs WHERE job_id = e.job_id OFFSET 0) j
-    CROSS JOIN LATERAL (
-        SELECT min(r.network_address) AS host FROM assigned_resources a JOIN resources r USING (resource_id)
-        WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default' AND r.network_address <> '') head
-    WHERE e.type = %s AND e.date >= %s AND head.host IS NOT NULL
-    ORDER BY e.event_id""")
+    CROSS JOIN LATERAL (SELECT hostname FROM event_log_hostnames WHERE event_id = e.event_id LIMIT 1) h
+    CROSS JOIN LATERAL (SELECT job_user FROM jobs WHERE job_id = e.job_id LIMIT 1) j
+    WHERE e.type = %s AND e.date >= %s ORDER BY e.event_id""")
 #: Events behind one, up to and including another.
 _BETWEEN = (
     f"SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id > %s AND e.event_id <= %s ORDER BY e.event_id LIMIT %s"
@@ -101,7 +98,7 @@ def _by_job(rows: Iterable[Row]) -> dict[int, list[Event]]:
 
 
 class HeadFailure(NamedTuple):
-    """An event of a job that tells of the first node of the job."""
+    """An event that blames the first node of a job."""
 
     event: int
     job: int
@@ -208,7 +205,7 @@ class Events(Table):
         return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
 
     def head_failures(self, type_: str, since: int) -> list[HeadFailure]:
-        """Return the events of a type since a date, of jobs with resources, oldest first."""
+        """Return the events of a type since a date that blame a node, oldest first."""
         return [HeadFailure(*row) for row in self._tx.rows(_HEADS, (str(type_), since))]
 
     def number_since(self, type_: str, date: int) -> int:

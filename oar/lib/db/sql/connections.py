@@ -30,10 +30,9 @@ _SESSION_RO = (
     " SET search_path TO oar_public, public; SET default_transaction_read_only TO on"
 )
 #: PostgreSQL itself looks at these: what a stopped program holds is given back, and its place among those who wait.
-_LIMITS = (
-    "; SET idle_in_transaction_session_timeout TO '{idle_limit}s'; SET lock_timeout TO '{lock_patience}s';"
-    " SET statement_timeout TO '{statement_timeout}s'"
-)
+_LIMITS = "; SET lock_timeout TO '{lock_patience}s'; SET statement_timeout TO '{statement_timeout}s'"
+#: Only of those who write: a reader, which holds no rows, may wait for a writer of its own process.
+_IDLE_LIMIT = "; SET idle_in_transaction_session_timeout TO '{idle_limit}s'"
 
 #: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
 #: those whom it does not let in.
@@ -84,7 +83,8 @@ class ConnectionPool:
         self._settings = settings
         self._application = application
         limits = _LIMITS.format_map(settings._asdict())
-        self._writer = _Login(settings.user, settings.password, _SESSION + limits)
+        idle = _IDLE_LIMIT.format_map(settings._asdict())
+        self._writer = _Login(settings.user, settings.password, _SESSION + limits + idle)
         self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO + limits)
         self._idle_writers: list[PreparingConnection] = []
         self._idle_readers: list[PreparingConnection] = []

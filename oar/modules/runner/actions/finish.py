@@ -45,7 +45,7 @@ _PHRASES = {
 }
 
 #: Events of an end that name the head.
-_HEAD_EVENTS = frozenset({EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN})
+_HEAD_EVENTS = frozenset({EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN, EventType.USER_SHELL})
 
 #: Descriptions of exit codes of oarexec that come without one.
 _DESCRIPTIONS: Mapping[int, str] = {
