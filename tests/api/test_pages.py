@@ -1,5 +1,6 @@
 """What the service gives to pages: their files, their first views, the records that only they need."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -97,6 +98,16 @@ def _led(answer: httpx.Response) -> str:
 def test_parameters_of_scripts_do_not_disturb_the_first_view(anonymous: httpx.Client, database: Database) -> None:
     add_job(database, name="sim")
     assert "sim" in anonymous.get("/ui/jobs?columns=job,why&sort=x&user=").text
+
+
+def test_the_form_of_the_first_view_keeps_filters_for_which_it_has_no_field(
+    anonymous: httpx.Client, database: Database
+) -> None:
+    job = add_job(database)
+    text = anonymous.get(f"/ui/jobs?from=1&to=9999999999&array={job}&user=alice&after=0").text
+    form = text.partition('<form method="get" class="filters">')[2].partition("</form>")[0]
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', form)
+    assert hidden == [("from", "1"), ("to", "9999999999"), ("array", str(job))]
 
 
 def test_names_are_text_in_the_first_view(anonymous: httpx.Client, database: Database) -> None:
