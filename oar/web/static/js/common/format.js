@@ -45,9 +45,9 @@ export function offset(date) {
   return Math.round((Date.parse(`${day}T${clock}Z`) / 1000 - date) / 900) * 900;
 }
 
-/** Return a date as a field for dates has it, 2026-11-23T14:05. */
+/** Return a date as a field for dates has it, 2026-11-23T14:05, "" for what is none. */
 export function fieldDate(seconds) {
-  return seconds ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
+  return seconds && !Number.isNaN(new Date(seconds * 1000).getTime()) ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
 }
 
 /** Return the date that stands in such a field, NaN for none. */
