@@ -109,7 +109,7 @@ _TOLD: Mapping[str, Schema] = {
 _WITH_PLACE = frozenset(
     (
         *("job_submit", "job_resubmit", "reservation_request"),
-        *("rule_add", "queue_add", "property_add", "token_create"),
+        *("rule_add", "queue_add", "property_add"),
     )
 )
 _WITHOUT_TAG = frozenset(

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known, made
+from oar.api.answers.bodies import Answer, answer, answer_unless_known
 from oar.api.answers.statuses import Unidentified
 from oar.api.identity.callers import (
     COOKIE,
@@ -127,7 +127,7 @@ def token_create(request: Request, wish: TokenWish) -> Answer:
         "scope": wish.scope,
         "expires": tx.now + days * 86400,
     }
-    return made(record, "tokens", token_id, headers={"Cache-Control": "no-store"})
+    return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
 
 
 @router.delete(

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from types import MappingProxyType
 from urllib.parse import quote
 
 import orjson
@@ -22,10 +21,10 @@ def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str,
     return Response(encoded(record), status, headers, _JSON)
 
 
-def made(record: object, *place: object, headers: Mapping[str, str] = MappingProxyType({})) -> Answer:
+def made(record: object, *place: object) -> Answer:
     """Return the answer that tells what was made; ``place``: the words of its address behind ``/v1``."""
     address = "/".join(("/v1", *(quote(str(word), safe="") for word in place)))
-    return answer(record, status=HTTPStatus.CREATED, headers={"Location": address, **headers})
+    return answer(record, status=HTTPStatus.CREATED, headers={"Location": address})
 
 
 def encoded(record: object) -> bytes:
