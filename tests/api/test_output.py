@@ -302,12 +302,12 @@ class StoppedPrograms:
 
     def asked(self, ask: Callable[[], _Told]) -> _Told:
         """Ask for what they do not say; with more time, if a busy machine came to the beginning of none."""
-        seconds, told = 5.0, None
-        while told is None or not self._begun():
-            self._monkeypatch.setattr(user_files, "ANSWER_SECONDS", seconds)
+        for seconds in (5, 10, 20, 40):
+            self._monkeypatch.setattr(user_files, "ANSWER_SECONDS", float(seconds))
             told = ask()
-            seconds *= 2
-        return told
+            if self._begun():
+                return told
+        pytest.fail(f"no program began; the last answer: {told}")
 
 
 @pytest.fixture
