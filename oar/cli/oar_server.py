@@ -24,7 +24,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.statements import psycopg2
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
-from oar.lib.io.processes import PID_FILE, PidFile, is_ending, run
+from oar.lib.io.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.runtime import conf_file, database_settings, read_config
 
 UNIT = "oar-server.service"
@@ -39,6 +39,8 @@ CHECK_SECONDS = 10.0
 #: So long has the database to tell of the nodes, each statement.
 DATABASE_SECONDS = 3
 _LOG_LINES = 10
+#: The end of the log in which they are looked for.
+_LOG_BYTES = 1 << 16
 #: How the status of a server begins that is up and cannot work yet.
 _WAITING = "waiting for "
 _NOT_ASKED = "only root and oar may ask the server: sudo -u oar oar-server status --check"
@@ -369,15 +371,18 @@ class Server:
 
     def _last_log_lines(self) -> str:
         try:
-            with open(self._config.log_file, encoding="utf-8", errors="replace") as file:
-                return "".join(file.readlines()[-_LOG_LINES:]).rstrip()
+            with open(self._config.log_file, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+                text = file.read(_LOG_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
+        return "\n".join(text.rstrip().split("\n")[-_LOG_LINES:])
 
     def _last_error(self) -> str:
-        """Return the error with which the log ends; '' if it ends otherwise, or is not to be read."""
-        last = self._last_log_lines().rpartition("\n")[2]
-        return last.split("|", 4)[-1] if last.startswith("E|") else ""
+        """Return why the server ended by itself, if the log ends with that; '' if not, or if it is not to be read."""
+        level, _, module, _, message = [*self._last_log_lines().rpartition("\n")[2].split("|", 4), *[""] * 5][:5]
+        is_its_end = level == "E" and module.startswith("Almighty/") and message.startswith(OWN_END)
+        return message.removeprefix(OWN_END) if is_its_end else ""
 
 
 def _ready_socket() -> socket.socket:

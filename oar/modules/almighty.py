@@ -506,7 +506,7 @@ def main() -> int:
         try:
             return serve(config, conf_file, os.environ, children)
         except OarError as error:
-            log.error("%s", error)
+            log.error("%s%s", processes.OWN_END, error)
             sys.stderr.write(f"[ERROR] {error}\n")
             return error.exit_code
 

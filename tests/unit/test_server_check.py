@@ -1,14 +1,16 @@
 """``oar-server status --check`` says in one line why nobody can tell how the server is, with the code for that."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from oar.cli import oar_server
 from oar.cli.common.command import invoke
+from oar.lib.config.files import Config
 from oar.lib.facts.records import User
 
-UNKNOWN = 3
+CRITICAL, UNKNOWN = 2, 3
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,40 @@ def test_who_cannot_read_the_configuration_is_told_so(
     monkeypatch.setattr(oar_server, "conf_file", lambda environment: str(path))
     result = invoke(oar_server.main, ["status", "--check"], user=user)
     assert (result.exit, result.out, result.err) == (UNKNOWN, f"OAR UNKNOWN: {told.format(path)}\n", "")
+
+
+def _stopped(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what is told of a server that does not run."""
+    config = Config(log_file=str(directory / "oar.log"), oar_run_dir=str(directory))
+    assert oar_server.Server(config, "", {}).check() == CRITICAL
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ("E|2026-11-02T10:00:00.000|Almighty/7||the server ends: no port | is free", ": no port | is free"),
+        ("E|2026-11-02T10:00:00.000|Almighty/7||module finaud failed: it took too long", ""),
+        ("E|2026-11-02T10:00:00.000|Runner/8|12|the server ends: as a job says", ""),
+        ("I|2026-11-02T10:00:00.000|Almighty/7||the OAR server stops", ""),
+        ("E|torn", ""),
+    ],
+)
+def test_only_the_server_s_own_end_is_told_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: str, told: str
+) -> None:
+    (tmp_path / "oar.log").write_text(f"W|2026-11-02T09:00:00.000|Almighty/7||something\n{last}\n")
+    assert _stopped(tmp_path, capsys) == f"OAR CRITICAL: oar-server is stopped{told}\n"
+
+
+def test_of_a_large_log_the_end_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(tmp_path / "oar.log", "wb") as log:
+        log.truncate(1 << 28)  # a hole, which takes no space
+        log.seek(0, 2)
+        log.write(b"\nE|2026-11-02T10:00:00.000|Almighty/7||the server ends: no port\n")
+    tracemalloc.start()
+    try:
+        assert _stopped(tmp_path, capsys) == "OAR CRITICAL: oar-server is stopped: no port\n"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()

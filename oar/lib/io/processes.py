@@ -24,6 +24,8 @@ from typing import IO
 LIFELINE = "OAR_LIFELINE"
 #: Name of the server's pid file, in OAR_RUN_DIR.
 PID_FILE = "oar-server.pid"
+#: How Almighty begins the line of the log with which it ends by itself.
+OWN_END = "the server ends: "
 _PR_SET_PDEATHSIG = 1
 #: Seconds that a killed daemon has to be gone, and between two looks whether it is.
 LEAVING_SECONDS, _HOLDER_LOOK = 10.0, 0.01
