@@ -47,6 +47,9 @@ Stays = Annotated[
     ),
 ]
 Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
+#: Epoch seconds, of years that browsers can show.
+Date = Annotated[int | None, Field(ge=0, le=2**40)]
+_STATES = "States; `live` (default), `all` (default with `from`, `to` or `ended_since`)."
 
 
 class JobListing(BaseModel):
@@ -54,7 +57,7 @@ class JobListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Words = Field(None, description="States; `live` (default), `all`.")
+    state: Words = Field(None, description=_STATES)
     user: Words = Field(None, description="Users; `me` is who asks.")
     queue: Words = Field(None, description="Queues.")
     project: Words = Field(None, description="Projects.")
@@ -63,9 +66,9 @@ class JobListing(BaseModel):
     node: Words = Field(None, description="Nodes that a job has or had.")
     array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of an array.")
     q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
-    ended_since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Jobs that ended since, too.")
-    begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="Without those that ended before.")
-    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Without those that were submitted later.")
+    ended_since: Date = Field(None, description="Jobs that ended since, too.")
+    begin: Date = Field(None, alias="from", description="Without those that ended before.")
+    to: Date = Field(None, description="Without those that were submitted later.")
     details: bool = Field(default=False, description="All of each job.")
     outlook: bool = Field(default=False, description="Why each job waits that has not started, and its planned start.")
     total: bool = Field(default=False, description="Count the jobs, too.")
