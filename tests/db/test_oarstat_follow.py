@@ -113,6 +113,13 @@ def test_an_array_is_followed_until_its_last_job_has_ended(
     assert cluster.oarstat("--follow", "--array", first).exit == 0
 
 
+@pytest.mark.parametrize("others", [("-u", "bob"), ("--queue", "admin")])
+@pytest.mark.parametrize("named", ["--array", "-j"])
+def test_jobs_of_which_nothing_is_told_are_not_awaited(cluster: Cluster, named: str, others: tuple[str, str]) -> None:
+    job = cluster.job()
+    assert cluster.shows("--follow", named, job, *others) == ""
+
+
 def test_what_is_told_behind_a_position_is_the_rest(cluster: Cluster, database: Database) -> None:
     before = _position(database)
     job = cluster.job()

@@ -46,8 +46,11 @@ class Followed(NamedTuple):
             return False
         if isinstance(row, Event):
             return self.arrays is None and self.user is None and self.queue is None
-        is_named = self.user in (None, row.owner) and self.queue in (None, row.queue)
-        return is_named and (self.arrays is None or row.array_id in self.arrays)
+        return self.takes_of(row.owner, row.queue) and (self.arrays is None or row.array_id in self.arrays)
+
+    def takes_of(self, user: str | None, queue: str | None) -> bool:
+        """Whether what happens to jobs of a user in a queue is told."""
+        return self.user in (None, user) and self.queue in (None, queue)
 
 
 def follow(context: "Context", followed: Followed, since: str | None, machine: Format | None) -> None:
@@ -77,16 +80,15 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
 
 
 def _states(context: "Context", followed: Followed) -> Mapping[int, str]:
-    """Return the states of the jobs that are named, or of those of the arrays.  Raises NoSuchJob."""
+    """Return the states of the named jobs, or of those of the arrays, that are told.  Raises NoSuchJob."""
     ids, arrays = followed.ids, followed.arrays or ()
     with context.database.snapshot() as tx:
-        jobs = tx.jobs.of_arrays(arrays) if ids is None and arrays else []
-        states = {job.id: str(job.state) for job in jobs} if ids is None else tx.jobs.states(ids)
-    known = states if ids is not None else {job.array_id for job in jobs}
+        jobs = tx.jobs.select(ids) if ids is not None else tx.jobs.of_arrays(arrays) if arrays else []
+    known = {job.id if ids is not None else job.array_id for job in jobs}
     for number in ids if ids is not None else arrays:
         if number not in known:
             raise NoSuchJob(number)
-    return states
+    return {job.id: str(job.state) for job in jobs if followed.takes_of(job.user, job.queue)}
 
 
 def _live(states: Mapping[int, str]) -> set[int]:
