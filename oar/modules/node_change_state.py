@@ -103,7 +103,7 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
         decisions.append(_Decision(event, job_facts, verdict))
         if job_facts and verdict.state:
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
-    return _carry_out(tx, decisions)
+    return _carry_out(tx, decisions, heals=site.heals)
 
 
 # -- facts about the jobs ---------------------------------------------------------------------------------------------
@@ -204,11 +204,11 @@ class _Decision:
         return is_end and is_good and not (self.job.notify or self.job.suspended)
 
 
-def _carry_out(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
-    """Carry out decisions; return whether a resource changed."""
+def _carry_out(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) -> bool:
+    """Carry out decisions at a site that ``heals`` nodes or not; return whether a resource changed."""
     _resubmit(tx, decisions)  # first: the keys of a job are copied before its end blanks them
     _move(tx, decisions)
-    changed = _suspect(tx, decisions)
+    changed = _suspect(tx, decisions, heals=heals)
     if any(decision.verdict.stops_queues for decision in decisions):
         _stop_queues(tx, decisions)
     for decision in decisions:
@@ -260,7 +260,7 @@ def _move_wave(tx: "Transaction", wave: Mapping[JobState, Sequence[int]]) -> Non
         lifecycle.move_all(tx, ids, state)
 
 
-def _suspect(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
+def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) -> bool:
     """Make nodes Suspected; return whether one of them was not."""
     suspects: dict[tuple[bool, bool], dict[str, str]] = defaultdict(dict)
     for decision in decisions:
@@ -269,7 +269,7 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision]) -> bool:
             reasons = suspects[decision.verdict.by_finaud, bool(event.hosts)]
             reasons.setdefault(host, f"{event.type}: {event.description}")
     changed = [
-        nodes.suspect(tx, reasons, finaud=by_finaud, named=named, reasons=reasons)
+        nodes.suspect(tx, reasons, finaud=by_finaud, heals=heals, named=named, reasons=reasons)
         for (by_finaud, named), reasons in suspects.items()
     ]
     nodes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.statements import Connection, Parameters, Statements
 from oar.lib.db.transaction import Transaction
@@ -255,6 +256,20 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
     assert [(event.type, event.description) for event in named] == [
         ("LOG_SUSPECTED", f"[NodeChangeState] node-1: Suspected for {reason}")
     ]
+
+
+@pytest.mark.parametrize("is_repair_disabled", [False, True])
+def test_who_is_told_of_a_suspicion_reads_whether_nodes_come_back_by_themselves(
+    runtime: Runtime, sent: list[Effect], *, is_repair_disabled: bool
+) -> None:
+    add_resources(runtime.database)
+    happen(runtime.database, "PING_CHECKER_NODE_SUSPECTED", 0, "node-1")
+    config = Config(disable_suspected_nodes_repair=is_repair_disabled)
+    ncs.run(Runtime(config, runtime.database))
+    (mail,) = (one for one in sent if isinstance(one, Mail) and one.subject == "Suspecting nodes")
+    by_themselves = "when they answer, they are swept and used again"
+    by_hand = "when it is mended: oarnodesetting -h NODE -s Alive"
+    assert mail.text.splitlines()[-1] == (by_hand if is_repair_disabled else by_themselves)
 
 
 def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:

@@ -43,13 +43,15 @@ def suspect(
     nodes: Collection[str],
     *,
     finaud: bool,
+    heals: bool = True,
     named: bool = True,
     reasons: Mapping[str, str] | None = None,
 ) -> list[int]:
     """Make the resources of nodes Suspected, if their state allows it; return them.
 
-    ``finaud``: Finaud may make them Alive again.  ``named``: the event of the suspicion names the nodes; otherwise
-    another event that names them is written.  ``reasons``: by nodes, for who reads of it.
+    ``finaud``: Finaud may make them Alive again, and does where the site ``heals`` nodes.  ``named``: the event of the
+    suspicion names the nodes; otherwise another event that names them is written.  ``reasons``: by nodes, for who
+    reads of it.
     """
     nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
     if not nodes_by_resource:
@@ -61,17 +63,17 @@ def suspect(
     for reason, hosts in by_reason.items() if not named else ():
         text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason and f' for {reason}'}"
         tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
-    tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, finaud=finaud)))
+    tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, returns=finaud and heals)))
     tx.outbox.extend(_heal(nodes_by_resource))
     return list(nodes_by_resource)
 
 
-def _suspicion_text(by_reason: Mapping[str, Sequence[str]], *, finaud: bool) -> str:
+def _suspicion_text(by_reason: Mapping[str, Sequence[str]], *, returns: bool) -> str:
     """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
     lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason] if reason else []))]
     fate = (
         "when they answer, they are swept and used again"
-        if finaud
+        if returns
         else "when it is mended: oarnodesetting -h NODE -s Alive"
     )
     return "\n".join([*lines, fate])
