@@ -31,7 +31,7 @@ API: Mapping[str, Sequence[str]] = {
     ),
     "1 mount: prefixes, slashes, links": (
         "api/test_addresses::test_addresses_are_found_below_the_path_of_the_site_and_without_it",
-        "api/test_addresses::test_a_path_that_a_trusted_proxy_tells_is_taken_away_too",
+        "api/test_addresses::test_a_path_that_a_trusted_proxy_tells_is_in_links_and_not_taken_away",
         "api/test_web_servers::test_nginx_hands_over_what_is_below_a_path",
         "browser/test_acting::test_who_comes_directly_or_by_the_path_of_the_site_logs_in_and_out",
         "api/test_legacy::test_addresses_are_read_with_prefix_and_extension",
