@@ -4,13 +4,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 import pytest
 
+from oar.cli.oarstat_parts import follow
 from oar.lib.db.database import Database
 from oar.lib.db.listening.feed import Feed
 from oar.lib.facts.states import JobState
@@ -111,6 +113,26 @@ def test_an_array_is_followed_until_its_last_job_has_ended(
     assert (running.returncode, err) == (0, "")
     assert _moved(out) == [f"{copy:<10} Waiting -> Error"]
     assert cluster.oarstat("--follow", "--array", first).exit == 0
+
+
+def test_what_ended_before_somebody_looked_whether_the_array_goes_on_is_told(
+    cluster: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, copy = cluster.job(), cluster.job()
+    look, ends = follow._states, [first]
+
+    def look_between_ends(*arguments: Any) -> Mapping[int, str]:
+        if first not in ends:
+            cluster.execute("UPDATE jobs SET array_id = %s WHERE job_id = %s", first, copy)
+            _move(database, copy, JobState.ERROR)
+            return look(*arguments)
+        seen = look(*arguments)
+        _move(database, ends.pop(), JobState.ERROR)
+        return seen
+
+    monkeypatch.setattr(follow, "_states", look_between_ends)
+    told = _moved(cluster.shows("--follow", "--array", first))
+    assert told[1:] == [f"{job:<10} Waiting -> Error" for job in (first, copy)]
 
 
 @pytest.mark.parametrize("others", [("-u", "bob"), ("--queue", "admin")])

@@ -75,6 +75,8 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
                 left -= told.tell(_next(context, feed), followed)
                 if not left and followed.arrays:
                     left = _live(_states(context, followed))  # what was submitted again belongs to its array
+                    if not left:  # and may have ended meanwhile
+                        told.tell(_next(context, feed, 0), followed)
     except KeyboardInterrupt:
         pass
 
@@ -108,11 +110,11 @@ def _since(context: "Context", begin: Position | None, now: Position) -> Iterato
         yield news
 
 
-def _next(context: "Context", feed: Feed) -> News:
+def _next(context: "Context", feed: Feed, seconds: float = PATIENCE) -> News:
     """Return what is new, nothing if that is not known now; no connection is kept from others meanwhile."""
     context.database.close()
     try:
-        return feed.next(PATIENCE)
+        return feed.next(seconds)
     except DatabaseUnavailable:
         context.warn("cannot reach the OAR database, trying again.")
         feed.wait_until(lambda _: False, PATIENCE)
