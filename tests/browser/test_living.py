@@ -137,13 +137,6 @@ def test_a_filter_stands_in_the_address(visitor: Visitor, database: Database) ->
     expect(page.get_by_text("No job matches.")).to_be_visible()
 
 
-def test_a_date_that_no_clock_has_leaves_its_field_empty(visitor: Visitor, database: Database) -> None:
-    add_job(database, name="sim")
-    page = visitor.open("jobs?from=1&to=10000000000000")
-    expect(page.locator("input[name=filter-from]")).to_have_value("1970-01-01T00:00")
-    expect(page.locator("input[name=filter-to]")).to_have_value("")
-
-
 def test_the_list_of_jobs_is_sorted_and_the_address_says_so(visitor: Visitor, database: Database) -> None:
     jobs = [add_job(database, user=user) for user in ("bob", "alice", "carol")]
     page = visitor.open(f"jobs?array={jobs[0]}&state=all")
