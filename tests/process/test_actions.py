@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.history.events import HeadFailure
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
 from oar.lib.facts.records import Cause, NodeUsage
@@ -247,9 +246,8 @@ def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World)
     launch_job(world.context, job_id)
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
-        (event,) = (each for each in tx.events.of_jobs([job_id])[job_id] if each.type == EventType.USER_SHELL)
-        assert event.hosts == (NODE,)
-        assert tx.events.head_failures(EventType.USER_SHELL, 0) == [HeadFailure(event.id, job_id, "gone", NODE)]
+        (failure,) = tx.events.head_failures(EventType.USER_SHELL, 0)
+    assert failure[1:] == (job_id, "gone", NODE)
     assert world.cause(job_id) == Cause(EndCode.ACCOUNT_UNKNOWN, {"node": NODE})
 
 
