@@ -1,6 +1,5 @@
 """Fixtures of the tests of services and modules on the database."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from oar.cli import qralter
 from oar.cli.common.command import CommandResult, invoke
+from oar.kao.rounds.reading import time_zone
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect
@@ -69,13 +69,10 @@ def alter(site: Site, qralter_alone: Typed) -> Typed:
 
 
 @pytest.fixture
-def in_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_utc() -> Iterator[None]:
     """Local time is UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
+    with time_zone.within("UTC"):
         yield
-    time.tzset()
 
 
 @pytest.fixture

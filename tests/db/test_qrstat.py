@@ -1,7 +1,6 @@
 """What qrstat prints."""
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from oar.cli import qrstat
 from oar.cli.common.command import CommandResult
+from oar.kao.rounds.reading import time_zone
 from oar.lib.config.files import Config
 from oar.lib.db.sql.statements import Row, Statements
 from oar.lib.facts.advance_reservations import AccessEntry, ReservationLog, ReservationUsage
@@ -36,13 +36,10 @@ def paris(*fields: int) -> int:
 
 
 @pytest.fixture(autouse=True)
-def in_paris(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_paris() -> Iterator[None]:
     """Let local time be that of Paris."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "Europe/Paris")
-        time.tzset()
+    with time_zone.within("Europe/Paris"):
         yield
-    time.tzset()
 
 
 def add_both(console: Console) -> list[int]:

@@ -1,7 +1,6 @@
 """When the rules of quotas hold: weeks, single dates, days of 23 and 25 hours."""
 
 import random
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -9,6 +8,7 @@ import pytest
 
 from oar.kao.planner.limits.quota_calendar import Calendar, parse_single, parse_weekly
 from oar.kao.planner.limits.quota_files import parse_json
+from oar.kao.rounds.reading import time_zone
 from oar.lib.facts.times import format_date, parse_date
 
 EXAMPLE = """{ "periodical": [ ["08:00-19:00 mon-fri * *", "day",     "working hours"],
@@ -19,12 +19,9 @@ EXAMPLE = """{ "periodical": [ ["08:00-19:00 mon-fri * *", "day",     "working h
 
 
 @pytest.fixture(autouse=True)
-def paris(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Paris")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def paris() -> Iterator[None]:
+    with time_zone.within("Europe/Paris"):
+        yield
 
 
 def steps(calendar: Calendar | None, since: str, until: str) -> list[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """What the document on the scheduler shows is what the scheduler does."""
 
 import re
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from oar.kao.planner.limits.quota_rules import binding_rules
 from oar.kao.planner.schedule import schedule
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, SiteExtensions
 from oar.kao.rounds.hypothetical import what_if
+from oar.kao.rounds.reading import time_zone
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
@@ -35,13 +35,10 @@ BLOCKS = named_blocks(DOCUMENT)
 
 
 @pytest.fixture(autouse=True)
-def _dates_of_the_document(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _dates_of_the_document() -> Iterator[None]:
     """The document shows dates in UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
+    with time_zone.within("UTC"):
         yield
-    time.tzset()
 
 
 def example() -> Snapshot:

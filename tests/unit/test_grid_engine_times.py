@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.kao.rounds.reading import time_zone
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.grid_engine_times import read_date, read_duration, write_date, write_option_date
 
@@ -88,12 +89,9 @@ def test_a_written_date_is_read_back() -> None:
 
 
 @pytest.fixture
-def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def berlin() -> Iterator[None]:
+    with time_zone.within("Europe/Berlin"):
+        yield
 
 
 @pytest.mark.usefixtures("berlin")

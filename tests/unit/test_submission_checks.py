@@ -1,6 +1,5 @@
 """What is wrong with a submission before the database is asked, with the documented words and codes."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oar.kao.rounds.reading import time_zone
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Dependency, Group, JobSpec, Level
@@ -22,12 +22,9 @@ NOON = parse_date("2031-03-04 12:00:00")
 
 
 @pytest.fixture
-def paris(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Paris")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def paris() -> Iterator[None]:
+    with time_zone.within("Europe/Paris"):
+        yield
 
 
 def outcome(parse: Callable[[], T]) -> T | BadSubmission:
