@@ -36,8 +36,12 @@ class Person:
         return printed
 
     def _print(self, words: Sequence[str]) -> None:
-        """Run a command, and read what it prints: to make a text of 15 MB would take a tenth of the time."""
-        subprocess.run(words, **self.options(), stdout=subprocess.PIPE, check=True, timeout=LONGEST)
+        """Run a command, and read what it prints as ``cat`` would.
+
+        To make a text of 15 MB would take a tenth of the time, and a timeout another one: subprocess would read 32 KiB
+        at a time, each between two looks at the clock.  Whoever runs this has a timeout of its own.
+        """
+        subprocess.run(words, **self.options(), stdout=subprocess.PIPE, check=True)
 
     def typed(self, words: Sequence[str], times: int) -> tuple[float, float]:
         """Run a command again and again; median of its seconds, and CPU seconds of each with what answers it."""

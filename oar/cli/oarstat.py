@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -17,6 +18,7 @@ from oar.lib.facts.records import Job
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
+WIDE_PIPE = 512 * 1024  #: bytes of a pipe that a long document goes through; a piece of it has about 400 kB
 TIMES = 4  #: the layout that shows when jobs start and end
 
 
@@ -80,14 +82,29 @@ def main(context: Context, **values: Any) -> None:
         return
     shown = _Oarstat(context, options)
     if not options.watch:
-        for piece in shown.pieces():
-            click.echo(piece, nl=False, color=True)  # whether there are colours is decided where they are put
+        _print(shown.pieces())
         for complaint in shown.complaints:
             context.warn(complaint)
         return
     from oar.cli.oarstat_parts import watch as oarstat_watch
 
     oarstat_watch.repeat(context, oarstat_watch.read_seconds(options.watch[-1]), shown.text)
+
+
+def _print(pieces: Iterable[str]) -> None:
+    for number, piece in enumerate(pieces):
+        if number == 0 and len(piece) > WIDE_PIPE // 8:  # what fits into any pipe goes into it at once
+            _widen_pipe()
+        click.echo(piece, nl=False, color=True)  # whether there are colours is decided where they are put
+
+
+def _widen_pipe() -> None:
+    """Let a pipe at the output hold a whole piece of a long document: the next one is made while it is read."""
+    import fcntl
+
+    with suppress(OSError, ValueError):  # it is no pipe, or its owner has many wide ones
+        if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETPIPE_SZ) < WIDE_PIPE:
+            fcntl.fcntl(sys.stdout.fileno(), fcntl.F_SETPIPE_SZ, WIDE_PIPE)
 
 
 def _follow(context: Context, options: "OarstatOptions") -> None:

@@ -1,5 +1,6 @@
 """What oarstat shows beyond its documents for programs: filters, fields, charts, and the same again and again."""
 
+import fcntl
 import json
 import os
 import pty
@@ -12,11 +13,13 @@ from subprocess import PIPE, Popen
 import pytest
 
 from oar.cli.common.command import CommandResult
+from oar.cli.oarstat import WIDE_PIPE
 from oar.cli.oarstat_parts import chart, fields
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.facts.times import format_date, local_midnight
+from oar.lib.views.job_records import PAGE
 from tests.db.test_oarstat import NOW, Cluster, cluster
 
 __all__ = ["cluster"]
@@ -179,20 +182,45 @@ def test_a_chart_of_letters(cluster: Cluster) -> None:
     assert cluster.oarstat("--ascii").exit == 1
 
 
+@pytest.fixture
+def environment(database: Database, tmp_path: Path) -> dict[str, str]:
+    """What oarstat finds when it runs as a process of its own."""
+    conf = tmp_path / "oar.conf"
+    conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
+    return {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"], "LINES": "24", "COLUMNS": "80"}
+
+
+def typed(*words: str) -> list[str]:
+    """Return the command line of oarstat as a process of its own."""
+    program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
+    return [sys.executable, "-I", "-c", program, *words]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "given", "becomes"),
+    [
+        (PAGE + 1, 64 * 1024, WIDE_PIPE),
+        (PAGE + 1, 2 * WIDE_PIPE, 2 * WIDE_PIPE),
+        (1, 64 * 1024, 64 * 1024),
+    ],
+    ids=["a long document", "through a wider one", "a short one"],
+)
+def test_the_pipe_that_a_document_goes_through(
+    cluster: Cluster, environment: dict[str, str], jobs: int, given: int, becomes: int
+) -> None:
+    ids = [str(cluster.job()) for _ in range(jobs)]
+    ours, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, given)
+    with Popen(typed("-J"), env=environment, stdout=theirs), os.fdopen(ours) as document:
+        os.close(theirs)
+        assert list(json.load(document)) == ids
+        assert fcntl.fcntl(document, fcntl.F_GETPIPE_SZ) == becomes
+
+
 class TestWatch:
-    @pytest.fixture
-    def environment(self, database: Database, tmp_path: Path) -> dict[str, str]:
-        conf = tmp_path / "oar.conf"
-        conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
-        return {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"], "LINES": "24", "COLUMNS": "80"}
-
-    def command(self) -> list[str]:
-        program = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
-        return [sys.executable, "-I", "-c", program, "--watch=1"]
-
     def test_a_pipe_gets_the_same_again_until_an_interrupt(self, cluster: Cluster, environment: dict[str, str]) -> None:
         first = cluster.job()
-        with Popen(self.command(), env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
+        with Popen(typed("--watch=1"), env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
             assert running.stdout is not None
             assert [running.stdout.readline() for _ in range(4)][2].startswith(f"{first} ")
             second = cluster.job()
@@ -205,7 +233,7 @@ class TestWatch:
     def test_a_terminal_is_drawn_over(self, cluster: Cluster, environment: dict[str, str]) -> None:
         job = cluster.job()
         ours, theirs = pty.openpty()
-        with Popen(self.command(), env=environment, stdout=theirs, stderr=PIPE) as running:
+        with Popen(typed("--watch=1"), env=environment, stdout=theirs, stderr=PIPE) as running:
             os.close(theirs)
             seen = b""
             while seen.count(b"\033[H") < 2:

@@ -88,8 +88,9 @@ def test_who_sees_the_command_and_the_request(
     request = "oarsub secret" if sees_request else ""
     assert privacy.command(job) == command
     assert privacy.initial_request(job) == request
-    assert privacy.commands([job, of_bob, job]) == [command, privacy.command(of_bob), command]
-    assert privacy.initial_requests([job, of_bob, job]) == [request, privacy.initial_request(of_bob), request]
+    commands, requests = privacy.texts([job, of_bob, job])
+    assert commands == [command, privacy.command(of_bob), command]
+    assert requests == [request, privacy.initial_request(of_bob), request]
 
 
 def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

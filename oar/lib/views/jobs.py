@@ -211,6 +211,7 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
     ends = _ends(tx, [job for job in jobs if job.state in final])
     ids = [job.id for job in jobs]
+    commands, initial_requests = privacy.texts(jobs)
     fields: list[Sequence[object]] = [
         jobs,
         _of_each(ids, beside.types, ()),
@@ -220,8 +221,8 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
         _of_each(ids, {job_id: planned.get(predictions[job_id].moldable, ()) for job_id in reserved}, ()),
         _of_each(ids, predictions, None),
         _of_each(ids, {job_id: privacy.events(events) for job_id, events in beside.events.items()}, ()),
-        privacy.commands(jobs),
-        privacy.initial_requests(jobs),
+        commands,
+        initial_requests,
         _of_each(ids, ends.causes, None),
         _of_each(ids, ends.copies, None),
         _of_each(ids, ends.usages, None),

@@ -1,6 +1,6 @@
 """What users may see of the jobs of others."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.records import Event, Job, User
@@ -29,13 +29,17 @@ class Privacy(NamedTuple):
         """Return whom a job tells of its states, '' if the user may not see it."""
         return job.notify or "" if self._owns(job) else ""
 
-    def commands(self, jobs: Sequence[Job]) -> list[str]:
-        """Return what ``command`` does of each job."""
-        return self._shown(jobs, [job.command for job in jobs], self._sees_command)
-
-    def initial_requests(self, jobs: Sequence[Job]) -> list[str]:
-        """Return what ``initial_request`` does of each job."""
-        return self._shown(jobs, [job.initial_request for job in jobs], self._sees_request)
+    def texts(self, jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what ``command`` and ``initial_request`` do of each job."""
+        if self.only is not None:
+            return list(map(self.command, jobs)), list(map(self.initial_request, jobs))
+        owners = [job.user for job in jobs]
+        one_of_each = dict(zip(owners, jobs, strict=True)).items()  # nothing else of a job matters
+        by_command = {owner for owner, job in one_of_each if self._sees_command(job)}
+        by_request = {owner for owner, job in one_of_each if self._sees_request(job)}
+        commands = [job.command or "" if job.user in by_command else "" for job in jobs]
+        requests = [job.initial_request or "" if job.user in by_request else "" for job in jobs]
+        return commands, requests
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""
@@ -53,16 +57,6 @@ class Privacy(NamedTuple):
         if self.hides_commands or self.user is None or self.only is not None:
             hidden.add("command")
         return frozenset(hidden)
-
-    def _shown(self, jobs: Sequence[Job], texts: Sequence[str | None], sees: Callable[[Job], bool]) -> list[str]:
-        if self.only is not None:
-            return [text or "" if sees(job) else "" for job, text in zip(jobs, texts, strict=True)]
-        owners = [job.user for job in jobs]
-        one_of_each = dict(zip(owners, jobs, strict=True))  # nothing else of a job matters
-        seen = {owner for owner, job in one_of_each.items() if sees(job)}
-        if len(seen) == len(one_of_each):
-            return [text or "" for text in texts]
-        return [text or "" if owner in seen else "" for owner, text in zip(owners, texts, strict=True)]
 
     def _sees_command(self, job: Job) -> bool:
         return self._is_known(job) and (not self.hides_commands or self._owns(job))

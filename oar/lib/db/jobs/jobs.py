@@ -128,15 +128,14 @@ _SET_ENDS = """
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
 _CURRENT_TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
-#: Alternatives of jobs, with their requests.
+#: Alternatives of jobs, with their requests; they are sorted where that matters, which is seldom.
 _MOLDABLES = Prepared("""
-    SELECT m.moldable_id, m.moldable_job_id, m.moldable_walltime, m.default_walltime, g.res_group_id,
+    SELECT m.moldable_id, g.res_group_id, d.res_job_order, m.moldable_job_id, m.moldable_walltime, m.default_walltime,
            g.res_group_property, d.res_job_resource_type, d.res_job_value
     FROM moldable_job_descriptions m
     LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
     LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
-    WHERE m.moldable_job_id = ANY(%s)
-    ORDER BY m.moldable_id, g.res_group_id, d.res_job_order""")
+    WHERE m.moldable_job_id = ANY(%s)""")
 #: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
@@ -266,13 +265,13 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
 
 
 def _moldables(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
-    """Gather the joined rows, which come by alternative: alternatives, their groups, the levels of the groups."""
+    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
     if rows and len({row[0] for row in rows}) == len(rows):
         return _of_one_line_each(rows)
     moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, some in groupby(rows, itemgetter(0)):
+    for moldable_id, some in groupby(sorted(rows, key=itemgetter(0, 1, 2)), itemgetter(0)):
         lines = tuple(some)
-        _, job_id, walltime, default, group_id, *rest = lines[0]
+        _, group_id, _, job_id, walltime, default, *rest = lines[0]
         request = _simple_request(group_id is not None, *rest) if len(lines) == 1 else _request(lines)
         moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
     return moldables
@@ -280,17 +279,25 @@ def _moldables(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
 
 def _of_one_line_each(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
     """Return alternatives of which each is one line, as it is with most of ten thousand jobs."""
-    ids, jobs, walltimes, defaults, group_ids, *rest = zip(*rows, strict=True)
-    asked = list(zip([group_id is not None for group_id in group_ids], *rest, strict=True))
-    requests = {each: _simple_request(*each) for each in set(asked)}  # most jobs ask for the same
+    ids, group_ids, _, jobs, walltimes, defaults, *rest = zip(*rows, strict=True)
+    requests = _Requests()  # most jobs ask for the same
+    asked = zip([group_id is not None for group_id in group_ids], *rest, strict=True)
     fields = zip(ids, jobs, walltimes, map(requests.__getitem__, asked), defaults, strict=True)
     found = map(tuple.__new__, repeat(Moldable), fields)  # as Moldable._make, in half of the time
     if len(set(jobs)) == len(jobs):
         return {job_id: [moldable] for job_id, moldable in zip(jobs, found, strict=True)}
     moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for job_id, moldable in zip(jobs, found, strict=True):
-        moldables[job_id].append(moldable)
+    for moldable in sorted(found):
+        moldables[moldable.job_id].append(moldable)
     return moldables
+
+
+class _Requests(dict[tuple[bool, str | None, str | None, int], tuple[Group, ...]]):
+    """The groups of alternatives that are one line, by what stands in it; each is made once."""
+
+    def __missing__(self, line: tuple[bool, str | None, str | None, int]) -> tuple[Group, ...]:
+        groups = self[line] = _simple_request(*line)
+        return groups
 
 
 def _simple_request(has_group: bool, text: str | None, name: str | None, value: int) -> tuple[Group, ...]:
@@ -306,7 +313,7 @@ def _one_group(text: str, name: str | None, value: int) -> tuple[Group, ...]:
 def _request(lines: Sequence[Row]) -> tuple[Group, ...]:
     """Return the groups of one alternative."""
     groups: dict[int, tuple[str, list[tuple[str, int]]]] = {}
-    for *_, group_id, text, name, value in lines:
+    for _, group_id, _, _, _, _, text, name, value in lines:
         if group_id is not None:
             _, levels = groups.setdefault(group_id, (text or "", []))
             levels += [(name, value)] if name is not None else []

@@ -6,7 +6,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from oar.lib.db.sql.statements import Prepared, Row, Table, psycopg2
+from oar.lib.db.sql.statements import About, Prepared, Row, Table, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
@@ -32,7 +32,10 @@ _REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_
 #: All that were ever granted, without their requests.
 _EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id".replace(" request,", " '[]',")
 _BY_IDS = f"{_SELECT} WHERE reservation_id = ANY(%s) ORDER BY reservation_id"
-_OF_FRAMES = "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0"
+_OF_FRAMES = About(
+    "SELECT frame_id, reservation_id, ar_id FROM reservations WHERE frame_id = ANY(%s) AND frame_id <> 0",
+    lambda rows: {frame: (reservation_id, number) for frame, reservation_id, number in rows},
+)
 #: For each number the live reservation that has it, else the newest one.
 _BY_NUMBERS = f"""
     SELECT DISTINCT ON (ar_id) {_COLUMNS} FROM reservations WHERE ar_id = ANY(%s)
@@ -180,8 +183,10 @@ class AdvanceReservations(Table):
 
     def of_frames(self, job_ids: Collection[int]) -> dict[int, tuple[int, int]]:
         """Return for those of some jobs that are frames the id and the number of their reservation."""
-        rows = self._tx.rows(_OF_FRAMES, (list(job_ids),)) if job_ids else []
-        return {frame: (reservation_id, number) for frame, reservation_id, number in rows}
+        if not job_ids:
+            return {}
+        (found,) = self._tx.about(job_ids, _OF_FRAMES)
+        return {frame: found[frame] for frame in found.keys() & job_ids}
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return the live granted reservations by state: their number, and that of their missing resources."""
