@@ -7,6 +7,8 @@ import pytest
 from oar.lib.db.database import Database
 from oar.lib.db.sql import statements
 from oar.lib.db.sql.statements import About, psycopg2
+from oar.lib.db.submission.new_jobs import NewAlternative
+from oar.lib.facts.records import Group, Level
 from oar.lib.facts.states import JobState
 from oar.lib.views.jobs import job_view, job_views
 from oar.lib.views.privacy import Privacy
@@ -33,6 +35,44 @@ def test_the_answers_together_are_those_of_each(database: Database, monkeypatch:
     assert together == alone == as_range == as_list
     assert without_the_second == alone[::2]
     assert together[0].events[0].hosts == ("node-1", "node-2")
+
+
+ONE = NewAlternative(60, (Group("", (Level("core", 1),)),))
+OTHER = NewAlternative(60, (Group("gpu = 'YES'", (Level("core", 2),)),))
+SEVERAL = (
+    NewAlternative(60, (Group("a = 'b'", (Level("node", 2), Level("core", 1))), Group("", (Level("core", -1),)))),
+    NewAlternative(30, (Group("", (Level("switch", 1), Level("node", 2), Level("core", 4))),)),
+)
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [(ONE,), (OTHER,), (ONE,)],
+        [(ONE,), (ONE, OTHER)],
+        [SEVERAL, (ONE,), SEVERAL],
+        [(ONE,), (NewAlternative(60, ()),)],
+    ],
+    ids=["a line each", "two alternatives of a line", "several groups and levels", "no group"],
+)
+def test_alternatives_of_many_jobs_are_those_of_each(
+    database: Database, monkeypatch: pytest.MonkeyPatch, requests: list[tuple[NewAlternative, ...]]
+) -> None:
+    ids = [add_job(database, alternatives=request) for request in requests]
+    with database.snapshot() as tx:
+        alone = {job_id: tx.jobs.moldables([job_id])[job_id] for job_id in ids}
+        assert tx.jobs.moldables(ids) == alone
+        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
+        monkeypatch.setattr(statements, "_TOGETHER", 0)
+        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
+        (with_those_between,) = tx.about([ids[0], ids[-1]], tx.jobs.MOLDABLES)
+        assert {job_id: with_those_between[job_id] for job_id in (ids[0], ids[-1])}.items() <= alone.items()
+        monkeypatch.setattr(statements, "_SPREAD", 0)
+        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
+    for job_id, request in zip(ids, requests, strict=True):
+        assert [(each.walltime, each.groups) for each in alone[job_id]] == [
+            (each.walltime, each.groups) for each in request
+        ]
 
 
 def test_of_many_ids_that_lie_together_the_ends_are_sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

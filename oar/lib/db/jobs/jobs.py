@@ -2,15 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from oar.lib.db.jobs import alternatives
 from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
 from oar.lib.facts.errors import NoSuchJob
-from oar.lib.facts.records import Dependency, Group, Job, Level, Moldable, StateChange
+from oar.lib.facts.records import Dependency, Job, Moldable, StateChange
 from oar.lib.facts.states import (
     FINAL,
     Accounted,
@@ -128,14 +127,6 @@ _SET_ENDS = """
 _TYPES = Prepared("SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) ORDER BY job_type_id")
 _CURRENT_TYPES = Prepared("""
     SELECT job_id, type FROM job_types WHERE job_id = ANY(%s) AND types_index = 'CURRENT' ORDER BY job_type_id""")
-#: Alternatives of jobs, with their requests; they are sorted where that matters, which is seldom.
-_MOLDABLES = Prepared("""
-    SELECT m.moldable_id, g.res_group_id, d.res_job_order, m.moldable_job_id, m.moldable_walltime, m.default_walltime,
-           g.res_group_property, d.res_job_resource_type, d.res_job_value
-    FROM moldable_job_descriptions m
-    LEFT JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
-    LEFT JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
-    WHERE m.moldable_job_id = ANY(%s)""")
 #: What jobs depend on.
 _DEPENDENCIES = """
     SELECT job_id, job_id_required, dependency_condition, min_start_shift, max_start_shift
@@ -264,75 +255,13 @@ def _dependencies(rows: Iterable[Row]) -> dict[int, list[Dependency]]:
     return dependencies
 
 
-def _moldables(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
-    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
-    if rows and len({row[0] for row in rows}) == len(rows):
-        return _of_one_line_each(rows)
-    moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable_id, some in groupby(sorted(rows, key=itemgetter(0, 1, 2)), itemgetter(0)):
-        lines = tuple(some)
-        _, group_id, _, job_id, walltime, default, *rest = lines[0]
-        request = _simple_request(group_id is not None, *rest) if len(lines) == 1 else _request(lines)
-        moldables[job_id].append(Moldable(moldable_id, job_id, walltime, request, default))
-    return moldables
-
-
-def _of_one_line_each(rows: Sequence[Row]) -> dict[int, list[Moldable]]:
-    """Return alternatives of which each is one line, as it is with most of ten thousand jobs."""
-    ids, group_ids, _, jobs, walltimes, defaults, *rest = zip(*rows, strict=True)
-    requests = _Requests()  # most jobs ask for the same
-    asked = zip([group_id is not None for group_id in group_ids], *rest, strict=True)
-    fields = zip(ids, jobs, walltimes, map(requests.__getitem__, asked), defaults, strict=True)
-    found = map(tuple.__new__, repeat(Moldable), fields)  # as Moldable._make, in half of the time
-    if len(set(jobs)) == len(jobs):
-        return {job_id: [moldable] for job_id, moldable in zip(jobs, found, strict=True)}
-    moldables: dict[int, list[Moldable]] = defaultdict(list)
-    for moldable in sorted(found):
-        moldables[moldable.job_id].append(moldable)
-    return moldables
-
-
-class _Requests(dict[tuple[bool, str | None, str | None, int], tuple[Group, ...]]):
-    """The groups of alternatives that are one line, by what stands in it; each is made once."""
-
-    def __missing__(self, line: tuple[bool, str | None, str | None, int]) -> tuple[Group, ...]:
-        groups = self[line] = _simple_request(*line)
-        return groups
-
-
-def _simple_request(has_group: bool, text: str | None, name: str | None, value: int) -> tuple[Group, ...]:
-    """Return the groups of an alternative that is one line."""
-    return _one_group(text or "", name, value) if has_group else ()
-
-
-@lru_cache(maxsize=1024)
-def _one_group(text: str, name: str | None, value: int) -> tuple[Group, ...]:
-    return (_group(text, () if name is None else ((name, value),)),)
-
-
-def _request(lines: Sequence[Row]) -> tuple[Group, ...]:
-    """Return the groups of one alternative."""
-    groups: dict[int, tuple[str, list[tuple[str, int]]]] = {}
-    for _, group_id, _, _, _, _, text, name, value in lines:
-        if group_id is not None:
-            _, levels = groups.setdefault(group_id, (text or "", []))
-            levels += [(name, value)] if name is not None else []
-    return tuple([_group(text, tuple(levels)) for text, levels in groups.values()])
-
-
-@lru_cache(maxsize=1024)
-def _group(text: str, levels: Sequence[tuple[str, int]]) -> Group:
-    """Return a group: many jobs ask for the same."""
-    return Group(text, tuple(Level(name, value) for name, value in levels))
-
-
 class Jobs(Table):
     """Rows of ``jobs`` and of the tables that describe jobs."""
 
     #: Questions that views ask together.
     ROWS = About(_SELECT, _jobs)
     TYPES = About(_TYPES, _types)
-    MOLDABLES = About(_MOLDABLES, _moldables)
+    MOLDABLES = alternatives.ALTERNATIVES
     DEPENDENCIES = About(_DEPENDENCIES, _dependencies)
 
     def get(self, job_id: int) -> Job:
@@ -395,7 +324,7 @@ class Jobs(Table):
 
     def moldables(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
         """Return the alternatives of jobs with their requests, in the order of the submission."""
-        return _moldables(self._tx.rows(_MOLDABLES, (list(ids),)))
+        return alternatives.of_rows(self._tx.rows(alternatives.JOINED, (list(ids),)))
 
     def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
         """Return the dependencies of jobs."""

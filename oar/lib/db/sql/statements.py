@@ -59,6 +59,8 @@ _AS_RANGE = (
 Row = tuple[Any, ...]
 Parameters = Sequence[Any] | dict[str, Any]
 Connection = psycopg2.extensions.connection
+#: Ids as parameters of a statement: all, or the first and the last one.
+_Extent = dict[str, Any]
 
 
 class About(NamedTuple):
@@ -70,6 +72,7 @@ class About(NamedTuple):
 
     sql: str
     read: Callable[[Sequence[Row]], Any]  #: makes the answer of the rows
+    of_many: "Callable[[Statements, Sequence[int]], Any] | None" = None  #: answers it where there are many ids
 
 
 class Prepared(str):
@@ -196,18 +199,23 @@ class Statements:
         return [question.read(_rows_of(text)) for question, text in zip(questions, texts, strict=True)]
 
     def _answers_about(self, wanted: Sequence[int], questions: Sequence[About]) -> list[Any]:
-        """Return the answers to questions about so many ids that each is a statement of its own."""
-        first, last = min(wanted), max(wanted)
-        is_range = last - first < _SPREAD * len(wanted)
-        values: dict[str, Any] = {"first": first, "last": last} if is_range else {"ids": _literal(wanted)}
-        answers = []
-        for question in questions:
-            named = question.sql.replace("%s", "%(ids)s")
-            for their_list, their_range in _AS_RANGE if is_range else ():
-                named = their_list.sub(their_range, named)
-            self._cursor.execute(named, values)
-            answers.append(question.read(self._cursor.fetchall()))
-        return answers
+        """Return the answers to questions about so many ids that each is a statement of its own, or several."""
+        extent = _extent(wanted)
+        return [
+            question.of_many(self, wanted) if question.of_many else question.read(self._rows_in(question.sql, extent))
+            for question in questions
+        ]
+
+    def rows_about(self, sql: str, ids: Sequence[int]) -> list[Row]:
+        """Return the rows about many ids, and perhaps about others between them; ``sql`` is as that of ``About``."""
+        return self._rows_in(sql, _extent(ids)) if ids else []
+
+    def _rows_in(self, sql: str, extent: _Extent) -> list[Row]:
+        named = sql.replace("%s", "%(ids)s")
+        for their_list, their_range in _AS_RANGE if "first" in extent else ():
+            named = their_list.sub(their_range, named)
+        self._cursor.execute(named, extent)
+        return self._cursor.fetchall()
 
     def rows_and_names(self, sql: str, parameters: Parameters = ()) -> tuple[list[Row], list[str]]:
         """Run a query; return all rows and the names of its columns."""
@@ -270,6 +278,12 @@ def _rows_of(text: str | None) -> list[Row]:
         return []
     rows: list[Row] = _DECODER.decode(text)
     return rows
+
+
+def _extent(ids: Sequence[int]) -> _Extent:
+    first, last = min(ids), max(ids)
+    is_range = last - first < _SPREAD * len(ids)
+    return {"first": first, "last": last} if is_range else {"ids": _literal(list(ids))}
 
 
 def _has_long_list(parameters: Parameters) -> bool:
