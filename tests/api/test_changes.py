@@ -110,7 +110,7 @@ def test_a_job_that_waits_is_altered(nobody: httpx.Client, database: Database) -
     assert (altered.status_code, altered.json()["done"]) == (200, "altered")
     with database.snapshot() as tx:
         row = tx.jobs.get(job)
-        assert (row.name, row.project, tx.jobs.moldables([job])[job][0].walltime) == (None, "q", 1800)
+        assert (row.name, row.project, tx.moldables.of_jobs([job])[job][0].walltime) == (None, "q", 1800)
     assert nobody.patch(f"/v1/jobs/{job}", json={}).status_code == 400
 
 

@@ -267,7 +267,7 @@ def test_a_job_is_the_same_by_both_ways(
     assert typed.exit == 0, typed.err
     with database.snapshot() as tx:
         by_api, by_command = tx.jobs.get(answer.json()["id"]), tx.jobs.get(answer.json()["id"] + 1)
-        types, moldables = tx.jobs.types([by_api.id, by_command.id]), tx.jobs.moldables([by_api.id, by_command.id])
+        types, moldables = tx.jobs.types([by_api.id, by_command.id]), tx.moldables.of_jobs([by_api.id, by_command.id])
     for each in (by_api, by_command):
         assert each.info_type == os.uname().nodename
     assert _same(_plain(by_api), _plain(by_command))

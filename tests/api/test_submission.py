@@ -292,7 +292,7 @@ def test_the_lines_of_a_script_are_options_where_it_is_asked_for(nobody: httpx.C
     assert (job.name, job.project, job.state, job.checkpoint) == ("of-script", "two words", JobState.HOLD, 60)
     with database.snapshot() as tx:
         assert "idempotent" in tx.jobs.types([job.id])[job.id]
-        assert tx.jobs.moldables([job.id])[job.id][0].walltime == 300
+        assert tx.moldables.of_jobs([job.id])[job.id][0].walltime == 300
     assert job_environment.variables_of(job.env).items() >= {"A": "1", "B": "2"}.items()
 
 

@@ -60,15 +60,15 @@ def test_alternatives_of_many_jobs_are_those_of_each(
 ) -> None:
     ids = [add_job(database, alternatives=request) for request in requests]
     with database.snapshot() as tx:
-        alone = {job_id: tx.jobs.moldables([job_id])[job_id] for job_id in ids}
-        assert tx.jobs.moldables(ids) == alone
-        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
+        alone = {job_id: tx.moldables.of_jobs([job_id])[job_id] for job_id in ids}
+        assert tx.moldables.of_jobs(ids) == alone
+        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
         monkeypatch.setattr(statements, "_TOGETHER", 0)
-        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
-        (with_those_between,) = tx.about([ids[0], ids[-1]], tx.jobs.MOLDABLES)
+        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
+        (with_those_between,) = tx.about([ids[0], ids[-1]], tx.moldables.OF_JOBS)
         assert {job_id: with_those_between[job_id] for job_id in (ids[0], ids[-1])}.items() <= alone.items()
         monkeypatch.setattr(statements, "_SPREAD", 0)
-        assert tx.about(ids, tx.jobs.MOLDABLES) == [alone]
+        assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
     for job_id, request in zip(ids, requests, strict=True):
         assert [(each.walltime, each.groups) for each in alone[job_id]] == [
             (each.walltime, each.groups) for each in request

@@ -292,7 +292,7 @@ def test_a_hold_is_in_force_when_it_is_acknowledged(database: Database, sent: li
 def test_a_round_gives_the_place_of_a_held_job_to_others(database: Database, sent: list[Effect]) -> None:
     job_id, unplanned = add_job(database), add_job(database)
     with database.begin() as tx:
-        place = PredictionRow(tx.jobs.moldables([job_id])[job_id][0].id, tx.now + 1000, ())
+        place = PredictionRow(tx.moldables.of_jobs([job_id])[job_id][0].id, tx.now + 1000, ())
         tx.gantt.write([place.moldable], [place], tx.now, log=False)
     hold(database, ALICE, unplanned)
     assert sent == []

@@ -36,7 +36,7 @@ def number(login: LoginNode, site: Site) -> int:
 
 def walltimes(site: Site, job: Job) -> list[int]:
     with site.database.begin() as tx:
-        return [moldable.walltime for moldable in tx.jobs.moldables([job.id])[job.id]]
+        return [moldable.walltime for moldable in tx.moldables.of_jobs([job.id])[job.id]]
 
 
 def end(site: Site, job: Job) -> None:
@@ -69,7 +69,7 @@ def test_it_is_foreseen_behind_the_job_that_it_waits_for(site: Site, login: Logi
     with site.database.begin() as tx:
         assert tx.job_waits.reasons([late.id])[late.id].text.startswith(f"the advance reservation {number} is busy")
         starts = {
-            moldable.job_id: tx.gantt.starts().get(moldable.id) for moldable in tx.jobs.moldables([late.id])[late.id]
+            moldable.job_id: tx.gantt.starts().get(moldable.id) for moldable in tx.moldables.of_jobs([late.id])[late.id]
         }
     assert starts == {late.id: NOW + 1801}
 
@@ -165,6 +165,6 @@ def test_a_copy_has_what_is_left_then(site: Site, login: LoginNode, number: int)
     site.go_to(NOW + 1800)
     with site.database.begin() as tx:
         copy = resubmission.resubmit(tx, login.config, User("alice", 1001), job.id)
-        assert [each.walltime for each in tx.jobs.moldables([copy])[copy]] == [1794]
+        assert [each.walltime for each in tx.moldables.of_jobs([copy])[copy]] == [1794]
     site.round(NOW + 2400)
     assert site.job(copy) is JobState.TO_LAUNCH

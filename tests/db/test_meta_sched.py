@@ -429,7 +429,7 @@ def test_a_reservation_that_starts_late_is_cut(clocked: Database, scheduler: Met
     at(clocked, NOW + 100)
     scheduler.round()
     with clocked.begin() as tx:
-        (moldable,) = tx.jobs.moldables([number])[number]
+        (moldable,) = tx.moldables.of_jobs([number])[number]
     assert moldable.walltime == 3600 - 40
     assert ask(clocked, "SELECT description FROM event_logs WHERE type = 'REDUCE_RESERVATION_WALLTIME'") == [
         ("Change walltime from 1:0:0 to 0:59:20",)

@@ -59,7 +59,7 @@ class TestJob:
             "-l", "{cpuset='0'}/nodes=2+/resource_id=1", "-l", "nodes=1,walltime=3", "-t", "idempotent", "x"
         )
         with site.database.begin() as tx:
-            first, second = tx.jobs.moldables([job.id])[job.id]
+            first, second = tx.moldables.of_jobs([job.id])[job.id]
             assert tx.jobs.types([job.id]) == {job.id: ("idempotent",)}
             keys = tx.challenges.find(job.id)
             assert [(each.state, each.stop) for each in tx.jobs.state_changes([job.id])[job.id]] == [("Waiting", 0)]
@@ -252,7 +252,7 @@ class TestScript:
         (job,) = site.jobs()
         with site.database.begin() as tx:
             assert tx.jobs.types([job.id])[job.id] == ("state=permissive", "idempotent")
-            sizes = [each.groups[0].levels[0].quantity for each in tx.jobs.moldables([job.id])[job.id]]
+            sizes = [each.groups[0].levels[0].quantity for each in tx.moldables.of_jobs([job.id])[job.id]]
         assert (sizes, job.name, job.launching_directory) == ([1, 2], "typed", "/script")
 
     def test_requests_of_the_script_may_be_replaced(self, site: LoginNode, script: Callable[[str], str]) -> None:

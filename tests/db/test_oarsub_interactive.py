@@ -102,7 +102,7 @@ class Site(Frontend):
         """Do what the scheduler and the Runner do for a job that starts; ``line`` is what the oarsub hears first."""
         self.move(job, JobState.TO_LAUNCH, JobState.LAUNCHING)
         with self.database.begin() as tx:
-            moldable = tx.jobs.moldables([job.id])[job.id][0].id
+            moldable = tx.moldables.of_jobs([job.id])[job.id][0].id
             tx.jobs.update(job.id, assigned_moldable_job=moldable)
             tx.insert_many(
                 "INSERT INTO assigned_resources (moldable_job_id, resource_id) VALUES %s", [(moldable, self.resource)]

@@ -65,7 +65,7 @@ def inside(site: Site, job: Job) -> tuple[tuple[str, ...], int]:
 
 def walltimes(site: Site, job: Job) -> list[int]:
     with site.database.begin() as tx:
-        return [moldable.walltime for moldable in tx.jobs.moldables([job.id])[job.id]]
+        return [moldable.walltime for moldable in tx.moldables.of_jobs([job.id])[job.id]]
 
 
 class TestEntry:

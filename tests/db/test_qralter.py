@@ -44,7 +44,7 @@ def test_a_window_is_moved_and_the_frame_follows(site: Site, alter: Typed, numbe
     with site.database.begin() as tx:
         reservation = tx.advance_reservations.by_numbers([number])[number]
         frame = tx.jobs.get(reservation.frame_id)
-        (alternative,) = tx.jobs.moldables([frame.id])[frame.id]
+        (alternative,) = tx.moldables.of_jobs([frame.id])[frame.id]
     assert (reservation.start, reservation.end, reservation.revision) == (NOW + 200, NOW + 800, 2)
     assert (frame.start_time, alternative.walltime) == (NOW + 200, 600)
     site.round(NOW + 200)

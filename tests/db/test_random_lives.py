@@ -100,7 +100,7 @@ class Cluster:
             return
         job = dice.choice(waiting)
         if lifecycle.move(tx, job.id, JobState.TO_LAUNCH):
-            moldable = tx.jobs.moldables([job.id])[job.id][0].id
+            moldable = tx.moldables.of_jobs([job.id])[job.id][0].id
             tx.jobs.update(job.id, assigned_moldable_job=moldable, start_time=tx.now)
             chosen = dice.sample(free, min(len(free), dice.randint(1, 3)))
             tx.insert_many(

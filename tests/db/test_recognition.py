@@ -29,7 +29,7 @@ DIGEST = hashlib.sha256(CHALLENGE.encode()).hexdigest()
 def found(database: Database, job_id: int, resources: list[int]) -> FoundJob:
     """What its head tells of a job that it started a minute ago, at its second attempt."""
     with database.begin() as tx:
-        alternative = tx.jobs.moldables([job_id])[job_id][-1].id
+        alternative = tx.moldables.of_jobs([job_id])[job_id][-1].id
     return FoundJob(job_id, "alice", DIGEST, 2, "boot", 60, alternative, tuple(resources))
 
 

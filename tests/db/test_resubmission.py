@@ -91,7 +91,7 @@ class TestCopy:
         assert (new.start_time, new.stop_time, new.assigned_moldable) == (0, 0, 0)
         assert new.cpuset_name == f"alice_{new.id}"
         with site.database.begin() as tx:
-            types, moldables = tx.jobs.types([old.id, new.id]), tx.jobs.moldables([old.id, new.id])
+            types, moldables = tx.jobs.types([old.id, new.id]), tx.moldables.of_jobs([old.id, new.id])
             assert types[old.id] == types[new.id] == ("idempotent",)
             asked = {each: [(one.walltime, one.groups) for one in moldables[each]] for each in (old.id, new.id)}
             assert asked[old.id] == asked[new.id]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from oar.lib.db.jobs.jobs import Jobs
     from oar.lib.db.jobs.kill_requests import KillRequests
     from oar.lib.db.jobs.listings import Listings
+    from oar.lib.db.jobs.moldables import Moldables
     from oar.lib.db.jobs.resubmissions import Resubmissions
     from oar.lib.db.jobs.walltime_changes import WalltimeChanges
     from oar.lib.db.planning.deadlines import Deadlines
@@ -131,6 +132,7 @@ class Transaction(Statements):
     jobs: "Lazy[Jobs]" = Lazy("jobs")
     kill_requests: "Lazy[KillRequests]" = Lazy("jobs")
     listings: "Lazy[Listings]" = Lazy("jobs")
+    moldables: "Lazy[Moldables]" = Lazy("jobs")
     new_jobs: "Lazy[NewJobs]" = Lazy("submission")
     node_energy: "Lazy[NodeEnergy]" = Lazy("resources")
     policy_log: "Lazy[PolicyLog]" = Lazy("history")

@@ -70,7 +70,7 @@ def _start(tx: "Transaction", host: str, job: "Job", detail: "JobDetail", found:
     is_same = bool(detail.keys.challenge) and hmac.compare_digest(digest, found.digest) and job.user == found.user
     if not is_same or not _may_go_on(job, detail):
         return None
-    walltimes = {one.id: one.walltime for one in tx.jobs.moldables([job.id])[job.id]}
+    walltimes = {one.id: one.walltime for one in tx.moldables.of_jobs([job.id])[job.id]}
     if found.alternative not in walltimes or not _are_kept(tx, host, found.resources):
         return None
     start = max(job.submission_time, tx.now - found.ago)

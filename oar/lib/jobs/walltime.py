@@ -142,7 +142,7 @@ def walltime_status(tx: "Transaction", config: "Config", job_id: int) -> Walltim
 
 def _walltime(tx: "Transaction", job: Job) -> int:
     """Return the walltime of the moldable description that was started, or of the first one."""
-    moldables = tx.jobs.moldables([job.id])[job.id]
+    moldables = tx.moldables.of_jobs([job.id])[job.id]
     return next((moldable for moldable in moldables if moldable.id == job.assigned_moldable), moldables[0]).walltime
 
 

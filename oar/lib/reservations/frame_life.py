@@ -32,7 +32,7 @@ def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
     rows = [
         StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)
-        for alternative in tx.jobs.moldables([reservation.frame_id]).get(reservation.frame_id, ())
+        for alternative in tx.moldables.of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
     ]
     if not lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}):
         return

@@ -66,7 +66,7 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
     ``groups``: what the alternative asks for.
     """
-    moldable = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id][reservation.alternative]
+    moldable = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id][reservation.alternative]
     tx.new_jobs.keep_alternative(reservation.frame_id, moldable.id, reservation.duration)
     if moldable.groups != tuple(groups):
         tx.new_jobs.replace_groups(moldable.id, groups)
@@ -75,7 +75,7 @@ def grant(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[G
 
 def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
     """Let the frame have the window of its reservation; False if it has not just one alternative."""
-    alternatives = tx.jobs.moldables([reservation.frame_id]).get(reservation.frame_id, ())
+    alternatives = tx.moldables.of_jobs([reservation.frame_id]).get(reservation.frame_id, ())
     if len(alternatives) != 1:
         return False
     tx.new_jobs.keep_alternative(reservation.frame_id, alternatives[0].id, reservation.duration)
@@ -85,7 +85,7 @@ def set_window(tx: "Transaction", reservation: AdvanceReservation) -> bool:
 
 def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame have another window; its place in the plan follows with the plan of the same round."""
-    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.keep_alternative(reservation.frame_id, alternative.id, reservation.duration)
     tx.jobs.update(reservation.frame_id, start_time=reservation.start)
     tx.events.add(EventType.ALTER, reservation.frame_id, f"advance reservation {reservation.number} was altered")
@@ -93,7 +93,7 @@ def move_window(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def ask_for(tx: "Transaction", reservation: AdvanceReservation, groups: Sequence[Group]) -> None:
     """Let the frame ask for other resources."""
-    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
     tx.new_jobs.replace_groups(alternative.id, groups)
 
 

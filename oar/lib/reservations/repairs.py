@@ -112,7 +112,7 @@ def _hold_resources(tx: "Transaction", reservation: AdvanceReservation) -> None:
 
 def _plan(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Give the frame its place in the plan; what a round knows of the plan is that of before."""
-    (alternative,) = tx.jobs.moldables([reservation.frame_id])[reservation.frame_id]
+    (alternative,) = tx.moldables.of_jobs([reservation.frame_id])[reservation.frame_id]
     present = tuple(row.id for row in tx.resources.select(reservation.resources))
     date_of_round = tx.gantt.starts().get(0, tx.now)
     tx.gantt.change((), [PredictionRow(alternative.id, reservation.start, present)], date_of_round, log=False)

@@ -239,7 +239,7 @@ def _check_unused(tx: "Transaction", name: str) -> None:
 def _jobs_with(tx: "Transaction", name: str) -> tuple[int, ...]:
     """Return the live jobs whose request contains a name as a word, sorted."""
     live = tx.jobs.live()
-    moldables = tx.jobs.moldables([job.id for job in live])
+    moldables = tx.moldables.of_jobs([job.id for job in live])
     pattern = _word(name)
     return tuple(job.id for job in live if pattern.search(_request(job, moldables.get(job.id, ()))))
 

@@ -120,7 +120,7 @@ def alter(
         job = _alterable(user, found, job_id, changes)
         types = tx.jobs.types([job_id], current=True).get(job_id, ())
         present_entry = _entry(tx, job_id)
-        moldables = tx.jobs.moldables([job_id])[job_id]
+        moldables = tx.moldables.of_jobs([job_id])[job_id]
         now = tx.now
     inside = str(present_entry.number) if present_entry else ""
     outside = tuple(text for text in types if not present_entry or text != present_entry.entry_type)

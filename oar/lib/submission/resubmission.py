@@ -57,7 +57,7 @@ def copy(tx: "Transaction", job_id: int, *, automatically: bool = False) -> int:
     """
     job = tx.jobs.get(job_id)
     change = tx.walltime_changes.find(job_id)
-    moldables = tx.jobs.moldables([job_id])[job_id]
+    moldables = tx.moldables.of_jobs([job_id])[job_id]
     asked = [_submitted_walltime(each, job, change) for each in moldables if not each.default_walltime]
     types, reservation = reservation_entry.again(
         tx, job, tx.jobs.types([job_id]).get(job_id, ()), max(asked, default=1)

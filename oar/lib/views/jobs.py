@@ -198,7 +198,7 @@ def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
 
 def _questions(tx: "Transaction") -> "tuple[About, ...]":
     """Return what is asked of all jobs, in the order of ``_Beside``."""
-    of_rows = (tx.jobs.TYPES, tx.jobs.MOLDABLES, tx.jobs.DEPENDENCIES)
+    of_rows = (tx.jobs.TYPES, tx.moldables.OF_JOBS, tx.jobs.DEPENDENCIES)
     return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservation_jobs.NUMBERS)
 
 

@@ -1,15 +1,14 @@
-"""Jobs (``tx.jobs``): their rows, requests, types, dependencies, state log and resources."""
+"""Jobs (``tx.jobs``): their rows, types, dependencies, state log and resources."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from oar.lib.db.jobs import alternatives
 from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
 from oar.lib.facts.errors import NoSuchJob
-from oar.lib.facts.records import Dependency, Job, Moldable, StateChange
+from oar.lib.facts.records import Dependency, Job, StateChange
 from oar.lib.facts.states import (
     FINAL,
     Accounted,
@@ -261,7 +260,6 @@ class Jobs(Table):
     #: Questions that views ask together.
     ROWS = About(_SELECT, _jobs)
     TYPES = About(_TYPES, _types)
-    MOLDABLES = alternatives.ALTERNATIVES
     DEPENDENCIES = About(_DEPENDENCIES, _dependencies)
 
     def get(self, job_id: int) -> Job:
@@ -321,10 +319,6 @@ class Jobs(Table):
     def types(self, ids: Collection[int], *, current: bool = False) -> dict[int, tuple[str, ...]]:
         """Return the types of jobs; with ``current`` only those that are valid: an ended job has none."""
         return _types(self._tx.rows(_CURRENT_TYPES if current else _TYPES, (list(ids),)))
-
-    def moldables(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
-        """Return the alternatives of jobs with their requests, in the order of the submission."""
-        return alternatives.of_rows(self._tx.rows(alternatives.JOINED, (list(ids),)))
 
     def dependencies(self, ids: Collection[int]) -> dict[int, list[Dependency]]:
         """Return the dependencies of jobs."""

@@ -1,21 +1,21 @@
-"""Alternatives of jobs, with their requests: from three tables, whose rows about jobs are made by the submission.
+"""Alternatives of jobs (``tx.moldables``) with their requests, which are in three tables.
 
 Those of a page of jobs come by a join.  A join would look each of ten thousand up in two large tables, which takes
 three times as long as to read the tables one after the other, where these rows lie side by side.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
-from oar.lib.db.sql.statements import About, Prepared, Row, Statements
+from oar.lib.db.sql.statements import About, Prepared, Row, Statements, Table
 from oar.lib.facts.records import Group, Level, Moldable
 
 #: Rows that are sorted where that matters, which is seldom.
-JOINED = Prepared("""
+_JOINED = Prepared("""
     SELECT m.moldable_id, g.res_group_id, d.res_job_order, m.moldable_job_id, m.moldable_walltime, m.default_walltime,
            g.res_group_property, d.res_job_resource_type, d.res_job_value
     FROM moldable_job_descriptions m
@@ -39,7 +39,7 @@ _Line = tuple[bool, str | None, str | None, int]
 _ByJob = dict[int, list[Moldable]]
 
 
-def of_rows(rows: Sequence[Row]) -> _ByJob:
+def _of_rows(rows: Sequence[Row]) -> _ByJob:
     """Gather the joined rows: alternatives, their groups, the levels of the groups."""
     if rows and len({row[0] for row in rows}) == len(rows):
         ids, group_ids, _, jobs, walltimes, defaults, *rest = zip(*rows, strict=True)
@@ -54,7 +54,7 @@ def of_rows(rows: Sequence[Row]) -> _ByJob:
     return alternatives
 
 
-def of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
+def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
     """Return the alternatives of many jobs, and perhaps of others between them, table by table."""
     alternatives = sorted(tx.rows_about(_ALTERNATIVES, job_ids))
     groups = sorted(tx.rows_about(_GROUPS, [row[0] for row in alternatives]))
@@ -66,11 +66,11 @@ def of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
         if (ids, group_ids) == (owners, groups_of_levels):  # one group each, with one level
             lines = zip(repeat(True, len(ids)), filters, *level, strict=True)
             return _of_one_line_each(ids, jobs, walltimes, defaults, lines)
-    return of_rows(list(_join(alternatives, groups, levels)))
+    return _of_rows(list(_join(alternatives, groups, levels)))
 
 
 def _join(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows that ``JOINED`` has."""
+    """Yield the rows that ``_JOINED`` has."""
     groups_of, levels_of = _by_owner(groups), _by_owner(levels)
     for alternative_id, *rest in alternatives:
         for _, group_id, text in groups_of.get(alternative_id, _NO_GROUP):
@@ -131,5 +131,12 @@ def _group(text: str, levels: Sequence[tuple[str, int]]) -> Group:
     return Group(text, tuple(Level(name, value) for name, value in levels))
 
 
-#: The question about them, by job.
-ALTERNATIVES = About(JOINED, of_rows, of_many)
+class Moldables(Table):
+    """Rows of ``moldable_job_descriptions``, ``job_resource_groups`` and ``job_resource_descriptions``."""
+
+    #: A question that views of jobs ask with others.
+    OF_JOBS = About(_JOINED, _of_rows, _of_many)
+
+    def of_jobs(self, ids: Collection[int]) -> dict[int, list[Moldable]]:
+        """Return the alternatives of jobs with their requests, in the order of the submission."""
+        return _of_rows(self._tx.rows(_JOINED, (list(ids),)))
