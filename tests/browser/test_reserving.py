@@ -57,6 +57,16 @@ def test_a_reservation_is_tried_while_it_is_typed_then_asked_for_and_changed(
 
 
 @pytest.mark.usefixtures("scheduler")
+def test_an_address_with_a_date_that_no_calendar_has_is_answered(owner: Visitor, database: Database) -> None:
+    add_resources(database)
+    page = owner.open(f"reservations/new?from={int(time.time()) + HOUR}&to=10000000000000")
+    expect(page.get_by_role("alert").filter(visible=True)).to_have_count(1)
+    assert faults(page) == []
+    assert all("400 (Bad Request)" in error for error in owner.errors)
+    owner.errors.clear()
+
+
+@pytest.mark.usefixtures("scheduler")
 def test_what_cannot_be_granted_says_when_it_could(owner: Visitor, database: Database) -> None:
     resources = add_resources(database)
     begin = int(time.time()) // 60 * 60 + HOUR

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,13 @@ class Server:
         self.configure()
         before = {name: self.passes(name) for name in ("node_change_state", "meta_sched", "sarko", "finaud")}
         self.process = self.another()
-        wait_until(lambda: all(self.passes(name) > count for name, count in before.items()))
+        wait_until(lambda: self._has_looked_since(before))
         return self
+
+    def _has_looked_since(self, before: Mapping[str, int]) -> bool:
+        assert self.process and self.process.stderr
+        assert self.process.poll() is None, f"the server has ended: {self.process.stderr.read()}"
+        return all(self.passes(name) > count for name, count in before.items())
 
     def another(self, **environment: str) -> "subprocess.Popen[str]":
         """Start a server without waiting for it."""

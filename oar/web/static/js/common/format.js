@@ -17,9 +17,14 @@ const clock = (timeZone) => new Intl.DateTimeFormat("en-CA", {
 });
 const chosen = clock(names[zone()]);
 let ofSite = null; // a clock takes as long as a page: what few need is made for them
+/** The last second that has a date here; an address may have any number in it. */
+const LAST = 8.64e12;
+
+/** Return the date of what is shown, the last one there is for what lies behind it. */
+const dateAt = (seconds) => new Date(Math.max(-LAST, Math.min(LAST, seconds)) * 1000);
 
 function written(seconds, by) {
-  const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+  const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(dateAt(seconds)).map((part) => [part.type, part.value]));
   return `${year}-${month}-${day} ${hour}:${minute}:${second}`;
 }
 
@@ -47,7 +52,7 @@ export function offset(date) {
 
 /** Return a date as a field for dates has it, 2026-11-23T14:05, "" for what is none. */
 export function fieldDate(seconds) {
-  return seconds && !Number.isNaN(new Date(seconds * 1000).getTime()) ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
+  return seconds && !Number.isNaN(dateAt(seconds).getTime()) ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
 }
 
 /** Return the date that stands in such a field, NaN for none. */
@@ -66,7 +71,7 @@ export function shortDate(seconds) {
 /** Show a date: short, the full one in its title. */
 export function time(seconds) {
   if (!seconds) return h("span", { class: "none" }, "–");
-  const iso = new Date(seconds * 1000).toISOString();
+  const iso = dateAt(seconds).toISOString();
   return h("time", { datetime: iso, title: `${fullDate(seconds)} ${zoneName()}` }, shortDate(seconds));
 }
 
