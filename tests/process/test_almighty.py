@@ -63,7 +63,8 @@ class Server:
         return self
 
     def _has_looked_since(self, before: Mapping[str, int]) -> bool:
-        assert self.process and self.process.stderr
+        assert self.process
+        assert self.process.stderr
         assert self.process.poll() is None, f"the server has ended: {self.process.stderr.read()}"
         return all(self.passes(name) > count for name, count in before.items())
 
