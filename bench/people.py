@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-#: The longest that anything may take.
+#: The longest that may be waited for anything, but for what is typed to be measured.
 LONGEST = 300.0
 
 

@@ -18,6 +18,7 @@ from oar.lib.facts.records import Job
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
+NARROW_PIPE = 64 * 1024  #: bytes of any pipe
 WIDE_PIPE = 512 * 1024  #: bytes of a pipe that a long document goes through; a piece of it has about 400 kB
 TIMES = 4  #: the layout that shows when jobs start and end
 
@@ -92,8 +93,8 @@ def main(context: Context, **values: Any) -> None:
 
 
 def _print(pieces: Iterable[str]) -> None:
-    for number, piece in enumerate(pieces):
-        if number == 0 and len(piece) > WIDE_PIPE // 8:  # what fits into any pipe goes into it at once
+    for piece in pieces:
+        if len(piece) > NARROW_PIPE:
             _widen_pipe()
         click.echo(piece, nl=False, color=True)  # whether there are colours is decided where they are put
 

@@ -1,5 +1,6 @@
 """An advance reservation is tried, asked for, seen in the diagram, changed and deleted, all on the pages."""
 
+import re
 import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -61,6 +62,11 @@ def test_an_address_with_a_date_that_no_calendar_has_is_answered(owner: Visitor,
     add_resources(database)
     page = owner.open(f"reservations/new?from={int(time.time()) + HOUR}&to=10000000000000")
     expect(page.get_by_role("alert").filter(visible=True)).to_have_count(1)
+    expect(page.locator("input[name=to]")).to_have_value("")
+    page.locator("input[name=to]").fill("2030-01-01T08:00")
+    expect(page).to_have_url(re.compile("&to=1893"))
+    page.locator("input[name=to]").fill("")
+    expect(page).not_to_have_url(re.compile("[?&]to="))
     assert faults(page) == []
     assert all("400 (Bad Request)" in error for error in owner.errors)
     owner.errors.clear()

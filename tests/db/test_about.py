@@ -51,28 +51,33 @@ SEVERAL = (
         [(ONE,), (OTHER,), (ONE,)],
         [(ONE,), (ONE, OTHER)],
         [SEVERAL, (ONE,), SEVERAL],
-        [(ONE,), (NewAlternative(60, ()),)],
+        [(ONE,), (NewAlternative(60, ()),), (NewAlternative(60, (Group("", ()),)), OTHER)],
     ],
-    ids=["a line each", "two alternatives of a line", "several groups and levels", "no group"],
+    ids=["a line each", "two alternatives of a line", "several groups and levels", "no groups, no levels"],
 )
 def test_alternatives_of_many_jobs_are_those_of_each(
     database: Database, monkeypatch: pytest.MonkeyPatch, requests: list[tuple[NewAlternative, ...]]
 ) -> None:
-    ids = [add_job(database, alternatives=request) for request in requests]
+    first, *others = ids = [add_job(database, alternatives=request) for request in requests]
+    with database.begin() as tx:  # its groups are younger than those of the others
+        tx.new_jobs.replace_groups(tx.moldables.of_jobs([first])[first][0].id, SEVERAL[0].groups)
+    requests[0] = (requests[0][0]._replace(groups=SEVERAL[0].groups), *requests[0][1:])
     with database.snapshot() as tx:
         alone = {job_id: tx.moldables.of_jobs([job_id])[job_id] for job_id in ids}
         assert tx.moldables.of_jobs(ids) == alone
         assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
         monkeypatch.setattr(statements, "_TOGETHER", 0)
         assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
-        (with_those_between,) = tx.about([ids[0], ids[-1]], tx.moldables.OF_JOBS)
-        assert {job_id: with_those_between[job_id] for job_id in (ids[0], ids[-1])}.items() <= alone.items()
+        assert tx.about([first, *others, ids[-1] + 1], tx.moldables.OF_JOBS) == [alone]
+        assert tx.about([ids[-1] + 1], tx.moldables.OF_JOBS) == [{}]
+        (with_those_between,) = tx.about([first, ids[-1]], tx.moldables.OF_JOBS)
+        assert with_those_between == {job_id: alone[job_id] for job_id in with_those_between}
+        assert {first, ids[-1]} <= with_those_between.keys()
         monkeypatch.setattr(statements, "_SPREAD", 0)
         assert tx.about(ids, tx.moldables.OF_JOBS) == [alone]
     for job_id, request in zip(ids, requests, strict=True):
-        assert [(each.walltime, each.groups) for each in alone[job_id]] == [
-            (each.walltime, each.groups) for each in request
-        ]
+        shown = [(each.walltime, each.groups) for each in alone[job_id]]
+        assert shown == [(each.walltime, each.groups) for each in request]
 
 
 def test_of_many_ids_that_lie_together_the_ends_are_sent(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,6 +232,7 @@ def test_an_agent_that_is_told_to_end_ends_its_jobs_first(room: Room) -> None:
     room.agent.start()
     job_id = room.submit("echo begun >made; sleep 1000")
     wait_until(lambda: room.is_running(job_id))
+    assert text_in(room.agent.directory / str(job_id) / "made") == "begun\n"
     assert room.agent.end() == 0
     assert room.end_of_silent(job_id) == Cause(EndCode.NODE_SHUTDOWN, {"nodes": [HOST]})
     assert room.file("made") == "begun\n"

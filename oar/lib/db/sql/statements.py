@@ -46,7 +46,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
 
 #: Whole seconds that have passed, as the clocks of commands and nodes count them: a cast alone would round up.
 CLOCK = "FLOOR(EXTRACT(EPOCH FROM clock_timestamp()))::bigint"
-#: More ids than this are asked about with one statement for each question: an answer of PostgreSQL is one text then.
+#: More ids than this are asked about with statements for each question: an answer of PostgreSQL is one text for fewer.
 _TOGETHER = 1000
 #: If they lie so close together, ids are asked about as the range that they are in: for each one of a list PostgreSQL
 #: looks at its statistics before it begins, and that of ten thousand takes as long as the answer.

@@ -17,14 +17,14 @@ const clock = (timeZone) => new Intl.DateTimeFormat("en-CA", {
 });
 const chosen = clock(names[zone()]);
 let ofSite = null; // a clock takes as long as a page: what few need is made for them
-/** The last second that has a date here; an address may have any number in it. */
-const LAST = 8.64e12;
+/** Dates have years of four digits, here and in commands; an address may have any number in it. */
+const FIRST = Date.UTC(1000, 0, 2) / 1000, LAST = Date.UTC(9999, 11, 30) / 1000;
 
-/** Return the date of what is shown, the last one there is for what lies behind it. */
-const dateAt = (seconds) => new Date(Math.max(-LAST, Math.min(LAST, seconds)) * 1000);
+/** Return the nearest date that can be shown. */
+const shown = (seconds) => Math.max(FIRST, Math.min(LAST, seconds));
 
 function written(seconds, by) {
-  const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(dateAt(seconds)).map((part) => [part.type, part.value]));
+  const { year, month, day, hour, minute, second } = Object.fromEntries(by.formatToParts(shown(seconds) * 1000).map((part) => [part.type, part.value]));
   return `${year}-${month}-${day} ${hour}:${minute}:${second}`;
 }
 
@@ -47,17 +47,18 @@ export function commandDate(seconds) {
 /** Return how far the clock of the chosen zone is ahead of UTC, in seconds. */
 export function offset(date) {
   const [day, clock] = fullDate(date).split(" ");
-  return Math.round((Date.parse(`${day}T${clock}Z`) / 1000 - date) / 900) * 900;
+  return Math.round((Date.parse(`${day}T${clock}Z`) / 1000 - shown(date)) / 900) * 900;
 }
 
 /** Return a date as a field for dates has it, 2026-11-23T14:05, "" for what is none. */
 export function fieldDate(seconds) {
-  return seconds && !Number.isNaN(dateAt(seconds).getTime()) ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
+  return seconds && seconds === shown(seconds) ? fullDate(seconds).slice(0, 16).replace(" ", "T") : "";
 }
 
 /** Return the date that stands in such a field, NaN for none. */
 export function dateOf(text) {
   const date = Date.parse(`${text}Z`) / 1000;
+  if (Number.isNaN(date)) return NaN;
   return date - offset(date - offset(date));
 }
 
@@ -71,7 +72,7 @@ export function shortDate(seconds) {
 /** Show a date: short, the full one in its title. */
 export function time(seconds) {
   if (!seconds) return h("span", { class: "none" }, "–");
-  const iso = dateAt(seconds).toISOString();
+  const iso = new Date(shown(seconds) * 1000).toISOString();
   return h("time", { datetime: iso, title: `${fullDate(seconds)} ${zoneName()}` }, shortDate(seconds));
 }
 
