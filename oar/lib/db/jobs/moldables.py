@@ -63,11 +63,15 @@ def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
     ids, jobs, walltimes, defaults = zip(*alternatives, strict=True)
     owners, group_ids, filters = _columns(tx.rows_about(_GROUPS_OF_MANY, ids), 3)
     in_groups, orders, names, values = _columns(tx.rows_about(_LEVELS_OF_MANY, group_ids), 4)
-    levels_of = _by_owner(in_groups, orders, list(zip(names, values, strict=True)))
-    groups = zip(filters, map(levels_of.get, group_ids, _NOTHING), strict=False)
-    groups_of = _by_owner(owners, group_ids, list(groups))
-    requests = _Requests()
-    return _by_job(ids, jobs, walltimes, map(requests.__getitem__, map(groups_of.get, ids, _NOTHING)), defaults)
+    levels = list(zip(names, values, strict=True))
+    asked: Iterable[_Stored]
+    if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, and they lie side by side
+        asked = zip(zip(filters, zip(levels, strict=True), strict=True), strict=True)
+    else:
+        levels_of = _by_owner(in_groups, orders, levels)
+        groups = zip(filters, map(levels_of.get, group_ids, _NOTHING), strict=False)
+        asked = map(_by_owner(owners, group_ids, list(groups)).get, ids, _NOTHING)
+    return _by_job(ids, jobs, walltimes, map(_Requests().__getitem__, asked), defaults)
 
 
 def _columns(rows: Sequence[Row], number: int) -> Sequence[Sequence[Any]]:
