@@ -3,7 +3,9 @@
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import expect
 
@@ -84,19 +86,16 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
     expect(page.get_by_role("img", name="0–10 %: 3")).to_have_count(1)
 
 
+def add_former_job(database: Database, on: Sequence[int], command: str, **columns: Any) -> None:
+    add_job(database, JobState.TERMINATED, on=on, user=USER, command=command, **columns)
+
+
 def test_a_form_keeps_the_condition_of_a_former_job_however_it_was_given(owner: Visitor, database: Database) -> None:
     resources, condition = add_resources(database), "gpu = 1"
     requests = ["-pgpu=1", '-Ip "gpu = 1"', "--prop gpu=1", "--property=gpu=1", "-p gpu=1", "--project p"]
     for place, request in enumerate(requests):
-        add_job(
-            database,
-            JobState.TERMINATED,
-            on=resources[:1],
-            user=USER,
-            command=f"./{place}.sh",
-            properties=condition,
-            initial_request=f"oarsub {request} ./{place}.sh",
-        )
+        text = f"oarsub {request} ./{place}.sh"
+        add_former_job(database, resources[:1], f"./{place}.sh", properties=condition, initial_request=text)
     page = owner.open("submit")
     choice = page.get_by_role("combobox", name="as one of your jobs")
     for place, request in enumerate(requests):
@@ -113,14 +112,7 @@ def test_a_form_counts_what_a_former_job_counted(owner: Visitor, database: Datab
     resources = add_resources(database)
     for unit in ("core", "resource_id"):
         asked = NewAlternative(3600, (Group("", (Level("network_address", 1), Level(unit, 2))),))
-        add_job(
-            database,
-            JobState.TERMINATED,
-            on=resources[:2],
-            user=USER,
-            command=f"./{unit}.sh",
-            alternatives=[asked],
-        )
+        add_former_job(database, resources[:2], f"./{unit}.sh", alternatives=[asked])
     page = owner.open("submit?each=3")
     line = page.locator("pre").first
     expect(line).to_contain_text("-l /core=3")  # what is usual where resources have it

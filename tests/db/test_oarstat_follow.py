@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +17,9 @@ from oar.lib.db.listening.feed import Feed
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.db.test_oarstat import Cluster, cluster
+from tests.db.test_oarstat_looking import typed
 
 __all__ = ["cluster"]
-
-REPOSITORY = Path(__file__).parents[2]
-PROGRAM = f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from oar.cli.oarstat import main; main()"
 
 
 @contextmanager
@@ -30,8 +27,7 @@ def _following(database: Database, path: Path, *words: str | int) -> Iterator["P
     conf = path / "oar.conf"
     conf.write_text(f'DB_HOSTNAME="{database.settings.host}"\n')
     environment = {"OARCONFFILE": str(conf), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-I", "-c", PROGRAM, "--follow", *map(str, words)]
-    with Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
+    with Popen(typed("--follow", *map(str, words)), env=environment, stdout=PIPE, stderr=PIPE, text=True) as running:
         try:
             yield running
         finally:

@@ -6,15 +6,14 @@ three times as long as to read the tables one after the other, where these rows 
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
-from itertools import groupby, repeat
+from itertools import groupby, repeat, starmap
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from oar.lib.db.sql.statements import About, Prepared, Row, Statements, Table
 from oar.lib.facts.records import Group, Level, Moldable
 
-#: Alternatives with their groups and levels, in any order: ``_of_rows`` sorts them where one has several rows.
+#: Alternatives with their groups and levels, in any order.
 _JOINED = Prepared("""
     SELECT m.moldable_id, g.res_group_id, d.res_job_order, m.moldable_job_id, m.moldable_walltime, m.default_walltime,
            g.res_group_property, d.res_job_resource_type, d.res_job_value
@@ -41,36 +40,34 @@ _ByJob = dict[int, list[Moldable]]
 
 
 def _of_rows(rows: Sequence[Row]) -> _ByJob:
-    """Gather the joined rows: alternatives, their groups, the levels of the groups."""
-    if rows and len({row[0] for row in rows}) == len(rows):  # a line each, as it is with most
-        ids, group_ids, _, jobs, walltimes, defaults, *rest = zip(*rows, strict=True)
-        requests = map(_simple_request, [group_id is not None for group_id in group_ids], *rest)
-        return _by_job(ids, jobs, walltimes, requests, defaults)
-    alternatives: _ByJob = defaultdict(list)
-    for alternative_id, some in groupby(sorted(rows, key=itemgetter(0, 1, 2)), itemgetter(0)):
-        own: Any = tuple(some)
-        _, group_id, _, job_id, walltime, default, *rest = own[0]
-        request = _simple_request(group_id is not None, *rest) if len(own) == 1 else _request(own)
-        alternatives[job_id].append(Moldable(alternative_id, job_id, walltime, request, default))
-    return alternatives
+    """Return the alternatives that joined rows are of."""
+    alternatives = dict.fromkeys([(row[0], *row[3:6]) for row in rows])
+    groups = dict.fromkeys([(row[0], row[1], row[6]) for row in rows if row[1] is not None])
+    levels = [(row[1], row[2], *row[7:]) for row in rows if row[7] is not None]
+    return _gathered(list(alternatives), list(groups), levels)
 
 
 def _of_many(tx: Statements, job_ids: Sequence[int]) -> _ByJob:
     """Return the alternatives of many jobs, and perhaps of others between them, table by table: of one snapshot."""
     alternatives = tx.rows_about(_ALTERNATIVES_OF_MANY, job_ids)
-    if not alternatives:
-        return {}
-    ids, jobs, walltimes, defaults = zip(*alternatives, strict=True)
-    owners, group_ids, filters = _columns(tx.rows_about(_GROUPS_OF_MANY, ids), 3)
-    in_groups, orders, names, values = _columns(tx.rows_about(_LEVELS_OF_MANY, group_ids), 4)
-    levels = list(zip(names, values, strict=True))
+    groups = tx.rows_about(_GROUPS_OF_MANY, [row[0] for row in alternatives])
+    levels = tx.rows_about(_LEVELS_OF_MANY, [row[1] for row in groups])
+    return _gathered(alternatives, groups, levels)
+
+
+def _gathered(alternatives: Sequence[Row], groups: Sequence[Row], levels: Sequence[Row]) -> _ByJob:
+    """Return alternatives with their groups and levels; the rows are those of the statements of many."""
+    ids, jobs, walltimes, defaults = _columns(alternatives, 4)
+    owners, group_ids, filters = _columns(groups, 3)
+    in_groups, orders, names, values = _columns(levels, 4)
+    pairs = list(zip(names, values, strict=True))
     asked: Iterable[_Stored]
     if (owners, in_groups) == (ids, group_ids):  # each has one group with one level, and they lie side by side
-        asked = zip(zip(filters, zip(levels, strict=True), strict=True), strict=True)
+        asked = zip(zip(filters, zip(pairs, strict=True), strict=True), strict=True)
     else:
-        levels_of = _by_owner(in_groups, orders, levels)
-        groups = zip(filters, map(levels_of.get, group_ids, _NOTHING), strict=False)
-        asked = map(_by_owner(owners, group_ids, list(groups)).get, ids, _NOTHING)
+        levels_of = _by_owner(in_groups, orders, pairs)
+        stored = zip(filters, map(levels_of.get, group_ids, _NOTHING), strict=False)
+        asked = map(_by_owner(owners, group_ids, list(stored)).get, ids, _NOTHING)
     return _by_job(ids, jobs, walltimes, map(_Requests().__getitem__, asked), defaults)
 
 
@@ -110,34 +107,8 @@ class _Requests(dict[_Stored, tuple[Group, ...]]):
     """The groups of requests, each made once: most of ten thousand jobs ask for the same."""
 
     def __missing__(self, request: _Stored) -> tuple[Group, ...]:
-        groups = self[request] = tuple([_group(text or "", levels) for text, levels in request])
+        groups = self[request] = tuple([Group(text or "", tuple(starmap(Level, levels))) for text, levels in request])
         return groups
-
-
-def _simple_request(has_group: bool, text: str | None, name: str | None, value: int | None) -> tuple[Group, ...]:
-    """Return the groups of an alternative that is one line."""
-    return _one_group(text or "", name, value) if has_group else ()
-
-
-@lru_cache(maxsize=1024)
-def _one_group(text: str, name: str | None, value: int | None) -> tuple[Group, ...]:
-    return (_group(text, () if name is None else ((name, value),)),)
-
-
-def _request(lines: Sequence[Row]) -> tuple[Group, ...]:
-    """Return the groups of one alternative."""
-    groups: dict[int, tuple[str, list[tuple[str, int]]]] = {}
-    for _, group_id, _, _, _, _, text, name, value in lines:
-        if group_id is not None:
-            _, levels = groups.setdefault(group_id, (text or "", []))
-            levels += [(name, value)] if name is not None else []
-    return tuple([_group(text, tuple(levels)) for text, levels in groups.values()])
-
-
-@lru_cache(maxsize=1024)
-def _group(text: str, levels: Sequence[tuple[str, int]]) -> Group:
-    """Return a group: many jobs ask for the same."""
-    return Group(text, tuple(Level(name, value) for name, value in levels))
 
 
 class Moldables(Table):

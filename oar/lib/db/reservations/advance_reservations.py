@@ -186,7 +186,7 @@ class AdvanceReservations(Table):
         if not job_ids:
             return {}
         (found,) = self._tx.about(job_ids, _OF_FRAMES)
-        return {job_id: found[job_id] for job_id in job_ids if job_id in found} if found else {}
+        return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
     def counts(self) -> list[tuple[str, int, int]]:
         """Return the live granted reservations by state: their number, and that of their missing resources."""
