@@ -85,7 +85,7 @@ def test_of_many_ids_that_lie_together_the_ends_are_sent(database: Database, mon
     write = Mock(wraps=statements._literal)
     monkeypatch.setattr(statements, "_literal", write)
     jobs = [add_job(database), add_job(database)]
-    question = About("SELECT job_id FROM jobs WHERE job_id = ANY(%s) OR array_id = ANY(%s)", list)
+    question = About("SELECT job_id FROM jobs WHERE job_id = ANY(%s) OR array_id = ANY(%s) ORDER BY job_id", list)
     other = About("SELECT id FROM unnest(%s::bigint[]) id JOIN jobs ON job_id = id ORDER BY id", list)
     with database.snapshot() as tx:
         write.reset_mock()
