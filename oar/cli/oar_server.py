@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.config.files import Config
+from oar.lib.config.files import Config, Parsed
 from oar.lib.db.database import Database
 from oar.lib.db.sql.statements import psycopg2
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
@@ -41,6 +41,8 @@ DATABASE_SECONDS = 3
 _LOG_LINES = 10
 #: The end of the log in which they are looked for.
 _LOG_BYTES = 1 << 16
+#: The variable in which systemd names the server's process to what a reload of the unit runs after its signal.
+_MAIN_PID = "MAINPID"
 #: How the status of a server begins that is up and cannot work yet.
 _WAITING = "waiting for "
 _NOT_ASKED = "only root and oar may ask the server: sudo -u oar oar-server status --check"
@@ -63,11 +65,12 @@ def main(context: Context, action: str, *, check: bool) -> int:
     path = conf_file(context.environment)
     if check:
         return _check(context, path)
-    config = read_config(path).config
-    server = Server(config, path, context.environment)
+    server = Server(read_config(path), path, context.environment)
     if action == "prepare":
         server.prepare()
         return 0
+    if action == "reload" and _MAIN_PID in context.environment:
+        return server.reloaded()
     if action != "status" and has_unit():
         return SystemdUnit().do(action)
     actions = {
@@ -89,7 +92,7 @@ def _check(context: Context, path: str) -> int:
     except ConfigError as error:
         click.echo(f"OAR UNKNOWN: {error if context.user.is_admin else _NOT_ASKED}")
         return ServerHealth.UNKNOWN
-    return Server(parsed.config, path, context.environment).check([str(error) for error in parsed.errors])
+    return Server(parsed, path, context.environment).check()
 
 
 # -- what surrounds the server ----------------------------------------------------------------------------------------
@@ -202,10 +205,11 @@ class Server:
     """The server as a process in the background, known by its pid file."""
 
     def __init__(
-        self, config: Config, path: str, environment: Mapping[str, str], account: Account | None = None
+        self, parsed: Parsed, path: str, environment: Mapping[str, str], account: Account | None = None
     ) -> None:
-        """``account``: default, oar for root, else the caller's own."""
-        self._config = config
+        """``parsed``: the file at ``path``; ``account``: default, oar for root, else the caller's own."""
+        self._config = config = parsed.config
+        self._errors = [str(error) for error in parsed.errors]
         self._account = account
         self._path = path
         self._environment = environment
@@ -224,11 +228,8 @@ class Server:
         click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
         return IS_STOPPED if pid is None else 0
 
-    def check(self, conf_errors: Sequence[str] = ()) -> int:
-        """Tell whether it is well; return the exit code that monitoring systems expect.
-
-        ``conf_errors``: what is wrong in oar.conf.
-        """
+    def check(self) -> int:
+        """Tell whether it is well; return the exit code that monitoring systems expect."""
         from oar.lib.facts.frames import Status, StatusQuestion
         from oar.lib.io.control import ask
         from oar.lib.rules.server_health import ServerHealth, judged, surroundings
@@ -244,7 +245,7 @@ class Server:
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
         database, written = database_trouble(self._config), written_troubles(self._config, pid)
         found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(
-            surroundings(database, written, conf_errors, 0 if database else nodes_away(self._config))
+            surroundings(database, written, self._errors, 0 if database else nodes_away(self._config))
         )
         click.echo(found.line)
         return found.health
@@ -290,7 +291,13 @@ class Server:
             return 1
         with self._process(pid) as process:
             self._signal(process, signal.SIGHUP)
-        return 0
+        return self.reloaded()
+
+    def reloaded(self) -> int:
+        """Tell what is wrong in the configuration, with which the server keeps the old one; 0 if it takes the new."""
+        for error in self._errors:
+            click.echo(f"[ERROR] {error}: the old configuration stays.", err=True)
+        return 1 if self._errors else 0
 
     def prepare(self) -> Account:
         """Make what the server needs and is not there: directory, files of its logs, keys."""

@@ -12,7 +12,7 @@ def main(conf_file: str, home: str, action: str) -> int:
     """Do it."""
     entry = pwd.getpwuid(os.getuid())
     account = Account(entry.pw_name, entry.pw_uid, entry.pw_gid, home)
-    server = Server(read_config(conf_file).config, conf_file, os.environ, account)
+    server = Server(read_config(conf_file), conf_file, os.environ, account)
     code: int = getattr(server, action)()
     return code
 

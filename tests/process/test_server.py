@@ -356,6 +356,17 @@ def test_a_reload_is_heard(installation: Installation) -> None:
     wait_until(lambda: "the configuration was read again" in installation.log())
 
 
+def test_a_reload_of_a_bad_configuration_fails_and_says_why(installation: Installation) -> None:
+    assert installation.control("start").returncode == 0
+    installation.configure(BIPBIP_WORKERS="none")
+    told = installation.control("reload")
+    error = r"\[ERROR\] .*oar\.conf:\d+: BIPBIP_WORKERS: write a whole number.*: the old configuration stays\.\n"
+    assert told.returncode == 1
+    assert re.fullmatch(error, told.stderr)
+    wait_until(lambda: re.search(r"\|Almighty/.*was not read again: .*write a whole number", installation.log()))
+    assert installation.control("status").returncode == 0
+
+
 def test_the_runner_follows_the_configuration_by_itself(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     installation.configure(JOB_PROBE_FREQUENCY=301)

@@ -37,6 +37,20 @@ def test_the_server_rereads_its_configuration(site: Site) -> None:
     wait_for(site, submit(site, "true"), "Terminated")
 
 
+def test_a_reload_of_a_bad_configuration_fails_and_says_why(site: Site) -> None:
+    server = site["server"]
+    server.run("cp -a /etc/oar/oar.conf /root/oar.conf && echo 'BIPBIP_WORKERS=none' >> /etc/oar/oar.conf")
+    try:
+        assert server.attempt("systemctl reload oar-server.service").code != 0
+        assert "BIPBIP_WORKERS: write a whole number" in server.run("journalctl --output=cat -u oar-server.service")
+        told = server.attempt("oar-server reload")
+        assert (told.code, "BIPBIP_WORKERS: write a whole number" in told.err) == (1, True)
+        assert server.run("systemctl is-active oar-server.service") == "active\n"
+    finally:
+        server.run("cp -a /root/oar.conf /etc/oar/oar.conf && systemctl reload oar-server.service")
+    wait_for(site, submit(site, "true"), "Terminated")
+
+
 def test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node(site: Site) -> None:
     server = site["server"]
     server.run("""cp -a /etc/oar/oar.conf /root/oar.conf && echo 'LOG_FILE=":journal:"' >> /etc/oar/oar.conf""")

@@ -7,7 +7,7 @@ import pytest
 
 from oar.cli import oar_server
 from oar.cli.common.command import invoke
-from oar.lib.config.files import Config
+from oar.lib.config.files import Config, Parsed
 from oar.lib.facts.records import User
 
 CRITICAL, UNKNOWN = 2, 3
@@ -32,7 +32,7 @@ def test_who_cannot_read_the_configuration_is_told_so(
 def _stopped(directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what is told of a server that does not run."""
     config = Config(log_file=str(directory / "oar.log"), oar_run_dir=str(directory))
-    assert oar_server.Server(config, "", {}).check() == CRITICAL
+    assert oar_server.Server(Parsed(config, (), (), {}), "", {}).check() == CRITICAL
     return capsys.readouterr().out
 
 
