@@ -16,7 +16,7 @@ from oar.lib.facts.errors import DatabaseUnavailable, DatabaseWithoutRoom
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.states import JobState
 from oar.lib.io.doorbell import Doorbell
-from tests.builders import add_job, add_resources
+from tests.builders import add_array, add_job, add_resources
 from tests.postgres import PostgreSQL
 from tests.process.test_server import Installation, installation
 from tests.process.this_machine import wait_until
@@ -45,9 +45,10 @@ class SmallDisk:
 
 @pytest.fixture
 def disk(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[SmallDisk]:
-    """Put the database on a small file system."""
+    """Put the database on a small file system; nothing that tests before left in it has room for anything."""
+    postgres.execute("VACUUM FULL", settings.name)
     with closing(Database(settings)) as database, database.begin() as tx:
-        size = tx.database_figures.find().size + ROOM  # tests before may have left much in it
+        size = tx.database_figures.find().size + ROOM
     with mounted(size) as place, tablespace(postgres, place):
         _move(postgres, settings, "small")
         disk = SmallDisk(place)
@@ -110,8 +111,7 @@ def test_the_server_says_so_in_a_line_and_goes_on_by_itself(
 ) -> None:
     with closing(Database(settings)) as database:
         add_resources(database, nodes=1)
-        for _ in range(60):
-            add_job(database, JobState.WAITING)
+        add_array(database, 300)  # what is foreseen for so many fits into no page that a table has by chance
         disk.fill()
         add_jobs_until_it_is_full(database)
     assert installation.control("start").returncode == 0
