@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -62,7 +63,8 @@ class Site(Frontend):
 
 
 @pytest.fixture
-def site(database: Database) -> Iterator[Site]:
+def site(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(oarsub, "time", SimpleNamespace(time=lambda: NOW))  # by which dates are in the past
     add_resources(database, nodes=2, cores=2)
     add_rules(database)
     made = Site(at(database, NOW), Config(job_resource_manager_property_db_field="cpuset"))
