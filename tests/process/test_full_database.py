@@ -50,17 +50,17 @@ def disk(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[SmallDisk
     with closing(Database(settings)) as database, database.begin() as tx:
         size = tx.database_figures.find().size + ROOM
     with mounted(size) as place, tablespace(postgres, place):
-        _move(postgres, settings, "small")
+        _move(postgres, settings.name, "small")
         disk = SmallDisk(place)
         yield disk
         disk.make_room()
-        _move(postgres, settings, "pg_default")
+        _move(postgres, settings.name, "pg_default")
 
 
-def _move(postgres: PostgreSQL, settings: DatabaseSettings, to: str) -> None:
-    """Move the database to a tablespace, which sessions that somebody has left there would prevent."""
-    postgres.execute(f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{settings.name}'")
-    postgres.execute(f"ALTER DATABASE {settings.name} SET TABLESPACE {to}")
+def _move(postgres: PostgreSQL, database: str, to: str) -> None:
+    """Move a database to a tablespace, which sessions that somebody has left there would prevent."""
+    with postgres.outage(database):
+        postgres.execute(f"ALTER DATABASE {database} SET TABLESPACE {to}")
 
 
 @contextmanager

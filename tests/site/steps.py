@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from machines.site import Machine, Site, wait_until
 
 from tests.documents import SOURCE, named_blocks
@@ -9,6 +12,7 @@ from tests.mpi import MPI_SUM
 
 _GUIDE = SOURCE / "docs" / "administrator-guide.rst"
 _USER_GUIDE = SOURCE / "docs" / "user-guide.rst"
+_CONF = "/etc/oar/oar.conf"
 
 
 def _frontend(site: Site) -> Machine:
@@ -123,3 +127,26 @@ def _follow(site: Site, name: str, without: str = "") -> None:
     for line in block(name).splitlines():
         if not without or without not in line:
             site["server"].run(line.strip().removeprefix("server# "))
+
+
+@contextmanager
+def kept(machine: Machine, *paths: str) -> Iterator[None]:
+    """Let files of a machine be changed for a while."""
+    for path in paths:
+        machine.run(f"cp -a {path} {path}.kept")
+    try:
+        yield
+    finally:
+        for path in paths:
+            machine.run(f"mv {path}.kept {path}")
+
+
+@contextmanager
+def reconfigured(server: Machine, lines: str) -> Iterator[None]:
+    """Have more lines in oar.conf for a while; the server is told to read the old file afterwards, not the new one."""
+    try:
+        with kept(server, _CONF):
+            server.run(f"cat >> {_CONF}", stdin=lines)
+            yield
+    finally:
+        server.run("systemctl reload oar-server.service")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from machines.site import Site, wait_until
 
 from tests.site.conftest import SOURCES
-from tests.site.steps import all_alive, begun, ends_well, runs_a_container, state, submit, wait_for
+from tests.site.steps import all_alive, begun, ends_well, reconfigured, runs_a_container, state, submit, wait_for
 
 
 def test_a_job_runs_on_both_nodes(site: Site) -> None:
@@ -39,23 +39,20 @@ def test_the_server_rereads_its_configuration(site: Site) -> None:
 
 def test_a_reload_of_a_bad_configuration_fails_and_says_why(site: Site) -> None:
     server = site["server"]
-    server.run("cp -a /etc/oar/oar.conf /root/oar.conf && echo 'BIPBIP_WORKERS=none' >> /etc/oar/oar.conf")
-    try:
+    with reconfigured(server, "BIPBIP_WORKERS=none\n"):
         assert server.attempt("systemctl reload oar-server.service").code != 0
         assert "BIPBIP_WORKERS: write a whole number" in server.run("journalctl --output=cat -u oar-server.service")
         told = server.attempt("oar-server reload")
         assert (told.code, "BIPBIP_WORKERS: write a whole number" in told.err) == (1, True)
         assert server.run("systemctl is-active oar-server.service") == "active\n"
-    finally:
-        server.run("cp -a /root/oar.conf /etc/oar/oar.conf && systemctl reload oar-server.service")
     wait_for(site, submit(site, "true"), "Terminated")
 
 
 def test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node(site: Site) -> None:
     server = site["server"]
-    server.run("""cp -a /etc/oar/oar.conf /root/oar.conf && echo 'LOG_FILE=":journal:"' >> /etc/oar/oar.conf""")
-    server.run("systemctl reload oar-server.service")
-    try:  # each module reads the file before its next pass; Sarko tells the lives of jobs
+    with reconfigured(server, 'LOG_FILE=":journal:"\n'):
+        server.run("systemctl reload oar-server.service")
+        # Each module reads the file before its next pass; Sarko tells the lives of jobs.
         wait_until(lambda: "read again" in server.run("journalctl --output=cat MODULE=Sarko"))
         job = submit(site, "-l core=1 true")
         wait_for(site, job, "Terminated")
@@ -64,8 +61,6 @@ def test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node(site: S
             site["frontend"].run(f"oarstat -p {job}", user="alice").partition("network_address = '")[2].split("'")[:1]
         )
         assert "started" in server.run(f"journalctl --output=cat JOB={job} NODE={node} QUEUE=default")
-    finally:
-        server.run("cp -a /root/oar.conf /etc/oar/oar.conf && systemctl reload oar-server.service")
 
 
 def test_the_database_is_away_for_a_while(site: Site) -> None:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from machines.roots import MachineError
-from machines.site import Machine, Site, wait_until
+from machines.site import Site, wait_until
 
 from tests.site.conftest import NEXT, NEXT_VERSION, SOURCES
-from tests.site.steps import all_alive, block, submit, wait_for
+from tests.site.steps import all_alive, block, kept, reconfigured, submit, wait_for
 
 _SSH = "ssh -oBatchMode=yes -oStrictHostKeyChecking=accept-new node-1"
 _KEY = ".ssh/id_ed25519"
 _WHOLE = """-l nodes=1,walltime=0:30 -p "network_address='node-1'" """
-
-
-@contextmanager
-def kept(machine: Machine, *paths: str) -> Iterator[None]:
-    """Let files of a machine be changed for a while."""
-    for path in paths:
-        machine.run(f"cp -a {path} {path}.kept")
-    try:
-        yield
-    finally:
-        for path in paths:
-            machine.run(f"mv {path}.kept {path}")
 
 
 @pytest.fixture
@@ -49,8 +36,7 @@ def test_a_node_that_finds_a_fault_is_suspected_until_somebody_removes_what_it_f
     node.write("/etc/oar/check.d/disk", block("a check of a node"))
     node.write("/etc/oar/check.d/flag", '#!/bin/sh\n[ ! -e /root/broken ] || echo broken >"$CHECKLOGFILE"\n')
     node.run("chmod 755 /etc/oar/check.d/*; touch /root/broken; systemctl enable --now oar-nodecheck.timer")
-    with kept(server, "/etc/oar/oar.conf"):
-        server.run("cat >> /etc/oar/oar.conf", stdin=block("the checker asks the nodes"))
+    with reconfigured(server, block("the checker asks the nodes")):
         server.run("systemctl reload oar-server.service")
         node.run("systemctl start oar-nodecheck.service")
         assert "flag." in node.run("/usr/lib/oar/oarnodechecklist")
@@ -58,7 +44,6 @@ def test_a_node_that_finds_a_fault_is_suspected_until_somebody_removes_what_it_f
         assert "the checker of the site finds it bad" in server.run("oarnodes -e 'last 9' node-2")
         node.run("rm /root/broken /var/lib/oar/checklogs/flag.*")
         wait_until(lambda: all_alive(site["frontend"]))
-    server.run("systemctl reload oar-server.service")
     node.run("systemctl disable --now oar-nodecheck.timer; rm /etc/oar/check.d/*")
 
 
@@ -109,8 +94,7 @@ def test_the_server_lets_users_in_on_nodes_that_they_have_as_a_whole(login: Site
     for node in nodes:
         node.run("cp -a /etc/pam.d/sshd /root/pam.kept; cat >> /etc/pam.d/sshd", stdin=block("access by a list"))
         node.write("/etc/security/access_cluster.conf", block("access list"))
-    with kept(server, "/etc/oar/oar.conf"):
-        server.run("cat >> /etc/oar/oar.conf", stdin=block("access by the server"))
+    with reconfigured(server, block("access by the server")):
         server.run("systemctl reload oar-server.service")
         part = submit(login, """-l core=1,walltime=0:30 -p "network_address='node-1'" 'exec sleep 1000'""")
         wait_for(login, part, "Running")
@@ -124,7 +108,6 @@ def test_the_server_lets_users_in_on_nodes_that_they_have_as_a_whole(login: Site
         frontend.run(f"oardel {whole}", user="alice")
         wait_for(login, whole, "Error")
         assert frontend.attempt(f"{_SSH} id", user="alice").code == 255
-    server.run("systemctl reload oar-server.service")
     for node in nodes:
         assert node.run("cat /etc/security/access_cluster.conf") == block("access list")
         node.run("mv /root/pam.kept /etc/pam.d/sshd; rm /etc/security/access_cluster.conf*")
