@@ -14,6 +14,7 @@ import pytest
 
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
+from oar.cli.oarsub_parts.job_start import LaunchStatus, StartWait
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Job, User
@@ -210,7 +211,8 @@ class TestWaiting:
 
         result = site.interactive(server=server)
         (job,) = site.jobs()
-        assert (result.exit, result.err) == (11, f"# Error: job {job.id} ended before it could be connected.\n")
+        assert result.exit == 11
+        assert result.err.startswith(f"# Error: job {job.id} ended before it could be connected.\n# The cause")
 
     @pytest.mark.parametrize(
         ("lines", "shown"),
@@ -231,6 +233,42 @@ class TestWaiting:
 
         result = site.interactive(server=server)
         assert (result.exit, result.err, said_by(result)[1:]) == (11, "", shown)
+
+    def test_the_line_that_tells_why_may_come_after_the_end_itself(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        look, is_seen = StartWait._look, threading.Event()
+
+        def watched_look(wait: StartWait) -> LaunchStatus | None:
+            status = look(wait)
+            if status is not None and status.is_over(""):
+                is_seen.set()
+            return status
+
+        def server(site: Site, job: Job) -> None:
+            site.move(job, JobState.ERROR)
+            site.say(job, "")
+            assert is_seen.wait(30)
+            site.say(job, "no more tokens", "BAD JOB")
+
+        monkeypatch.setattr(StartWait, "_look", watched_look)
+
+        result = site.interactive(server=server)
+        assert (result.exit, result.err, said_by(result)[1:]) == (11, "", ["# no more tokens", "# BAD JOB"])
+
+    def test_where_the_line_is_lost_the_database_tells_why(self, site: Site) -> None:
+        def server(site: Site, job: Job) -> None:
+            site.ask(lambda tx: control.delete(tx, ALICE, [job.id], with_inner=True))
+            site.move(job, JobState.ERROR)
+            site.say(job, "")
+
+        result = site.interactive(server=server)
+        (job,) = site.jobs()
+        assert result.exit == 11
+        assert result.err.splitlines() == [
+            f"# Error: job {job.id} ended before it could be connected.",
+            f"# Its owner {ALICE.name} deleted it (oardel).",
+        ]
 
     def test_a_kill_that_was_asked_for_is_believed_before_it_is_carried_out(self, site: Site) -> None:
         def server(site: Site, job: Job) -> None:

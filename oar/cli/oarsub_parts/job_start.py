@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from oar.cli.common.render import visible
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.messages import OarsubLine
 from oar.lib.facts.states import CURRENT, FINAL, JobState, Phase
+from oar.lib.jobs import sessions
 
 if TYPE_CHECKING:
     from oar.cli.oarsub_parts.listener import Listener
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 #: confirm yet.
 PERIOD = 30.0
 _SOON, _HURRY = 0.2, 20.0
+#: Seconds for which the line that says why is awaited once the database says that the job is over: it is sent after the
+#: end is committed.
+_WHY = 2.0
 #: Seconds of waiting after which the connection to the database is given back.
 _SHORT = 5.0
 #: Seconds for which calls are answered before the database is read: anybody on the host of the server may call.
@@ -86,6 +91,7 @@ class StartWait:
                 self._take(OarsubLine.STARTING)
                 return status
             if status is not None and status.is_over(self._end):
+                self._hear_why()
                 self._tell_end()
                 return None
             if status is not None and status.head not in ("", head):
@@ -133,8 +139,28 @@ class StartWait:
             self._is_starting = self._is_starting or line == OarsubLine.STARTING
             self._show(line)
 
+    def _hear_why(self) -> None:
+        """Await the line that belongs to an end which the database has told first."""
+        limit = time.monotonic() + _WHY
+        while not self._is_told and (left := limit - time.monotonic()) > 0:
+            self._take(self._listener.next_line(left) or "")
+
+    @property
+    def _is_told(self) -> bool:
+        return self._end not in ("", OarsubLine.GOOD_JOB)
+
     def _tell_end(self) -> None:
-        if self._end and self._end != OarsubLine.GOOD_JOB:
+        if self._is_told:
             self._show(self._end)
-        else:
-            click.echo(f"# Error: job {self._job_id} ended before it could be connected.", err=True)
+            return
+        click.echo(f"# Error: job {self._job_id} ended before it could be connected.", err=True)
+        reason = self._stored_reason()
+        if reason:
+            click.echo(f"# {visible(reason)}", err=True)
+
+    def _stored_reason(self) -> str | None:
+        try:
+            with self._database.snapshot() as tx:
+                return sessions.end_reason(tx, self._job_id)
+        except DatabaseUnavailable:
+            return None
