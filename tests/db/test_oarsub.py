@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oar.cli.common.command import CommandResult
+from oar.cli.oarsub_parts import reservation
+from oar.cli.oarsub_parts.listener import Listener
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Dependency, Group, Job, Level, User
 from oar.lib.facts.states import EventType, JobState, JobType, Reservation
+from oar.lib.jobs import lifecycle
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
+from tests.postgres import PostgreSQL
 
 VERIFY = "# Error: please verify your job submission syntax.\n"
 WALLTIME = "[ADMISSION RULE] Set default walltime to 7200.\n"
@@ -502,6 +507,29 @@ class TestReservation:
     def test_machine_formats_tell_by_the_exit_code_alone(self, site: LoginNode) -> None:
         result = self.run(site, JobState.TO_ERROR, "-J", "-r", "2031-03-04 10:00:00", "x")
         assert (result.exit, json.loads(result.out)) == (10, {"job_id": str(site.jobs()[0].id)})
+
+    def test_an_outage_of_the_database_is_waited_out(
+        self, database: Database, postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job_id = add_job(database, JobState.TO_ACK_RESERVATION, reservation=Reservation.SCHEDULED)
+        outage = postgres.outage(database.settings.name)
+
+        def acknowledge() -> None:
+            outage.__exit__(None, None, None)
+            with database.begin() as tx:
+                assert lifecycle.move(tx, job_id, JobState.WAITING)
+
+        calls = [(outage.__enter__, "GOOD RESERVATION"), (acknowledge, None)]
+
+        def next_line(_listener: Listener, _seconds: float) -> str | None:
+            act, line = calls.pop(0)
+            act()
+            return line
+
+        monkeypatch.setattr(Listener, "next_line", next_line)
+        with closing(Listener("localhost")) as listener:
+            assert reservation.wait_for_answer(database, job_id, listener).is_granted
+        assert calls == []
 
     def run(self, site: LoginNode, answer: JobState, *words: object) -> CommandResult:
         """Type oarsub while a scheduler and a server answer."""

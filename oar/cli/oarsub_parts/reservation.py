@@ -6,6 +6,8 @@ gets lost costs one period of the periodic look.
 See docs/design/bus.rst, "Lines to oarsub".
 """
 
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from oar.cli.common.command import Context
@@ -15,6 +17,7 @@ from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import Listener
 from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
+from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.messages import OarsubLine
 from oar.lib.facts.states import JobState
 from oar.lib.submission.checks import Code
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks when nobody calls.
 PERIOD = 10.0
+#: Seconds of waiting after which the connection to the database is given back: a held reservation may wait for days.
+_SHORT = 5.0
 
 
 def reserve(call: OarsubCall, submitter: Submitter) -> int:
@@ -53,15 +58,17 @@ def reserve(call: OarsubCall, submitter: Submitter) -> int:
 
 
 def wait_for_answer(database: "Database", job_id: int, listener: Listener, period: float = PERIOD) -> ReservationAnswer:
-    """Return the scheduler's answer to a reservation as soon as there is one."""
-    line = None
+    """Return the scheduler's answer to a reservation as soon as there is one, also after an outage of the database."""
+    begun, was_called = time.monotonic(), False
     while True:
-        with database.snapshot() as tx:
-            job = tx.jobs.find(job_id)
-        answer = _answer(job, was_called=line == OarsubLine.GOOD_RESERVATION)
+        answer = None
+        with suppress(DatabaseUnavailable), database.snapshot() as tx:
+            answer = _answer(tx.jobs.find(job_id), was_called=was_called)
         if answer is not None:
             return answer
-        line = listener.next_line(period)
+        if time.monotonic() - begun > _SHORT:
+            database.close()
+        was_called |= listener.next_line(period) == OarsubLine.GOOD_RESERVATION
 
 
 def _answer(job: "Job | None", *, was_called: bool) -> ReservationAnswer | None:
