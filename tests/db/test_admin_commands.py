@@ -248,7 +248,7 @@ def test_a_job_that_ends_in_time_is_said_to_be_deleted(console: Console) -> None
     server = threading.Thread(target=end)
     server.start()
     result = console.nodesetting("-s", "Absent", "-r", ids[0])
-    server.join(20)
+    server.join(120)
     assert (result.exit, result.out.splitlines()[-1]) == (0, "Check done")
     assert f"Check jobs to delete on resource {ids[0]}:\n\t{job_id} " in result.out
     assert " Deleted\n" in result.out

@@ -140,7 +140,7 @@ def test_of_two_that_delete_at_once_one_is_told_that_it_is_under_way(database: D
     for asker in askers:
         asker.start()
     for asker in askers:
-        asker.join(20)
+        asker.join(120)
     assert set(answers) <= {None, ControlRefusal.ALREADY_KILLED}
     assert len([event for event in events_of(database, job_id) if event.type == "FRAG_JOB_REQUEST"]) == 1
 

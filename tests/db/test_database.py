@@ -92,7 +92,7 @@ def test_work_is_done_again_after_a_deadlock(database: Database) -> None:
     other = threading.Thread(target=lock_both, args=("admin", "default"))
     other.start()
     lock_both("default", "admin")
-    other.join(20)
+    other.join(120)
     with database.begin() as tx:
         priorities = {queue.name: queue.priority for queue in tx.queues.all()}
     assert (priorities["admin"], priorities["default"]) == (12, 4)

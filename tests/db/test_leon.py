@@ -199,7 +199,7 @@ def test_of_leon_and_a_launch_that_race_for_a_job_one_wins(runtime: Runtime) -> 
     pass_of_leon = threading.Thread(target=leon.run, args=(runtime,))
     pass_of_leon.start()
     go_on.set()
-    bipbip.join(20)
-    pass_of_leon.join(20)
+    bipbip.join(120)
+    pass_of_leon.join(120)
     assert state_of(database, job_id) is JobState.LAUNCHING
     assert kill_of(database, job_id) is KillState.TIMER_ARMED

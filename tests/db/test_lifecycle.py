@@ -47,7 +47,7 @@ def test_of_two_that_move_one_wins(database: Database) -> None:
     for racer in racers:
         racer.start()
     for racer in racers:
-        racer.join(20)
+        racer.join(120)
     # toLaunch may still become Error, Error never becomes toLaunch
     assert won in ([JobState.TO_LAUNCH], [JobState.ERROR], [JobState.TO_LAUNCH, JobState.ERROR])
     assert state_of(database, job_id) is won[-1]

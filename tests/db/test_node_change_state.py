@@ -230,7 +230,7 @@ def test_two_that_treat_the_same_event_do_it_once(runtime: Runtime) -> None:
     for one in passes:
         one.start()
     for one in passes:
-        one.join(20)
+        one.join(120)
     assert state_of(database, job_id) is JobState.ERROR
     assert len(events_of(database, job_id, "RESUBMIT_JOB_AUTOMATICALLY")) == 1
 

@@ -389,7 +389,7 @@ def test_closing_tells_those_who_wait() -> None:
     asking.start()
     wait_until(remote.warm_nodes)
     remote.close()
-    asking.join(20)
+    asking.join(120)
     assert isinstance(outcomes[0], dict)
     assert isinstance(outcomes[0]["n"], Unreachable)
 
