@@ -211,8 +211,11 @@ class TestWaiting:
 
         result = site.interactive(server=server)
         (job,) = site.jobs()
-        assert result.exit == 11
-        assert result.err.startswith(f"# Error: job {job.id} ended before it could be connected.\n# The cause")
+        assert (result.exit, result.err) == (
+            11,
+            f"# Error: job {job.id} ended before it could be connected.\n"
+            f"# The cause of its end is unknown: {job.message}.\n",
+        )
 
     @pytest.mark.parametrize(
         ("lines", "shown"),
@@ -248,11 +251,10 @@ class TestWaiting:
         def server(site: Site, job: Job) -> None:
             site.move(job, JobState.ERROR)
             site.say(job, "")
-            assert is_seen.wait(30)
+            assert is_seen.wait(120)
             site.say(job, "no more tokens", "BAD JOB")
 
         monkeypatch.setattr(StartWait, "_look", watched_look)
-
         result = site.interactive(server=server)
         assert (result.exit, result.err, said_by(result)[1:]) == (11, "", ["# no more tokens", "# BAD JOB"])
 

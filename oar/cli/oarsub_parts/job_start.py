@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from oar.cli.common.render import visible
+from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.messages import OarsubLine
 from oar.lib.facts.states import CURRENT, FINAL, JobState, Phase
@@ -31,8 +31,6 @@ _SOON, _HURRY = 0.2, 20.0
 #: Seconds for which the line that says why is awaited once the database says that the job is over: it is sent after the
 #: end is committed.
 _WHY = 2.0
-#: Seconds of waiting after which the connection to the database is given back.
-_SHORT = 5.0
 #: Seconds for which calls are answered before the database is read: anybody on the host of the server may call.
 _CALLS = 2.0
 _ENDS = re.compile(rf"(?:{OarsubLine.BAD_JOB}|{OarsubLine.JOB_KILLED}|ERROR: .*)\Z")
@@ -98,7 +96,7 @@ class StartWait:
                 head = status.head
                 on_the_way(head)
             now = time.monotonic()
-            if now - begun > _SHORT:
+            if now - begun > CONNECTED_SECONDS:
                 self._database.close()
             self._take(self._listener.next_line(_SOON if now < self._hurry else period) or "")
 
@@ -156,6 +154,8 @@ class StartWait:
         click.echo(f"# Error: job {self._job_id} ended before it could be connected.", err=True)
         reason = self._stored_reason()
         if reason:
+            from oar.cli.common.render import visible
+
             click.echo(f"# {visible(reason)}", err=True)
 
     def _stored_reason(self) -> str | None:

@@ -7,6 +7,9 @@ import select
 import socket
 import time
 
+#: Seconds of waiting for lines after which the connection to the database is given back: connections are few, and a job
+#: that is held may wait for days.
+CONNECTED_SECONDS = 5.0
 #: Seconds that a caller has to send its line.
 _CALL_SECONDS = 2.0
 _LONGEST_LINE = 4096

@@ -15,7 +15,7 @@ from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
-from oar.cli.oarsub_parts.listener import Listener
+from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS, Listener
 from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.messages import OarsubLine
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks when nobody calls.
 PERIOD = 10.0
-#: Seconds of waiting after which the connection to the database is given back: a held reservation may wait for days.
-_SHORT = 5.0
 
 
 def reserve(call: OarsubCall, submitter: Submitter) -> int:
@@ -66,7 +64,7 @@ def wait_for_answer(database: "Database", job_id: int, listener: Listener, perio
             answer = _answer(tx.jobs.find(job_id), was_called=was_called)
         if answer is not None:
             return answer
-        if time.monotonic() - begun > _SHORT:
+        if time.monotonic() - begun > CONNECTED_SECONDS:
             database.close()
         was_called |= listener.next_line(period) == OarsubLine.GOOD_RESERVATION
 
