@@ -123,10 +123,10 @@ class PostgreSQL:
         return connection
 
     @contextmanager
-    def outage(self, database: str) -> Iterator[None]:
-        """Let nobody but administrators reach a database for a while; those who were connected are cut off."""
+    def outage(self, database: str, left: int = 0) -> Iterator[None]:
+        """Cut off those who are connected to a database, and let so few but administrators reach it for a while."""
         ours = f"backend_type = 'client backend' AND datname = '{database}'"
-        self.execute(f"ALTER DATABASE {database} CONNECTION LIMIT 0")
+        self.execute(f"ALTER DATABASE {database} CONNECTION LIMIT {left}")
         try:
             self.execute(f"SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE {ours}")
             yield

@@ -224,9 +224,7 @@ def test_who_waits_for_its_second_connection_gives_the_first_back(
 ) -> None:
     hasty = Database(settings._replace(patience=0))
     client = Database(settings._replace(patience=10), application="oar:client")
-    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 1")
-    postgres.execute(f"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{settings.name}'")
-    try:
+    with postgres.outage(settings.name, left=1), closing(hasty):
         with pytest.raises(DatabaseUnavailable, match="too many connections"):
             hasty.ready()
         with client.begin() as tx:  # there is place for one again
@@ -235,9 +233,6 @@ def test_who_waits_for_its_second_connection_gives_the_first_back(
             client.ready()
         with Database(settings._replace(patience=60)).begin() as tx:  # the server takes its time to see that it left
             assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 0
-    finally:
-        hasty.close()
-        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
     with client.begin() as tx:
         assert tx.value(f"{_CONNECTIONS} = 'oar:client'") == 1
     client.ready()
@@ -277,9 +272,8 @@ class _FakeTime:
 @pytest.fixture
 def full(settings: DatabaseSettings, postgres: PostgreSQL) -> Iterator[DatabaseSettings]:
     """A PostgreSQL whose connections are all taken."""
-    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 0")
-    yield settings
-    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
+    with postgres.outage(settings.name):
+        yield settings
 
 
 @pytest.mark.parametrize("is_full", [True, False])

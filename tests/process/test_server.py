@@ -311,15 +311,11 @@ def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
     installation.configure(MAX_DB_CONNECTION_TIMEOUT=1)
     assert installation.control("start").returncode == 0
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
-    postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT 0")
-    try:
-        postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{settings.name}'")
+    with postgres.outage(settings.name):
         with Doorbell("127.0.0.1", installation.tags) as bell:
             bell.ring(Wake(Tag.QSUB))
         wait_until(lambda: installation.state()["modules"]["meta_sched"]["failures"] >= 2)
         wait_until(lambda: re.search(r"\|Runner/.*the database cannot be reached", installation.log()))
-    finally:
-        postgres.execute(f"ALTER DATABASE {settings.name} CONNECTION LIMIT -1")
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     database = Database(settings)
     wait_until(lambda: "bipbip_commander" in database.lock_holder(SERVER_LOCK))
