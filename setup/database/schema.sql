@@ -1,4 +1,4 @@
--- The schema of OAR, version 3.2.0; what belongs to advance reservations is in reservations.sql.
+-- The schema of OAR, version 3.3.0; what belongs to advance reservations is in reservations.sql.
 --
 -- Dates and durations are whole seconds since the epoch; 0 and '' mean "none".  Enumerations are texts with a
 -- CHECK named <table>_<column>_check.  There are no foreign keys: rows are written and purged in bulk, and

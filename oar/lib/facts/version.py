@@ -1,4 +1,4 @@
 """Version of the programs and of the database schema, which move together."""
 
-VERSION = "3.2.0"
+VERSION = "3.3.0"
 CODENAME = "Aurochs"
