@@ -5,6 +5,9 @@ cluster (on four test clusters at once), site (Debian machines with systemd, on 
 They run one after another; the last one, which mostly waits for machines, beside all others.
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
+
+A test that fails is run once more, alone, at the end of its part. If it passes then, the last lines list it as UNSTABLE
+with its first failure, and the run is green. A test that fails twice, or more than 5 unstable tests, fail the run.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -37,6 +41,8 @@ from room import cache, layout
 _PYTHON = "/usr/bin/python3"
 
 
+#: Exit code of pytest when tests have failed.
+_TESTS_FAILED = 1
 #: So long may a part print nothing; a single test that hangs fails much earlier (pyproject.toml, "timeout").
 _SILENCE = 900.0
 
@@ -48,12 +54,15 @@ class Part:
     name: str
     commands: tuple[tuple[str, ...], ...]
     is_aside: bool = False  #: it waits more than it works: it runs beside the others
+    single: tuple[str, ...] = ()  #: runs the tests whose names follow; empty if the part has no tests
 
 
-#: Tests run in an order of chance, so that none leans on another; in continuous integration always in the same one, so
-#: that it judges the change and nothing else.
-ORDER = ("--randomly-seed=1361225378",) if os.environ.get("CI") else ()
+#: Tests run in random order, so that none depends on another; in continuous integration always in the same order, so
+#: that it judges the change and nothing else. A test that is run again gets the same seed.
+ORDER = (f"--randomly-seed={1361225378 if os.environ.get('CI') else random.randrange(2**32)}",)
 _PYTEST = ("pytest", "-p", "tests.journal", *ORDER)
+#: With more failures than this in a run, its tests are not run again: the run fails.
+MAX_UNSTABLE = 5
 PARTS = (
     Part("style", (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
     Part("types", (("mypy",),)),
@@ -73,10 +82,11 @@ PARTS = (
                 "tests",
             ),
         ),
+        single=_PYTEST,
     ),
-    Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),)),
-    Part("cluster", ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),)),
-    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),), is_aside=True),
+    Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),), single=_PYTEST),
+    Part("cluster", ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),), single=_PYTEST),
+    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),), is_aside=True, single=_PYTEST),
 )
 
 
@@ -87,6 +97,7 @@ class Journal:
     running: Sequence[str] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)  #: test files that could not be imported
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,7 @@ class Outcome:
     skipped: Mapping[str, str] = field(default_factory=dict)
     cpu: float = 0.0  #: seconds of all its processes, those that other programs left behind included
     failed: Mapping[str, str] = field(default_factory=dict)  #: tests and what they found, or the end of the output
+    unstable: Mapping[str, str] = field(default_factory=dict)  #: tests that failed first and passed alone
 
     @property
     def load(self) -> float:
@@ -138,23 +150,49 @@ def environment(top: Path) -> Path:
 
 
 def run_part(part: Part, top: Path, venv: Path, silence: float = _SILENCE) -> Outcome:
-    """Run the commands of a part; the first that fails ends it."""
+    """Run the commands of a part until one fails, then run the tests that failed once more, each alone."""
     print(f"\n==== {part.name} ====", flush=True)
     started, cpu = time.monotonic(), _cpu_of_children()
+    end, journal = watched.End(0, ""), Journal()
+    for command in part.commands:
+        end, journal = _run(command, top, venv, silence)
+        if end.code or end.stood_still:
+            break
+    unstable = _passing_alone(part, journal, top, venv, silence) if end.code == _TESTS_FAILED else {}
+    failed = {test: text for test, text in {**journal.failed, **journal.unread}.items() if test not in unstable}
+    is_good = not end.stood_still and (end.code == 0 or (bool(unstable) and not failed))
+    return Outcome(
+        part.name,
+        is_good,
+        time.monotonic() - started,
+        _stood_still(silence, journal.running) if end.stood_still else end.last_line,
+        journal.skipped,
+        _cpu_of_children() - cpu,
+        {} if is_good else failed or {"end of the output": end.tail.rstrip()},
+        unstable,
+    )
+
+
+def _passing_alone(part: Part, journal: Journal, top: Path, venv: Path, silence: float) -> Mapping[str, str]:
+    """Run each test that failed again, alone. Return the first failures of those that pass now."""
+    if not part.single or journal.unread or len(journal.failed) > MAX_UNSTABLE:
+        return {}
+    return {test: text for test, text in journal.failed.items() if _passes((*part.single, test), top, venv, silence)}
+
+
+def _run(command: Sequence[str], top: Path, venv: Path, silence: float) -> tuple[watched.End, Journal]:
+    name, *arguments = command
     with tempfile.TemporaryDirectory(prefix="oar-suite-") as directory:
         journal = Path(directory, "journal")
-        end = watched.End(0, "")
-        for name, *arguments in part.commands:
-            program = [str(venv / "bin" / "python"), "-m", name, *arguments]
-            end = watched.run(program, top, _environment_of_tests(journal), silence)
-            if end.code or end.stood_still:
-                break
-        story = read_journal(journal)
-    last = _stood_still(silence, story.running) if end.stood_still else end.last_line
-    is_good = end.code == 0 and not end.stood_still
-    seconds, used = time.monotonic() - started, _cpu_of_children() - cpu
-    failed = {} if is_good else story.failed or {"end of the output": end.tail.rstrip()}
-    return Outcome(part.name, is_good, seconds, last, story.skipped, used, failed)
+        program = [str(venv / "bin" / "python"), "-m", name, *arguments]
+        return watched.run(program, top, _environment_of_tests(journal), silence), read_journal(journal)
+
+
+def _passes(command: Sequence[str], top: Path, venv: Path, silence: float) -> bool:
+    """Run a test again; a test that is skipped now has not passed."""
+    print(f"\n---- run again, alone: {command[-1]}", flush=True)
+    end, journal = _run(command, top, venv, silence)
+    return end.code == 0 and not end.stood_still and not journal.skipped
 
 
 def _cpu_of_children() -> float:
@@ -191,7 +229,7 @@ def _environment_of_tests(journal: Path) -> dict[str, str]:
 def read_journal(path: Path) -> Journal:
     """Read what tests/journal.py wrote; a part without tests has written nothing."""
     running: dict[str, None] = {}
-    told: dict[str, dict[str, str]] = {"skipped": {}, "failed": {}}
+    texts: dict[str, dict[str, str]] = {"skipped": {}, "failed": {}, "unread": {}}
     for line in path.read_text().splitlines() if path.exists() else []:
         event, test, text = json.loads(line)
         if event == "begun":
@@ -199,8 +237,8 @@ def read_journal(path: Path) -> Journal:
         elif event == "ended":
             running.pop(test, None)
         else:
-            told[event][test] = text
-    return Journal(tuple(running), **told)
+            texts[event].setdefault(test, text)
+    return Journal(tuple(running), **texts)
 
 
 def _stood_still(silence: float, running: Sequence[str]) -> str:
@@ -217,8 +255,11 @@ def verdict(outcomes: Sequence[Outcome], seconds: float) -> str:
         lines.append(f"{word} {outcome.part:<8} {outcome.seconds:6.1f} s  {outcome.load:4.2f} CPU  {outcome.last_line}")
         lines += [f"       NOT TESTED: {test}: {reason}" for test, reason in outcome.skipped.items()]
     skipped = sum(len(outcome.skipped) for outcome in outcomes)
+    unstable = sum(len(outcome.unstable) for outcome in outcomes)
     if not all(outcome.is_good for outcome in outcomes):
         lines.append("NOT everything passed.")
+    elif unstable > MAX_UNSTABLE:
+        lines.append(f"NOT everything passed: {unstable} tests are unstable, more than {MAX_UNSTABLE}.")
     elif skipped:
         lines.append(f"NOT everything was tested: {skipped} skipped, the rest passed.")
     else:
@@ -227,12 +268,21 @@ def verdict(outcomes: Sequence[Outcome], seconds: float) -> str:
 
 
 def failures(outcomes: Sequence[Outcome]) -> str:
-    """The lines behind the verdict: what failed in each part, since of a long output often the end alone is shown."""
+    """Return the lines below the verdict: failed and unstable tests. Of a long output often only the end is shown."""
     lines = []
     for outcome in outcomes:
         for what, text in outcome.failed.items():
             lines += ["", f"---- FAILED in {outcome.part}: {what}", text]
+    for outcome in outcomes:
+        for test, text in outcome.unstable.items():
+            lines += ["", f"---- UNSTABLE in {outcome.part}: {test} (failed once, passed when run again alone)", text]
     return "\n".join(lines)
+
+
+def is_green(outcomes: Sequence[Outcome]) -> bool:
+    """Return whether all parts are good and few enough tests are unstable."""
+    unstable = sum(len(outcome.unstable) for outcome in outcomes)
+    return all(outcome.is_good for outcome in outcomes) and unstable <= MAX_UNSTABLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -257,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(verdict(outcomes, time.monotonic() - started))
     if told := failures(outcomes):
         print(told)
-    return 0 if all(outcome.is_good for outcome in outcomes) else 1
+    return 0 if is_green(outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -44,14 +44,14 @@ class Journal:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One of its phases has ended."""
         if report.failed:
-            self._write("failed", f"{report.nodeid} ({report.when})", gist(report.longreprtext))
+            self._write("failed", report.nodeid, gist(report.longreprtext))
         if report.skipped and isinstance(report.longrepr, tuple):
             self._write("skipped", report.nodeid, report.longrepr[2].removeprefix("Skipped: "))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file was read, in which no test may have been found."""
         if report.failed:
-            self._write("failed", f"{report.nodeid} (reading)", gist(report.longreprtext))
+            self._write("unread", report.nodeid, gist(report.longreprtext))
 
 
 def gist(report: str) -> str:
