@@ -175,14 +175,14 @@ class Database:
         """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
         from oar.lib.db.sql.locks import Locks
 
-        return Locks(self.connection())
+        return Locks(self._pool.new_lock_holder())
 
     @contextmanager
     def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
         """Hold an advisory lock on a connection of its own; None if somebody else has it."""
         from oar.lib.db.sql.locks import Lock
 
-        lock = Lock(self.connection, key)
+        lock = Lock(self._pool.new_lock_holder, key)
         try:
             yield lock if lock.take() else None
         finally:

@@ -21,7 +21,7 @@ from psycopg2.extensions import quote_ident
 
 from oar.lib.db.database import Database
 from oar.lib.db.installation.upgrade_work import TableWork, report, tables_of
-from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.connections import TCP_LIMITS, DatabaseSettings
 from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
@@ -139,8 +139,15 @@ def readable_errors() -> Iterator[None]:
 
 def connect_admin(host: str, port: int, name: str, user: str, password: str | None) -> Connection:
     """Open a database in autocommit mode; the caller's own PostgreSQL settings are not asked."""
-    connection = psycopg2.connect(
-        host=host, port=port, dbname=name, user=user, password=password, connect_timeout=5, passfile="/dev/null/none"
+    connection: Connection = psycopg2.connect(
+        host=host,
+        port=port,
+        dbname=name,
+        user=user,
+        password=password,
+        connect_timeout=5,
+        passfile="/dev/null/none",
+        **TCP_LIMITS.client_options(),
     )
     connection.autocommit = True
     return connection

@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple, Self
 
 from psycopg2 import sql
 
+from oar.lib.db.sql.connections import TCP_LIMITS
 from oar.lib.db.sql.statements import Row, psycopg2
 from oar.lib.facts.errors import SchemaError
 
@@ -55,7 +56,9 @@ class OldDatabase:
         if _MYSQL.match(address):
             raise SchemaError("MySQL cannot be read: convert the database first (docs/adoption.rst, From MySQL).")
         try:
-            connection = psycopg2.connect(address, connect_timeout=10, application_name="oar:adopt")
+            connection = psycopg2.connect(
+                address, connect_timeout=10, application_name="oar:adopt", **TCP_LIMITS.client_options()
+            )
         except psycopg2.OperationalError as error:
             raise SchemaError(f"Cannot open the old database: {_line(error)}.") from None
         except (psycopg2.Error, UnicodeError):

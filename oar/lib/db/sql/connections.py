@@ -3,10 +3,11 @@
 Every connection is in autocommit mode: who uses it sends BEGIN and COMMIT.
 """
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oar.lib.db.sql.statements import PreparingConnection, psycopg2
 from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
@@ -33,6 +34,39 @@ _SESSION_RO = (
 _LIMITS = "; SET lock_timeout TO '{lock_patience}s'; SET statement_timeout TO '{statement_timeout}s'"
 #: Only of those who write: a reader, which holds no rows, may wait for a writer of its own process.
 _IDLE_LIMIT = "; SET idle_in_transaction_session_timeout TO '{idle_limit}s'"
+
+
+class TcpLimits(NamedTuple):
+    """The time after which a peer that has fallen silent (no power, no network) counts as dead."""
+
+    idle: int  #: seconds without data before the first keepalive probe
+    interval: int  #: seconds between two probes
+    probes: int  #: unanswered probes after which it counts as dead
+    client_timeout: int  #: milliseconds for which data that we have sent may stay unacknowledged
+    server_timeout: int  #: the same for data that PostgreSQL has sent
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the parameters of libpq for our end of a connection."""
+        return {
+            "keepalives": 1,
+            "keepalives_idle": self.idle,
+            "keepalives_interval": self.interval,
+            "keepalives_count": self.probes,
+            "tcp_user_timeout": self.client_timeout,
+        }
+
+    def session(self) -> str:
+        """Return the statements with which PostgreSQL sets the limits of its end; a local socket ignores them."""
+        return (
+            f"SET tcp_keepalives_idle TO {self.idle}; SET tcp_keepalives_interval TO {self.interval};"
+            f" SET tcp_keepalives_count TO {self.probes}; SET tcp_user_timeout TO {self.server_timeout}"
+        )
+
+
+TCP_LIMITS = TcpLimits(10, 3, 3, 10_000, 10_000)
+#: Of a connection that holds locks: PostgreSQL releases them at most 10 s after the host of their holder has become
+#: silent, and the holder notices a silent PostgreSQL before.
+LOCK_TCP_LIMITS = TcpLimits(3, 2, 3, 4_000, 9_000)
 
 #: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
 #: those whom it does not let in.
@@ -74,6 +108,12 @@ class _Login(NamedTuple):
     user: str
     password: str
     session: str
+    application: str
+    limits: TcpLimits = TCP_LIMITS
+
+
+def _login(user: str, password: str, session: str, application: str, limits: TcpLimits = TCP_LIMITS) -> _Login:
+    return _Login(user, password, f"{session}; {limits.session()}", application, limits)
 
 
 class ConnectionPool:
@@ -81,11 +121,13 @@ class ConnectionPool:
 
     def __init__(self, settings: DatabaseSettings, application: str) -> None:
         self._settings = settings
-        self._application = application
         limits = _LIMITS.format_map(settings._asdict())
-        idle = _IDLE_LIMIT.format_map(settings._asdict())
-        self._writer = _Login(settings.user, settings.password, _SESSION + limits + idle)
-        self._reader = _Login(settings.ro_user, settings.ro_password, _SESSION_RO + limits)
+        writing = _SESSION + limits + _IDLE_LIMIT.format_map(settings._asdict())
+        reading = _SESSION_RO + limits
+        self._writer = _login(settings.user, settings.password, writing, application)
+        self._reader = _login(settings.ro_user, settings.ro_password, reading, application)
+        holder = f"{application}@{os.uname().nodename}"
+        self._lock_holder = _login(settings.user, settings.password, writing, holder, LOCK_TCP_LIMITS)
         self._idle_writers: list[PreparingConnection] = []
         self._idle_readers: list[PreparingConnection] = []
         self._used_readers: list[
@@ -98,6 +140,11 @@ class ConnectionPool:
     def new_writer(self) -> PreparingConnection:
         """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
         (connection,) = self._connect(self._writer)
+        return connection
+
+    def new_lock_holder(self) -> PreparingConnection:
+        """Open a connection for locks; its application name ends with the host.  Raises DatabaseUnavailable."""
+        (connection,) = self._connect(self._lock_holder)
         return connection
 
     def new_writer_at_once(self) -> PreparingConnection:
@@ -203,7 +250,7 @@ class ConnectionPool:
             self.on_wait = None
 
     def _open(self, login: _Login) -> PreparingConnection:
-        connection = psycopg2.connect(
+        connection: PreparingConnection = psycopg2.connect(
             connection_factory=PreparingConnection,
             cursor_factory=self.cursors,
             host=self._settings.host,
@@ -212,9 +259,10 @@ class ConnectionPool:
             user=login.user,
             password=login.password or None,
             connect_timeout=5,
-            application_name=self._application,
+            application_name=login.application,
             passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
             client_encoding="UTF8",
+            **login.limits.client_options(),
         )
         connection.autocommit = True
         connection.cursor().execute(login.session)
