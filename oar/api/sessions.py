@@ -12,7 +12,6 @@ from oar.api.answers.statuses import Unidentified
 from oar.api.identity.callers import (
     COOKIE,
     PATH,
-    Caller,
     Way,
     check_meant,
     is_local,
@@ -71,11 +70,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     place, is_secure = _place(request, service), _is_secure(request, service)
     seconds = service.runtime.config.api_session_hours * 3600
     if login.token is not None:
-        caller = service.identities.by_token(login.token, service.runtime.config)
-        user = caller.identified()
-        with service.runtime.database.begin() as tx:
-            parent = next((each for each in tx.api_tokens.of(user.name) if each.id == caller.token), None)
-            secret = tokens.begin_session(tx, user, seconds, scopes=caller.scopes, parent=parent)
+        user, secret = _by_token(service, login.token, seconds)
     else:
         user = _by_password(request, service, login)
         with service.runtime.database.begin() as tx:
@@ -105,7 +100,7 @@ def tokens_list(
     """Return the valid tokens of who asks, without their secrets."""
     who = asking(request)
     with who.database.snapshot() as tx:
-        listed = tokens.listed(tx, who.caller.identified(), everybody=everybody)
+        listed = tokens.listed(tx, who.caller.reading_all(), everybody=everybody)
     return answer_unless_known(request, {"items": [_token_item(token) for token in listed]})
 
 
@@ -113,7 +108,7 @@ def tokens_list(
 def token_create(request: Request, wish: TokenWish) -> Answer:
     """Make a token; its secret is in this answer and nowhere else.  A token cannot make others."""
     who = asking(request)
-    maker = _maker(who.caller).changing()
+    maker = who.caller.creating_tokens()
     user = tokens.owner_of(maker, wish.user, who.config)
     days = tokens.days_of(wish.days, who.config)
     with who.database.begin() as tx:
@@ -147,7 +142,7 @@ def token_revoke(
 def _proved(request: Request, service: "Service", login: Login) -> Answer:
     caller = asking(request).caller
     user = caller.identified()
-    if caller.way is not Way.SESSION or not caller.token or not caller.scopes.changes_all:
+    if caller.way is not Way.SESSION or caller.rests_on_token or not caller.token:
         raise BadRequest("sudo is for the session of a browser that has logged in with a password")
     if login.user not in (None, user.name):
         raise NotAllowed(f"the session is of {user.name}: log in as {login.user} instead")
@@ -157,17 +152,23 @@ def _proved(request: Request, service: "Service", login: Login) -> Answer:
     return answer({"user": user.name}, status=HTTPStatus.CREATED)
 
 
+def _by_token(service: "Service", token: str, seconds: int) -> tuple[User, str]:
+    """Return the user of a token and the secret of a session that begins with it.
+
+    The secret of a signed token is the token itself: nothing that is stored would end with it.
+    """
+    caller = service.identities.by_token(token, service.runtime.config)
+    user = caller.identified()
+    if caller.origin is None:
+        return user, token
+    with service.runtime.database.begin() as tx:
+        return user, tokens.begin_session(tx, user, seconds, scopes=caller.scopes, token=caller.origin)
+
+
 def _by_password(request: Request, service: "Service", login: Login) -> User:
     if not login.user or login.password is None:
         raise Unidentified("give a user and his password, or a token")
     return service.identities.check_password(login.user, login.password, request, service.runtime.config)
-
-
-def _maker(caller: Caller) -> Caller:
-    """Return who asks, if he may make tokens.  Raises NotAllowed."""
-    if caller.way is Way.TOKEN:
-        raise NotAllowed("a token cannot make others: log in, or use oar-token create")
-    return caller
 
 
 def _place(request: Request, service: "Service") -> str:

@@ -181,7 +181,8 @@ def test_each_scope_allows_what_it_says_and_nothing_else(database: Database, sco
 
 
 def test_what_a_token_has_submitted_it_may_delete() -> None:
-    caller = Caller(User(USER, 65534), Way.TOKEN, Scopes.parse("submit"), 7, lambda jobs: frozenset(jobs) & {1})
+    user, scopes = User(USER, 65534), Scopes.parse("submit")
+    caller = Caller(user, Way.TOKEN, scopes, find_submitted=lambda jobs: frozenset(jobs) & {1})
     assert caller.submitting().name == USER
     assert caller.acting(JobAct.DELETE, [1]).name == USER
     with pytest.raises(NotAllowed, match=r"the scope of this token \(submit\) does not allow to hold job 1"):

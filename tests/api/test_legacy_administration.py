@@ -99,15 +99,21 @@ def test_resources_are_made_in_all_forms_and_removed_by_their_cpuset(admin: http
 def test_a_new_token_is_signed_where_the_site_has_a_key(
     api: Api, nobody: httpx.Client, local: httpx.Client, anonymous: httpx.Client
 ) -> None:
-    assert nobody.get("/get_new_token").status_code == 403
-    assert anonymous.get("/get_new_token").status_code == 401
-    opaque = local.get("/get_new_token").json()["OAR_API_TOKEN"]
+    assert nobody.post("/get_new_token").status_code == 403
+    assert anonymous.post("/get_new_token").status_code == 401
+    opaque = local.post("/get_new_token").json()["OAR_API_TOKEN"]
     assert opaque.startswith("oar_")
     user = pwd.getpwuid(os.geteuid()).pw_name
     shown = anonymous.get("/whoami", headers={"Authorization": f"Bearer {opaque}"}).json()
     assert shown["authenticated_user"] == user
     api.runtime.config = Config(api_rate_read=0, api_secret_key="x" * 40)
-    assert local.get("/get_new_token").json()["OAR_API_TOKEN"].count(".") == 2
+    assert local.post("/get_new_token").json()["OAR_API_TOKEN"].count(".") == 2
+
+
+def test_no_get_creates_a_token(local: httpx.Client) -> None:
+    refused = local.get("/get_new_token")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+    assert local.get("/v1/tokens").json()["items"] == []
 
 
 def test_what_is_gone_says_where_it_went(anonymous: httpx.Client) -> None:

@@ -18,6 +18,7 @@ from oar.api.identity.limits import Failures
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api
+from tests.builders import add_resources
 
 USER, PASSWORD = "nobody", "correct horse"
 JSON = {"Content-Type": "application/json"}
@@ -182,6 +183,82 @@ def test_a_session_by_a_token_allows_no_more_than_the_token_and_ends_with_it(
     assert local.delete(f"/v1/tokens/{made['id']}").status_code == 204
     assert _who(browser) == (None, "not")
     assert browser.post("/v1/session", json={"token": made["token"]}).status_code == 401
+
+
+def test_a_session_begun_with_a_token_of_one_day_creates_no_token(
+    browser: httpx.Client, local: httpx.Client, database: Database
+) -> None:
+    made = local.post("/v1/tokens", json={"user": USER, "days": 1}).json()
+    assert browser.post("/v1/session", json={"token": made["token"]}).status_code == 201
+    refused = browser.post("/v1/tokens", json={"days": 300})
+    assert (refused.status_code, refused.json()["type"]) == (403, "not-allowed")
+    assert browser.post("/get_new_token").status_code == 403
+    assert {each.parent for each in database.look(lambda tx: tx.api_tokens.of(USER))} == {0, made["id"]}
+
+
+def test_a_session_begun_with_a_token_becomes_no_administrators(
+    api: Api, site: Config, browser: httpx.Client, local: httpx.Client
+) -> None:
+    group = grp.getgrgid(pwd.getpwnam(USER).pw_gid).gr_name
+    api.runtime.config = Config(api_basic_auth="htpasswd", htpasswd_file=site.htpasswd_file, api_admin_group=group)
+    token = local.post("/v1/tokens", json={"user": USER, "days": 1}).json()["token"]
+    assert browser.post("/v1/session", json={"token": token}).status_code == 201
+    assert browser.post("/v1/session", json={"sudo": True, "password": PASSWORD}).status_code == 400
+    assert browser.get("/v1/whoami").json()["is_administrator"] is False
+
+
+def test_a_session_ends_with_its_token_however_that_ends(
+    browser: httpx.Client, local: httpx.Client, database: Database
+) -> None:
+    for end in ("revoked = 1", "expires = 1"):
+        made = local.post("/v1/tokens", json={"user": USER, "days": 1}).json()
+        assert browser.post("/v1/session", json={"token": made["token"]}).status_code == 201
+        with database.begin() as tx:
+            tx.execute(f"UPDATE api_tokens SET {end} WHERE token_id = %s", (made["id"],))
+        assert _who(browser) == (None, "not")
+        assert local.get("/v1/tokens", params={"everybody": True}).json()["items"] == []
+
+
+def test_what_a_session_submits_belongs_to_the_token_it_began_with(
+    browser: httpx.Client, local: httpx.Client, database: Database
+) -> None:
+    add_resources(database, 1)
+    token = local.post("/v1/tokens", json={"user": USER, "scope": "submit"}).json()["token"]
+    bearer = {"Authorization": f"Bearer {token}"}
+    browser.post("/v1/session", json={"token": token})
+    in_session = browser.post("/v1/jobs", json={"command": "true"}).json()["ids"][0]
+    by_token = browser.post("/v1/jobs", json={"command": "true"}, headers=bearer).json()["ids"][0]
+    assert browser.delete(f"/v1/jobs/{in_session}", headers=bearer).status_code == 202
+    assert browser.delete(f"/v1/jobs/{by_token}").status_code == 202
+
+
+def test_a_session_begun_with_a_signed_token_ends_with_it(api: Api, browser: httpx.Client, tmp_path: Path) -> None:
+    revoked = tmp_path / "revoked"
+    revoked.write_text("{}")
+    group = grp.getgrgid(pwd.getpwnam(USER).pw_gid).gr_name
+    keys = {"api_secret_key": "k" * 64, "api_revoked_tokens": str(revoked), "api_admin_group": group}
+    api.runtime.config = Config(**keys)
+    token = _signed()["Authorization"].removeprefix("Bearer ")
+    assert browser.post("/v1/session", json={"token": token}).status_code == 201
+    record = browser.get("/v1/whoami").json()
+    assert (record["user"], record["way"], record["is_administrator"]) == (USER, "session", False)
+    assert browser.post("/v1/tokens", json={"days": 300}).status_code == 403
+    assert browser.post("/v1/session", json={"sudo": True, "password": PASSWORD}).status_code == 400
+    revoked.write_text(json.dumps({"revoked": {USER: "2099-01-01 00:00:00"}}))
+    assert _who(browser) == (None, "not")
+
+
+def test_a_token_of_submissions_reads_nothing_private_of_its_user(
+    api: Api, browser: httpx.Client, local: httpx.Client
+) -> None:
+    api.runtime.config = Config(user_sql_full_users=[USER])
+    wish = {"act": "delete", "condition": "(SELECT true)", "dry_run": True}
+    for scope, statuses in (("submit", (403, 400)), ("ro", (200, 200))):
+        token = local.post("/v1/tokens", json={"user": USER, "scope": scope}).json()["token"]
+        bearer = {"Authorization": f"Bearer {token}"}
+        listed = browser.get("/v1/tokens", headers=bearer)
+        chosen = browser.post("/v1/job-acts", json=wish, headers=bearer)
+        assert (listed.status_code, chosen.status_code) == statuses
 
 
 def test_an_administrator_proves_once_more_who_he_is(

@@ -85,7 +85,9 @@ class Caller(NamedTuple):
     user: User | None = None  #: None: nobody known
     way: Way = Way.NOT
     scopes: Scopes = EVERYTHING
-    token: int | None = None  #: number of the token that was shown
+    token: int | None = None  #: id of the token or session that was shown
+    rests_on_token: bool = False  #: a token was shown, now or when the session began
+    origin: int | None = None  #: id of that token, if it is stored
     find_submitted: Callable[[Collection[int]], frozenset[int]] | None = None  #: those of some jobs that are its own
 
     def identified(self) -> User:
@@ -104,6 +106,22 @@ class Caller(NamedTuple):
         """Return the user who changes what is no job.  Raises Unidentified, NotAllowed."""
         user = self.identified()
         self._check(self.scopes.changes_all, "to change anything")
+        return user
+
+    def creating_tokens(self) -> User:
+        """Return the user who creates tokens: they outlive what they were created with.
+
+        Raises Unidentified, NotAllowed.
+        """
+        user = self.changing()
+        if self.rests_on_token:
+            raise NotAllowed("a token, or a session that began with a token, creates no tokens: use oar-token create")
+        return user
+
+    def reading_all(self) -> User:
+        """Return the user who reads what is private to him.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.reads_all, "to read what is private")
         return user
 
     def administering(self) -> User:
@@ -126,7 +144,7 @@ class Caller(NamedTuple):
         return user
 
     def submitted(self, jobs: Collection[int]) -> frozenset[int]:
-        """Return those of some jobs that were submitted by this very token, if it allows nothing else."""
+        """Return those of some jobs that were submitted with this token, if it allows nothing else."""
         if self.find_submitted is None or "submit" not in self.scopes.words:
             return frozenset()
         return self.find_submitted(jobs)
@@ -134,7 +152,7 @@ class Caller(NamedTuple):
     @property
     def remembering(self) -> int | None:
         """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
-        return None if self.scopes.changes_all else self.token
+        return None if self.scopes.changes_all else self.origin
 
     def _check(self, is_allowed: bool, what: str) -> None:
         if not is_allowed:
@@ -191,7 +209,7 @@ class Identities:
     def by_token(self, token: str, config: "Config") -> Caller:
         """Return whose token this is.  Raises Unidentified, NotAllowed."""
         if "." in token and (name := signed_tokens.user_of(token, config)):
-            return Caller(_named(name, config), Way.TOKEN)
+            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
         found = self._find(token)
         if found is None or SESSION in Scopes.parse(found.scope).words:
             raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
@@ -200,7 +218,7 @@ class Identities:
             raise NotAllowed("a token of an agent is for /oar-cgi")
         self._write_use(found, found.expires)
         user = user_named(found.user, config, administers=scopes.administers)
-        return Caller(user, Way.TOKEN, scopes, found.id, self._find_submitted(found.id))
+        return self._caller(found, user, Way.TOKEN, scopes)
 
     def identify_agent(self, request: Request, config: "Config") -> AgentToken:
         """Return what the token of an agent allows that a request shows; it is valid while its maker administers.
@@ -241,7 +259,10 @@ class Identities:
 
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
         """Return whose session this is; who has none any more is nobody, and may log in."""
-        found = self._find(session_in(request) or "")
+        secret = session_in(request) or ""
+        if "." in secret and (name := signed_tokens.user_of(secret, config)):
+            return Caller(_named(name, config), Way.SESSION, rests_on_token=True)
+        found = self._find(secret)
         if found is None:
             return Caller()
         scopes = Scopes.parse(found.scope)
@@ -253,7 +274,13 @@ class Identities:
         self._write_use(found, int(time.time()) + whole if is_half_over else found.expires)
         user = user_named(found.user, config, administers=scopes.administers or with_password)
         allowed = scopes._replace(words=scopes.words - {SESSION})
-        return Caller(user, Way.SESSION, self._of_live_jobs(allowed), found.id, self._find_submitted(found.id))
+        return self._caller(found, user, Way.SESSION, self._of_live_jobs(allowed))
+
+    def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
+        """Return who shows a token or a session."""
+        origin = shown.id if way is Way.TOKEN else shown.parent
+        find_submitted = self._find_submitted(origin)
+        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
 
     def _find(self, token: str) -> "ApiToken | None":
         digest = digest_of(token)

@@ -14,7 +14,7 @@ from oar.api.jobs.request import Text
 from oar.api.routing.administrators import STRICT
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
-from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import JobPlace
 from oar.lib.submission.checks import parse_signal
@@ -127,10 +127,7 @@ def _meant(who: Asking, wish: ManyJobs) -> list[int]:
     if wish.ids is not None:
         return list(dict.fromkeys(wish.ids))
     if wish.condition is not None:
-        user = who.caller.identified()
-        has_full_sql = user.is_admin or user.name in who.config.user_sql_full_users
-        asker = Asker(user.name, who.privacy.hidden_columns(), has_full_sql)
-        ids = evaluate(who.database, Subject.JOBS, wish.condition, asker)
+        ids = evaluate(who.database, Subject.JOBS, wish.condition, who.sql_asker())
     else:
         listing = JobListing.of({"user": "me", **wish.filters})
         with who.database.snapshot() as tx:

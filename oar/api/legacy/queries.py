@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
-from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
+from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 from oar.lib.db.jobs.job_pages import MOST_COUNTED
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
@@ -69,11 +69,7 @@ def _ids(call: LegacyCall) -> tuple[int, ...] | None:
 
 
 def _satisfying(call: LegacyCall, condition: str) -> list[int]:
-    user = call.who.caller.identified()
-    full = user.is_admin or user.name in call.who.config.user_sql_full_users
-    return evaluate(
-        call.who.database, Subject.JOBS, condition, Asker(user.name, call.who.privacy.hidden_columns(), full)
-    )
+    return evaluate(call.who.database, Subject.JOBS, condition, call.who.sql_asker())
 
 
 def _states(call: LegacyCall, name: str) -> frozenset[JobState] | None:

@@ -32,7 +32,7 @@ from oar.api.answers.statuses import (
     status_of,
 )
 from oar.api.identity import signed_tokens
-from oar.api.identity.callers import BROWSERS_OWN, Caller, Way, check_meant, outer_path
+from oar.api.identity.callers import Caller, Way, outer_path
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
 from oar.api.legacy import media
@@ -156,13 +156,8 @@ def check_token(call: LegacyCall) -> Reply:
 
 
 def get_new_token(call: LegacyCall) -> Reply:
-    """Return a new token of who asks: a signed one where the site has a key for them.  Raises NotAllowed."""
-    caller, config = call.who.caller, call.who.config
-    user = caller.changing()
-    if caller.way is Way.TOKEN:
-        raise NotAllowed("a token cannot make others: log in, or use oar-token create")
-    if caller.way in BROWSERS_OWN:
-        check_meant(call.request)
+    """Create a token of the caller: a signed one where the site has a key for them.  Raises NotAllowed."""
+    config, user = call.who.config, call.who.caller.creating_tokens()
     token = signed_tokens.make(user.name, config, datetime.now())
     if token is None:
         with call.who.database.begin() as tx:
@@ -275,7 +270,7 @@ ADDRESSES: list[tuple[str, tuple[str, ...], Handler]] = [
     ("GET", ("queues",), queues),
     ("GET", ("stress_factor",), stress_factor),
     ("GET", ("authentication",), _gone),
-    ("GET", ("get_new_token",), get_new_token),
+    ("POST", ("get_new_token",), get_new_token),
     ("GET", ("select_all",), legacy_administration.select_all),
     ("GET", ("config",), legacy_administration.config_list),
     ("GET", ("config", _ANY), legacy_administration.config_one),

@@ -34,6 +34,7 @@ from oar.api.serving.timings import SPENT, TimedCursor
 from oar.api.serving.unchanged import UnchangedAnswers
 from oar.api.workers.pool import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.db.foreign_code.user_sql import Asker
 from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.records import User
 from oar.lib.io.allowed_networks import Networks
@@ -93,6 +94,12 @@ class Asking(NamedTuple):
     privacy: Privacy
     config: "Config"
     database: "Database"
+
+    def sql_asker(self) -> Asker:
+        """Return who writes a condition about jobs, with what he may read by it.  Raises Unidentified."""
+        user = self.caller.identified()
+        is_full = user.is_admin or user.name in self.config.user_sql_full_users
+        return Asker(user.name, self.privacy.hidden_columns(), is_full and self.caller.scopes.reads_all)
 
 
 class Service:

@@ -69,18 +69,22 @@ def owner_of(maker: User, name: str | None, config: "Config") -> User:
 
 
 def begin_session(
-    tx: "Transaction", user: User, seconds: int, *, scopes: Scopes = EVERYTHING, parent: "ApiToken | None" = None
+    tx: "Transaction", user: User, seconds: int, *, scopes: Scopes = EVERYTHING, token: int | None = None
 ) -> str:
-    """Make the secret of a session of a browser; by a token, it allows and lasts no more than that."""
+    """Create a browser session and return its secret.
+
+    ``token``: id of the token with which it begins, None for a password.  The session is valid while the token is.
+    """
     secret, digest = _new()
-    until = tx.now + seconds
-    if parent and parent.expires:
-        until = min(until, parent.expires)
     tx.api_tokens.forget(user.name, expired_before=tx.now - _FORGOTTEN_AFTER)
-    words = f"{scopes},{SESSION}"
-    proved, made_with = (tx.now, 0) if parent is None else (0, parent.id)
     tx.api_tokens.insert(
-        user.name, digest, scope=words, comment="browser", expires=until, proved=proved, parent=made_with
+        user.name,
+        digest,
+        scope=f"{scopes},{SESSION}",
+        comment="browser",
+        expires=tx.now + seconds,
+        proved=tx.now if token is None else 0,
+        parent=token or 0,
     )
     return secret
 
@@ -109,7 +113,7 @@ def listed(tx: "Transaction", user: User, *, everybody: bool = False) -> list["A
     """Return the valid tokens of a user, or of everybody.  Raises NotAllowed."""
     if everybody and not user.is_admin:
         raise NotAllowed("the tokens of others are shown to oar and root only")
-    return [token for token in tx.api_tokens.of(None if everybody else user.name) if token.expires > tx.now]
+    return tx.api_tokens.of(None if everybody else user.name)
 
 
 def revoke(tx: "Transaction", user: User, ids: Collection[int] | None) -> Sequence[int]:

@@ -19,14 +19,16 @@ class ApiToken(NamedTuple):
     last_used: int
     revoked: int
     proved: int = 0  #: when its user last gave his password to it; of sessions of browsers
-    parent: int = 0  #: the token that was shown to make it; it ends with that
+    parent: int = 0  #: of a session: the token with which it began, 0 for a password
 
 
 _COLUMNS = "token_id, token_user, scope, comment, created, expires, last_used, revoked, proved, parent"
-_FIND = Prepared(f"""
-    SELECT {_COLUMNS} FROM api_tokens
-    WHERE token_hash = %s AND revoked = 0 AND (expires = 0 OR expires > {CLOCK})""")
-_OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE revoked = 0 AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
+_LIVES = f"revoked = 0 AND (expires = 0 OR expires > {CLOCK})"
+#: A session that began with a token is valid while the token is, whatever happened since to either of them.
+_VALID = f"""{_LIVES}
+    AND (parent = 0 OR parent IN (SELECT token_id FROM api_tokens AS parents WHERE {_LIVES}))"""
+_FIND = Prepared(f"SELECT {_COLUMNS} FROM api_tokens WHERE token_hash = %s AND {_VALID}")
+_OF = f"SELECT {_COLUMNS} FROM api_tokens WHERE {_VALID} AND (%s::text IS NULL OR token_user = %s) ORDER BY token_id"
 _INSERT = """
     INSERT INTO api_tokens (token_user, token_hash, scope, comment, created, expires, proved, parent)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING token_id"""
@@ -56,7 +58,7 @@ class ApiTokens(Table):
         return token_id
 
     def of(self, user: str | None) -> list[ApiToken]:
-        """Return the tokens of a user, of all for None, that are not revoked."""
+        """Return the valid tokens and sessions of a user, of all users for None."""
         return [ApiToken(*row) for row in self._tx.rows(_OF, (user, user))]
 
     def revoke(self, ids: Collection[int]) -> None:
