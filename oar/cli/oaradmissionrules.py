@@ -17,6 +17,7 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
+from oar.lib.config.files import Config
 from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.request import format_request
@@ -194,8 +195,10 @@ def _create(context: Context, options: RuleOptions) -> int:
         rule_id = rule_changes.create(
             tx, context.user, text, priority=priority, enabled=is_enabled, force=options.force
         )
+        rule = _rule(tx, rule_id)
     note(context)
     click.echo(f"New admission rule created: #{rule_id}")
+    _warn_if_disabled(context, rule, is_wanted=is_enabled)
     return 0
 
 
@@ -207,9 +210,9 @@ def _modify(context: Context, options: RuleOptions) -> int:
         former = _rule(tx, options.modify)
     text, path = _text(context, options, former.text, must_edit=False)
     new_text = text if is_text else None
-    with _compiling(path), context.database.begin() as tx:
+    with _compiling(path or f"rule #{former.id}"), context.database.begin() as tx:
         _rule(tx, former.id)
-        rule_changes.modify(
+        rule = rule_changes.modify(
             tx,
             context.user,
             former.id,
@@ -220,7 +223,13 @@ def _modify(context: Context, options: RuleOptions) -> int:
         )
     note(context)
     click.echo(f"Admission rule modified: #{former.id}")
+    _warn_if_disabled(context, rule, is_wanted=bool(options.state))
     return 0
+
+
+def _warn_if_disabled(context: Context, rule: AdmissionRule, *, is_wanted: bool) -> None:
+    if is_wanted and not rule.enabled:
+        context.warn(f"rule #{rule.id} is disabled: its text is not valid Python. Correct it, then enable it (-Y).")
 
 
 def _delete(context: Context, options: RuleOptions) -> int:
@@ -295,7 +304,7 @@ def _edited(text: str, editor: Sequence[str]) -> tuple[str, str]:
 
 @contextmanager
 def _compiling(path: str) -> Iterator[None]:
-    """Name the file of a text that does not compile; with --force it is stored, disabled.  Raises Stop."""
+    """Name the file or the rule whose text does not compile.  Raises Stop."""
     try:
         yield
     except BadRuleText as error:
@@ -307,11 +316,20 @@ def _compiling(path: str) -> Iterator[None]:
 
 def _check(context: Context, options: RuleOptions) -> int:
     with context.database.begin() as tx:
-        rules = [_rule(tx, options.check[-1])] if options.check[-1] is not None else tx.admission_rules.all()
+        rules = _checked_rules(tx, context.runtime.config, options.check[-1])
     errors = [(rule.id, error) for rule in rules if (error := admission_rules.explain_bad_text(rule.id, rule.text))]
     for rule_id, text in errors:
         click.echo(f"#{rule_id}: {text}")
     return FAILED if errors else 0
+
+
+def _checked_rules(tx: Transaction, config: Config, rule_id: int | None) -> Sequence[AdmissionRule]:
+    """Return one rule of the database, or all rules from where submissions read them."""
+    if rule_id is not None:
+        return [_rule(tx, rule_id)]
+    if config.admission_rules_in_files:
+        return admission_rules.read_rules(config.admission_rules_path)
+    return tx.admission_rules.all()
 
 
 def _test(context: Context, options: RuleOptions) -> int:

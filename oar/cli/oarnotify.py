@@ -65,7 +65,8 @@ def main(
             except QueueProblem as error:
                 raise Stop(str(error), error.exit_code) from None
         click.echo("\n".join(lines + _switched(enabled, disabled, enable_all, disable_all)))
-        warn_of_policies(context, added)
+        named = [text.partition(",")[0].strip() for text in (*added, *enabled)]
+        warn_of_policies(context, None if enable_all else named)
         note(context)
     if list_:
         with context.database.readonly() as tx:

@@ -51,7 +51,8 @@ def main(
             raise Stop(str(error), error.exit_code) from None
         for line in lines:
             click.echo(line)
-        warn_of_policies(context, [*added, *changed])
+        named = [text.partition(",")[0].strip() for text in (*added, *changed, *enabled)]
+        warn_of_policies(context, None if enable_all else named)
         note(context)
     if list_ or not changes:
         with context.database.readonly() as tx:

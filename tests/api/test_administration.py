@@ -11,6 +11,7 @@ import pytest
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, QueueState, ResourceState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, state_of
@@ -74,6 +75,14 @@ def test_a_queue_is_added_changed_and_removed(admin: httpx.Client, database: Dat
         404,
         400,
     )
+
+
+def test_a_queue_that_is_enabled_is_checked_like_a_new_one(admin: httpx.Client, database: Database) -> None:
+    with database.begin() as tx:
+        tx.queues.insert(Queue("old", 3, "oar_sched_of_the_site", QueueState.NOT_ACTIVE))
+    for route in ("queues/old", "queues"):
+        warnings = admin.patch(f"/v1/{route}", json={"enabled": True}).json()["warnings"]
+        assert warnings[-1].startswith("No job of queue old will start: ")
 
 
 def test_a_queue_with_jobs_is_removed_by_force_only(admin: httpx.Client, database: Database) -> None:
@@ -200,6 +209,8 @@ def test_rules_are_added_tried_changed_and_removed(api: Api, admin: httpx.Client
     assert admin.patch(f"/v1/admission-rules/{rule}", json={"enabled": False}).json()["enabled"] is False
     assert [each["done"] for each in admin.get(f"/v1/admission-rules/{rule}").json()["history"]] == ["create", "modify"]
     assert admin.get(f"/v1/admission-rules/{broken['id']}").json()["trouble"]
+    enabled = admin.patch(f"/v1/admission-rules/{broken['id']}", json={"enabled": True, "force": True})
+    assert (enabled.status_code, enabled.json()["type"]) == (400, "bad-rule-text")
     assert admin.delete(f"/v1/admission-rules/{rule}").status_code == 200
     assert admin.patch(f"/v1/admission-rules/{rule}", json={"enabled": True}).status_code == 404
     assert rule not in [each["id"] for each in admin.get("/v1/admission-rules").json()["items"]]

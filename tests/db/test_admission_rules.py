@@ -527,7 +527,8 @@ class TestCommand:
 
     def test_a_text_that_is_not_python_is_stored_by_force_only_and_disabled(self, site: Site, tmp_path: Path) -> None:
         path = self.file(tmp_path, "a = 1\nif a\n")
-        assert site.rule("-n", "-r", path) == CommandResult(3, "", f"Error: {path}: line 2: expected ':'\n")
+        text = f"Error: {path}: line 2: expected ':'. Admission rules are written in Python.\n"
+        assert site.rule("-n", "-r", path) == CommandResult(3, "", text)
         assert site.rule("--check") == CommandResult(0, "", "")
         rule = self.created(site, "-r", path, "--force")
         assert str(rule) in self.ids(site, "-N")
@@ -590,3 +591,55 @@ def test_users_may_read_rules_and_nothing_else(site: Site, tmp_path: Path) -> No
     for words in (["-S", "-w", tmp_path / "%%"], ["-n", "-r", tmp_path / "x"], ["-d", 1], ["--test", "--as", "alice"]):
         assert site.rule(*words, user=BOB) == CommandResult(77, "", "You must be oar or root.\n")
     assert not list(tmp_path.iterdir())
+
+
+PERL = """# No jobs at night
+my $hour = (localtime)[2];
+if ($hour < 6) { die("no jobs at night"); }
+"""
+
+
+class TestRulesThatAreNotPython:
+    """A rule that does not compile refuses every submission: no command enables one."""
+
+    @pytest.fixture
+    def rule_id(self, site: Site, tmp_path: Path) -> str:
+        """A rule in Perl that was stored by force, as adoption stores such rules."""
+        (tmp_path / "perl").write_text(PERL)
+        made = site.rule("-n", "-r", tmp_path / "perl", "--force")
+        assert made.exit == 0
+        number = made.out.partition("#")[2].strip()
+        assert f"rule #{number} is disabled: its text is not valid Python." in made.err
+        return number
+
+    @pytest.mark.parametrize("words", [["-Y"], ["-Y", "--force"], ["-Y", "-P", "3"]])
+    def test_it_is_not_enabled(self, site: Site, rule_id: str, words: Sequence[str]) -> None:
+        result = site.rule("-m", rule_id, *words)
+        assert (result.exit, result.out) == (3, "")
+        assert f"Error: rule #{rule_id}: line 2: " in result.err
+        assert 'The text looks like Perl: docs/adoption.rst, "Rules in Perl"' in result.err
+        assert site.submit("x").exit == 0
+
+    def test_its_priority_can_change(self, site: Site, rule_id: str) -> None:
+        assert site.rule("-m", rule_id, "-P", 3).exit == 0
+
+    def test_it_is_enabled_once_it_is_python(self, site: Site, rule_id: str, tmp_path: Path) -> None:
+        (tmp_path / "python").write_text("pass\n")
+        assert site.rule("-m", rule_id, "-r", tmp_path / "python", "-Y").exit == 0
+
+    @pytest.mark.parametrize(
+        ("text", "is_perl"),
+        [(PERL, True), ("foreach my $r (@{$ref}) {\n", True), ("if (name == 'x'):\nprint(1)", False), ("x = {", False)],
+    )
+    def test_a_new_rule_in_perl_names_the_chapter(self, site: Site, tmp_path: Path, text: str, is_perl: bool) -> None:
+        (tmp_path / "rule").write_text(text)
+        result = site.rule("-n", "-r", tmp_path / "rule")
+        assert (result.exit, result.out) == (3, "")
+        assert "Admission rules are written in Python." in result.err
+        assert ('docs/adoption.rst, "Rules in Perl"' in result.err) is is_perl
+
+    def test_rules_in_files_are_checked_where_they_are(self, site: Site, tmp_path: Path) -> None:
+        (tmp_path / "7_perl").write_text(PERL)
+        site.config = site.config.replace(admission_rules_in_files=True, admission_rules_path=str(tmp_path))
+        result = site.rule("--check")
+        assert (result.exit, result.out.startswith("#7: line 2: ")) == (1, True)

@@ -8,10 +8,12 @@ import pytest
 import zmq
 
 from oar.cli import oarnotify, oarqueue
-from oar.cli.common.command import CommandResult
+from oar.cli.common.command import Command, CommandResult
 from oar.lib.facts import frames
 from oar.lib.facts.frames import Frame, Status, StatusQuestion, Waited, WaitForRound
 from oar.lib.facts.messages import Effect, Tag, Wake
+from oar.lib.facts.records import Queue
+from oar.lib.facts.states import QueueState
 from oar.lib.facts.times import format_date
 from oar.lib.io import bus
 from tests.builders import add_job
@@ -197,6 +199,25 @@ def test_a_policy_that_nobody_knows_is_warned_of(console: Console) -> None:
         assert "kamelot" in result.err
     assert "No job" not in console.type(oarqueue.main, "--add", "q2", "--change", "q1,3,kamelot").err
     assert "No job" in console.type(oarnotify.main, "--add-queue", "q3,1,x").err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (oarqueue.main, ("-e", "old")),
+        (oarqueue.main, ("-E",)),
+        (oarqueue.main, ("--change", "old,5")),
+        (oarnotify.main, ("-e", "old")),
+        (oarnotify.main, ("-E",)),
+    ],
+)
+def test_a_queue_that_is_enabled_is_checked_like_a_new_one(
+    console: Console, command: Command, words: tuple[str, ...]
+) -> None:
+    with console.database.begin() as tx:
+        tx.queues.insert(Queue("old", 3, "oar_sched_of_the_site", QueueState.NOT_ACTIVE))
+    result = console.type(command, *words)
+    assert "/!\\ No job of queue old will start: oar_sched_of_the_site is no program" in result.err
 
 
 def test_a_server_that_is_not_there(console: Console) -> None:

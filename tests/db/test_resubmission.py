@@ -202,3 +202,13 @@ class TestRestarts:
         wrong = f'Value "{number}" invalid for option max-restarts (number expected)\n'
         assert site.type(oarsub.main, "--max-restarts", number, "true") == CommandResult(1, "", wrong)
         assert site.jobs() == []
+
+
+def test_a_job_of_a_removed_queue_is_not_resubmitted(site: Frontend) -> None:
+    old = submit(site, "x")
+    end(site, old)
+    with site.database.begin() as tx:
+        tx.queues.delete("default")
+    result = resubmit(site, old.id)
+    assert (result.exit, result.out) == (4, "")
+    assert "queue 'default' does not exist" in result.err

@@ -1,5 +1,6 @@
 """Changes of queues, as oarqueue makes them."""
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Annotated
 
@@ -10,9 +11,10 @@ from oar.api.answers.bodies import Answer, answer, made
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
 from oar.api.serving.service import service_of
-from oar.kao.rounds.site.scheduler_programs import unknown_policy
+from oar.kao.rounds.site.scheduler_programs import policy_warnings
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Queue
 from oar.lib.jobs import queues
 
 router = APIRouter(prefix="/v1/queues", tags=["administration"])
@@ -55,14 +57,10 @@ class QueueSwitch(BaseModel):
 def queue_add(request: Request, wish: NewQueue) -> Answer:
     """Add a queue, as `oarqueue --add` does (administrators)."""
     with administering(request) as act:
-        queues.add(act.tx, act.user, _text(wish.name, wish.priority, wish.policy))
+        queue = queues.add(act.tx, act.user, _text(wish.name, wish.priority, wish.policy))
         _wake(act)
-    record = {
-        "name": wish.name,
-        "done": "added",
-        "warnings": [*act.warnings, *_doubts(request, wish.name, wish.policy)],
-    }
-    return made(record, "queues", wish.name)
+    warnings = [*act.warnings, *_policy_warnings(request, [queue])]
+    return made({"name": wish.name, "done": "added", "warnings": warnings}, "queues", wish.name)
 
 
 @router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")
@@ -70,8 +68,10 @@ def queues_switch(request: Request, wish: QueueSwitch) -> Answer:
     """Let the jobs of all queues be scheduled, or let them wait, as `oarqueue -E` and `-D` do (administrators)."""
     with administering(request) as act:
         queues.switch(act.tx, act.user, enable_all=wish.enabled, disable_all=not wish.enabled)
+        enabled = act.tx.queues.all() if wish.enabled else []
         _wake(act)
-    return answer({"done": "enabled" if wish.enabled else "disabled", "warnings": act.warnings})
+    warnings = [*act.warnings, *_policy_warnings(request, enabled)]
+    return answer({"done": "enabled" if wish.enabled else "disabled", "warnings": warnings})
 
 
 @router.patch("/{name}", operation_id="queue_change", summary="Change a queue")
@@ -84,8 +84,10 @@ def queue_change(request: Request, name: PathName, wish: QueueChange, match: IfM
         queues.change(act.tx, act.user, _text(name, wish.priority, wish.policy))
         if wish.enabled is not None:
             queues.switch(act.tx, act.user, *(([name],) if wish.enabled else ((), [name])))
+        queue = queues.held(act.tx, name)
         _wake(act)
-    return answer({"name": name, "done": "changed", "warnings": [*act.warnings, *_doubts(request, name, wish.policy)]})
+    warnings = [*act.warnings, *_policy_warnings(request, [queue])]
+    return answer({"name": name, "done": "changed", "warnings": warnings})
 
 
 @router.delete("/{name}", operation_id="queue_remove", summary="Remove a queue")
@@ -115,7 +117,5 @@ def _wake(act: AdminAct) -> None:
     act.tx.outbox.append(Wake(Tag.TERM))
 
 
-def _doubts(request: Request, name: str, policy: str | None) -> list[str]:
-    """Return a warning if no job of a queue will start."""
-    trouble = unknown_policy(service_of(request).runtime, policy) if policy else None
-    return [f"No job of queue {name} will start: {trouble}."] if trouble else []
+def _policy_warnings(request: Request, changed: Iterable[Queue]) -> list[str]:
+    return policy_warnings(service_of(request).runtime, changed)

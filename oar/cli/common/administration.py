@@ -1,7 +1,7 @@
 """What the administrators' commands have in common: the line in the server's log, and warnings."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import click
 
@@ -26,11 +26,12 @@ def warn(lines: Iterable[str]) -> None:
         click.echo(f"/!\\ {line}", err=True)
 
 
-def warn_of_policies(context: Context, queues: Iterable[str]) -> None:
-    """Warn of each ``name,priority,policy`` whose policy neither is built in nor a program of the site."""
-    from oar.kao.rounds.site.scheduler_programs import unknown_policy
+def warn_of_policies(context: Context, names: Collection[str] | None) -> None:
+    """Warn of each named queue, of every queue for None, whose policy schedules no job."""
+    from oar.kao.rounds.site.scheduler_programs import policy_warnings
 
-    for text in queues:
-        name, _, policy = (part.strip() for part in f"{text},,".split(",", 3)[:3])
-        if trouble := unknown_policy(context.runtime, policy):
-            warn([f"No job of queue {name} will start: {trouble}."])
+    if names is not None and not names:
+        return
+    with context.database.readonly() as tx:
+        queues = [queue for queue in tx.queues.all() if names is None or queue.name in names]
+    warn(policy_warnings(context.runtime, queues))

@@ -45,7 +45,7 @@ def admit(tx: "Transaction", database: "Database", cluster: Cluster, config: Con
     amended, output = _amend(tx, database, cluster, config, proposal)
     if amended.spec.types:
         reservation_entry.check_no_frame(tx, amended.spec.types)
-    _check_queue(tx, amended.spec.queue)
+    check_queue(tx, amended.spec.queue)
     return Admission(amended, output, _size(cluster, amended, proposal))
 
 
@@ -60,7 +60,7 @@ def _admit_inside(
     reservation_entry.check_no_frame(tx, amended.spec.types)
     if amended.spec.project != project:
         reservation_entry.check_access(tx, reservation, spec.user, amended.spec.project)
-    _check_queue(tx, amended.spec.queue, reservation.queue)
+    check_queue(tx, amended.spec.queue, reservation.queue)
     amended, said = reservation_entry.with_walltimes(reservation, amended, tx.now)
     output = output._replace(out=output.out + "".join(f"{line}\n" for line in said))
     size = _size(cluster, amended, proposal)
@@ -186,7 +186,7 @@ def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
             raise BadSubmission(Code.REQUEST, f"there is no node '{name}'{guess}")
 
 
-def _check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
+def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
     """Refuse a queue that does not exist, or was removed and stays only for its advance reservations.
 
     ``of_reservation``: the queue of the advance reservation that the job is in.  Raises BadSubmission.

@@ -16,7 +16,7 @@ from oar.lib.facts.records import Job, JobKeys, JobSpec, Moldable, User
 from oar.lib.facts.request import GROWING
 from oar.lib.facts.states import JobState, JobType, Reservation, job_letter
 from oar.lib.jobs import control
-from oar.lib.submission import job_environment, job_keys, reservation_entry, submit
+from oar.lib.submission import admission, job_environment, job_keys, reservation_entry, submit
 from oar.lib.submission.job_keys import KeyPair
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> int:
     """Submit a copy of a job that has ended, as its owner or an administrator; return its id.
 
-    Raises NoSuchJob, BadRequest, WrongState, NotAllowed.
+    Raises NoSuchJob, BadRequest, WrongState, NotAllowed, BadSubmission.
     """
     job = tx.jobs.lock(job_id)
     if job is None:
@@ -43,6 +43,8 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
         raise WrongState("the job must be in Error or Terminated state.")
     if not user.is_admin and user.name != job.user:
         raise NotAllowed("you are not the right user.")
+    inside = tx.advance_reservations.select(list(tx.reservation_jobs.of_jobs([job_id]).values()))
+    admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)
     copy_id = copy(tx, job_id)
     tx.outbox.append(Wake(Tag.QSUB))

@@ -1,5 +1,6 @@
 """Changes of the admission rules by administrators.  Commands and the API call it alike."""
 
+import re
 from typing import TYPE_CHECKING
 
 from oar.lib.db.submission.admission_rules import AdmissionRule
@@ -10,6 +11,11 @@ from oar.lib.submission import admission_rules
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+
+#: What rules in Perl have and rules in Python cannot have: sigils, ``my``, matches, blocks behind conditions.
+_PERL = re.compile(r"(?m)^\s*(my|our|use|foreach|unless)\b.*[;{]|[$@%]\w+\s*(=|->|\{|\[)|=~|\b(if|elsif)\s*\(.*\)\s*\{")
+_PERL_CHAPTER = ' The text looks like Perl: docs/adoption.rst, "Rules in Perl", says how to rewrite it.'
 
 
 class NoSuchRule(UserError):
@@ -53,13 +59,20 @@ def modify(
     enabled: bool | None = None,
     force: bool = False,
 ) -> AdmissionRule:
-    """Change a rule; None = as it is.  Return it.  Raises NotAllowed, NoSuchRule, BadRuleText."""
+    """Change a rule; None = as it is.  Return it.  Raises NotAllowed, NoSuchRule, BadRuleText.
+
+    ``force``: a new text that does not compile is stored, disabled.  A stored one is never enabled.
+    """
     user.check_administers()
     former = find(tx, rule_id)
-    is_sound = text is None or _compiles(text, force=force)
+    is_enabled = former.enabled if enabled is None else enabled
+    if text is not None:
+        is_enabled = _compiles(text, force=force) and is_enabled
+    elif enabled:
+        _compiles(former.text, force=False)
     changed = former._replace(
         priority=former.priority if priority is None else priority,
-        enabled=is_sound and (former.enabled if enabled is None else enabled),
+        enabled=is_enabled,
         text=former.text if text is None else text,
     )
     with policies.changing(tx, user.name):
@@ -78,5 +91,6 @@ def _compiles(text: str, *, force: bool) -> bool:
     """Whether a text compiles.  Raises BadRuleText for one that does not, unless it is forced."""
     error = admission_rules.explain_bad_text(0, text)
     if error is not None and not force:
-        raise BadRuleText(error)
+        way_out = _PERL_CHAPTER if _PERL.search(text) else ""
+        raise BadRuleText(f"{error}. Admission rules are written in Python.{way_out}")
     return error is None

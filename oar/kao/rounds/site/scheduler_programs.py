@@ -6,6 +6,7 @@ See docs/design/planner.rst, "Schedulers of the site".
 import logging
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,12 @@ def unknown_policy(runtime: Runtime, policy: str) -> str | None:
         return None
     policies = ", ".join(sorted(each for each in POLICIES if each))
     return f"{policy} is no program in {directory}, and not one of {policies}"
+
+
+def policy_warnings(runtime: Runtime, queues: Iterable[Queue]) -> list[str]:
+    """Return a warning for each queue whose policy schedules no job."""
+    reasons = [(queue.name, unknown_policy(runtime, queue.policy)) for queue in queues]
+    return [f"No job of queue {name} will start: {reason}." for name, reason in reasons if reason]
 
 
 class SchedulerPrograms:
