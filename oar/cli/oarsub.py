@@ -69,10 +69,10 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
     if not options.connect:
         _check_host(context)
     call = oarsub_call.begin(context, options)
-    if options.resubmit is not None:
+    if options.resubmit:
         from oar.cli.oarsub_parts import resubmit
 
-        return resubmit.resubmit(call, options.resubmit, line.names)
+        return resubmit.resubmit(call, line.names)
     command = command_line.command_of(context, options)
     if options.connect:
         from oar.cli.oarsub_parts import connect
@@ -91,8 +91,10 @@ def _check_exclusive(options: OarsubOptions) -> None:
         raise Stop("# Error: --wait takes no argument, or =kill.")
     if options.wait and (options.interactive or options.connect):
         raise Stop("# Error: --wait is for batch jobs: a session ends when you leave it.")
-    if options.estimate and (options.resubmit is not None or options.connect):
+    if options.estimate and (options.resubmit or options.connect):
         raise Stop("# Error: --estimate is for a new submission: use it without --resubmit and --connect.")
+    if not options.resubmit and (options.resubmit_sql is not None or options.resubmit_states):
+        raise Stop("# Error: --sql and --state select jobs for --resubmit: use them with it.")
     if options.parsable and options.machine is not None:
         raise Stop("# Error: --parsable and a machine format are exclusive.")
 

@@ -82,6 +82,8 @@ SUBMISSION = {
 }
 ELSEWHERE = {
     "resubmit": "POST /v1/jobs/ID/resubmission",
+    "resubmit_sql": "GET /v1/jobs chooses",
+    "resubmit_states": "GET /v1/jobs chooses",
     "estimate": "POST /v1/estimates",
     "wait": "the stream tells when a job ends",
     "connect": "needs a terminal",

@@ -212,3 +212,91 @@ def test_a_job_of_a_removed_queue_is_not_resubmitted(site: Frontend) -> None:
     result = resubmit(site, old.id)
     assert (result.exit, result.out) == (4, "")
     assert "queue 'default' does not exist" in result.err
+
+
+class TestSeveral:
+    @pytest.fixture
+    def array(self, site: Frontend) -> list[Job]:
+        """An array of four jobs: in Error, ended with exit code 3, ended well, waiting."""
+        assert site.type(oarsub.main, "--array", 4, "x").exit == 0
+        jobs = site.jobs()
+        for job, state, exit_code in zip(
+            jobs, (JobState.ERROR, JobState.TERMINATED, JobState.TERMINATED), (None, 3 << 8, 0), strict=False
+        ):
+            end_with(site, job, state, exit_code)
+        return site.jobs()
+
+    @pytest.mark.parametrize("words", [["{0}", "{1}", "{2}"], ["{0},{1}", "{2}"], ["{0}", "--resubmit", "{1}", "{2}"]])
+    def test_each_id_that_is_given(self, site: Frontend, array: list[Job], words: list[str]) -> None:
+        ids = [job.id for job in array]
+        result = resubmit(site, *[word.format(*ids) for word in words])  # type: ignore[arg-type]
+        copies = site.jobs()[4:]
+        assert result == CommandResult(0, "".join(f"OAR_JOB_ID={copy.id}\n" for copy in copies), "")
+        assert [copy.resubmit_job_id for copy in copies] == ids[:3]
+
+    def test_those_that_cannot_be_are_named_and_the_others_are_done(self, site: Frontend, array: list[Job]) -> None:
+        result = resubmit(site, array[0].id, array[3].id, 10**12)
+        assert (result.exit, result.out) == (4, f"OAR_JOB_ID={site.jobs()[-1].id}\n")
+        assert result.err == (
+            f"# Error: job {array[3].id}: the job must be in Error or Terminated state.\n"
+            "# Error: job 1000000000000 does not exist.\n"
+        )
+
+    def test_only_the_failed_elements_of_an_array_and_each_once(self, site: Frontend, array: list[Job]) -> None:
+        words = ("--array", array[0].id, "--state", "failed")
+        assert site.type(oarsub.main, "--resubmit", *words).exit == 0
+        assert [copy.resubmit_job_id for copy in site.jobs()[4:]] == [array[0].id, array[1].id]
+        again = site.type(oarsub.main, "--resubmit", *words)
+        assert (again.exit, again.out) == (4, "")
+        assert "no job to resubmit" in again.err
+
+    @pytest.mark.parametrize(
+        ("words", "indexes"),
+        [
+            (["--array", "{0}"], [0, 1, 2]),
+            (["--array", "{0}", "--state", "E"], [0]),
+            (["--array", "{0}", "--state", "E", "--state", "T"], [0, 1, 2]),
+            (["--sql", "exit_code > 0"], [1]),
+            (["{0}", "{2}", "--state", "Terminated"], [2]),
+            (["--array", "{0}", "--sql", "exit_code = 0"], [2]),
+        ],
+    )
+    def test_selections(self, site: Frontend, array: list[Job], words: list[str], indexes: list[int]) -> None:
+        result = site.type(oarsub.main, "--resubmit", *[word.format(*(job.id for job in array)) for word in words])
+        assert (result.exit, result.err) == (0, "")
+        assert [copy.resubmit_job_id for copy in site.jobs()[4:]] == [array[index].id for index in indexes]
+
+    def test_a_condition_selects_jobs_of_the_user_only(self, site: Frontend, array: list[Job]) -> None:
+        result = site.type(oarsub.main, "--resubmit", "--sql", "exit_code > 0", user=BOB)
+        assert (result.exit, len(site.jobs())) == (4, 4)
+
+    @pytest.mark.parametrize(
+        ("words", "text"),
+        [
+            (["--resubmit"], "--resubmit needs jobs"),
+            (["--resubmit", "--state", "E"], "--resubmit needs jobs"),
+            (["--resubmit", "12", "abc"], '"abc" is not a valid job identifier'),
+            (["--resubmit", "12", "./job.sh"], '"./job.sh" is not a valid job identifier'),
+            (["--resubmit", "--array", "999"], '"999" is not a valid array job'),
+            (["--resubmit", "12", "--state", "R"], 'unknown state "R". Write T (Terminated), E (Error) or failed.'),
+        ],
+    )
+    def test_what_cannot_be_selected(self, site: Frontend, words: list[str], text: str) -> None:
+        result = site.type(oarsub.main, *words)
+        assert (result.exit, result.out) == (4, "")
+        assert text in result.err
+
+    def test_a_selection_without_resubmit(self, site: Frontend) -> None:
+        result = site.type(oarsub.main, "--state", "E", "x")
+        assert (result.exit, len(site.jobs())) == (1, 0)
+        assert "use them with it" in result.err
+
+    def test_ids_for_programs(self, site: Frontend, array: list[Job]) -> None:
+        result = resubmit(site, array[0].id, array[1].id, "--parsable")
+        assert result == CommandResult(0, "".join(f"{job.id}\n" for job in site.jobs()[4:]), "")
+
+
+def end_with(site: Frontend, job: Job, state: JobState, exit_code: int | None) -> None:
+    end(site, job)
+    with site.database.begin() as tx:
+        tx.execute("UPDATE jobs SET state = %s, exit_code = %s WHERE job_id = %s", (state, exit_code, job.id))

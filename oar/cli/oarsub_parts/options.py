@@ -57,7 +57,9 @@ class OarsubOptions(NamedTuple):
     name: str | None = None
     dependencies: tuple[str, ...] = ()
     notify: str | None = None
-    resubmit: int | None = None
+    resubmit: tuple[int | None, ...] = ()
+    resubmit_sql: str | None = None
+    resubmit_states: tuple[str, ...] = ()
     max_restarts: int | None = None
     use_job_key: bool = False
     key_file: str | None = None
@@ -138,7 +140,15 @@ _DECLARATIONS: Sequence[Decorator] = (
         metavar="[TAGS]mail:ADDRESS|exec:COMMAND",
         help="Notify somebody, or run a program, when the job changes.",
     ),
-    option("--resubmit", type=NUMBER, metavar="ID", help="Submit a copy of a job that has ended."),
+    optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of jobs that have ended."),
+    option("--sql", "resubmit_sql", metavar="SQL", help="With --resubmit: of jobs that satisfy this condition."),
+    option(
+        "--state",
+        "resubmit_states",
+        multiple=True,
+        metavar="STATES",
+        help="With --resubmit: of jobs in these states; failed: in Error, or with an exit code other than 0.",
+    ),
     option("--max-restarts", type=COUNT, metavar="N", help="Make the job idempotent, and resubmit it at most N times."),
     option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
     option(

@@ -29,7 +29,8 @@ STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 #: Options that a script may not set.
 NOT_IN_SCRIPTS = frozenset(
     {
-        *("interactive", "connect", "scan", "resubmit", "estimate", "verbosity", "show_version", "debug"),
+        *("interactive", "connect", "scan", "estimate", "verbosity", "show_version", "debug"),
+        *("resubmit", "resubmit_sql", "resubmit_states"),
         *("wait", "parsable", "wrapped", "completion", "propagate_exit", "help"),
     }
 )
