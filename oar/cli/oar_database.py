@@ -316,6 +316,7 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
 
 def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     """Tell of each key what was removed; leave an event, which says that the date was believed."""
+    from oar.lib.facts.health import ServerTask
     from oar.lib.facts.states import EventType
     from oar.lib.jobs import retention
     from oar.lib.reservations import retention as reservation_retention
@@ -340,6 +341,7 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     if not dry:
         with database.begin() as tx:
             tx.events.add(EventType.DATABASE_PURGED, 0, "[oar-database] what is too old was removed")
+            tx.task_runs.record_success(ServerTask.PURGE)
 
 
 def _archive(config: Config, live: "Database") -> "Archive | None":

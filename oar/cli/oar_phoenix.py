@@ -13,6 +13,7 @@ from oar.lib.config.files import Config
 from oar.lib.control_delivery import delivering
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
+from oar.lib.facts.health import ServerTask
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.reboot_steps import Step, Tried
 from oar.lib.io import clock_memory, reboots
@@ -60,6 +61,8 @@ def main(context: Context, *, only_tell: bool) -> None:
             reboots.write_tried(status, {**tried, **_steps(decided, now)})
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
+            with context.database.begin() as tx:
+                tx.task_runs.record_success(ServerTask.PHOENIX)
 
 
 def _commands(config: Config) -> dict[Step, RebootCommand]:

@@ -5,13 +5,12 @@ import pwd
 import select
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,12 +19,10 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.config.files import Config, Parsed
-from oar.lib.db.database import Database
-from oar.lib.db.sql.statements import psycopg2
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
+from oar.lib.config.files import Parsed
+from oar.lib.facts.errors import ConfigError
 from oar.lib.io.processes import OWN_END, PID_FILE, PidFile, is_ending, run
-from oar.lib.runtime import conf_file, database_settings, read_config
+from oar.lib.runtime import conf_file, read_config
 
 UNIT = "oar-server.service"
 ACCOUNT = "oar"
@@ -36,8 +33,6 @@ START_SECONDS = 90.0
 STOP_SECONDS = 60.0
 #: So long has it to answer to a check.
 CHECK_SECONDS = 10.0
-#: So long has the database to tell of the nodes, each statement.
-DATABASE_SECONDS = 3
 _LOG_LINES = 10
 #: The end of the log in which they are looked for.
 _LOG_BYTES = 1 << 16
@@ -93,74 +88,6 @@ def _check(context: Context, path: str) -> int:
         click.echo(f"OAR UNKNOWN: {error if context.user.is_admin else _NOT_ASKED}")
         return ServerHealth.UNKNOWN
     return Server(parsed, path, context.environment).check()
-
-
-# -- what surrounds the server ----------------------------------------------------------------------------------------
-
-
-def database_trouble(config: Config) -> str:
-    """Say why the database cannot be asked; nothing if it can."""
-    database = Database(database_settings(config, patience=0), application="oar:status")
-    try:
-        with database.begin() as tx:
-            return "it can only be read" if tx.database_figures.is_read_only() else ""
-    except DatabaseUnavailable as error:
-        return str(error)
-    finally:
-        database.close()
-
-
-def nodes_away(config: Config) -> int:
-    """Return of how many nodes none is Alive; 0: one is, or nodes sleep, or the database does not tell in time."""
-    if config.energy_saving:
-        return 0
-    settings = database_settings(config, patience=0)._replace(
-        statement_timeout=DATABASE_SECONDS, lock_patience=DATABASE_SECONDS
-    )
-    with closing(Database(settings, application="oar:status")) as database:
-        try:
-            with database.snapshot() as tx:
-                return 0 if tx.resources.is_any_node_alive() else len(tx.resources.away_nodes())
-        except (OarError, psycopg2.Error):  # what the matter is, the other findings tell
-            return 0
-
-
-def written_troubles(config: Config, pid: int) -> dict[str, str]:
-    """Say by their keys which places a server cannot write, and why."""
-    places = {
-        "LOG_FILE": config.log_file,
-        "COMPLETION_LOG": config.completion_log or "",
-        "METRICS_FILE": os.path.dirname(config.metrics_file or ""),
-        "OAR_RUN_DIR": config.oar_run_dir,
-    }
-    troubles = {key: writing_trouble(path, pid) for key, path in places.items()}
-    return {key: trouble for key, trouble in troubles.items() if trouble}
-
-
-def writing_trouble(path: str, pid: int) -> str:
-    """Say why a server cannot write a file or in a directory; nothing if it can, or if it is neither."""
-    if not path.startswith("/"):
-        return ""
-    try:
-        found = os.stat(path)
-        room = os.statvfs(path)
-        uid = os.stat(f"/proc/{pid}").st_uid
-    except OSError as error:
-        return error.strerror or ""
-    if not _may_write(found, uid):
-        return f"{path} is not the server's"
-    if room.f_flag & os.ST_RDONLY:
-        return "its file system can only be read"
-    if not room.f_bavail:
-        return "no space is left there"
-    # Some file systems do not count what they can hold.
-    return "no file can be made there: all inodes are taken (df -i)" if room.f_files and not room.f_favail else ""
-
-
-def _may_write(found: os.stat_result, uid: int) -> bool:
-    """Whether an account may write a file; who is in its group is not asked."""
-    mine = found.st_mode & stat.S_IWUSR if found.st_uid == uid else 0
-    return uid == 0 or bool(mine or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 # -- with systemd -----------------------------------------------------------------------------------------------------
@@ -229,10 +156,11 @@ class Server:
         return IS_STOPPED if pid is None else 0
 
     def check(self) -> int:
-        """Tell whether it is well; return the exit code that monitoring systems expect."""
+        """Print whether jobs can be submitted, started and ended; return the exit code for monitoring systems."""
+        from oar.cli.common import health_probes
         from oar.lib.facts.frames import Status, StatusQuestion
         from oar.lib.io.control import ask
-        from oar.lib.rules.server_health import ServerHealth, judged, surroundings
+        from oar.lib.rules.server_health import ServerHealth, judge_cluster, judge_status, judge_surroundings
 
         pid = self.pid()
         if pid is None:
@@ -243,12 +171,14 @@ class Server:
             click.echo(f"OAR UNKNOWN: {_NOT_ASKED}")
             return ServerHealth.UNKNOWN
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
-        database, written = database_trouble(self._config), written_troubles(self._config, pid)
-        found = judged(answer.state if isinstance(answer, Status) else None, time.time()).joined(
-            surroundings(database, written, self._errors, 0 if database else nodes_away(self._config))
-        )
-        click.echo(found.line)
-        return found.health
+        home = self._account.home if self._account else None
+        surroundings = health_probes.probe_surroundings(self._config, self._errors, pid, home)
+        report = judge_status(answer.state if isinstance(answer, Status) else None, time.time())
+        if not surroundings.database and (facts := health_probes.probe_cluster(self._config)):
+            report = report.joined(judge_cluster(facts, time.time()))
+        report = report.joined(judge_surroundings(surroundings))
+        click.echo(report.line)
+        return report.health
 
     def start(self) -> int:
         """Start it and wait until it is up."""

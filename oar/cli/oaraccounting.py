@@ -10,6 +10,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.db.history.accounting import WindowChange
 from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.health import ServerTask
 from oar.lib.facts.times import parse_date
 from oar.lib.jobs import accounting
 from oar.lib.jobs.accounting import AccountingIsRunning, Batch, OtherWindowWidth
@@ -60,6 +61,9 @@ def main(
     try:
         for batch in batches:
             _say("\n".join(_lines(batch)), quiet)
+        if since is None:
+            with context.database.begin() as tx:
+                tx.task_runs.record_success(ServerTask.ACCOUNTING)
     except AccountingIsRunning as error:
         raise Stop(f"{MARK}{error}", EXIT_BUSY) from None
     except OtherWindowWidth as error:

@@ -384,7 +384,7 @@ class Almighty:
             self._children,
             self._load,
             self._last_round,
-            is_ready=self._restarts.is_ready,
+            restarts=self._restarts,
             start=int(self._started),
             now=now,
         )

@@ -137,6 +137,7 @@ class Record:
 
     started: float | None = None
     ended: float | None = None
+    succeeded: float | None = None  #: end of the last pass that did not fail
     duration: float = 0.0
     passes: int = 0
     failures: int = 0  #: in all
@@ -233,6 +234,7 @@ class Automaton:
             self._fail(module, now)
             return
         record.code = code
+        record.succeeded = now
         record.failures_in_a_row = 0
         if module is Module.SARKO:
             self._hint, self._late_hint = _earliest(hint, self._late_hint), None
@@ -265,6 +267,16 @@ class Automaton:
     def rounds_begun(self) -> int:
         """How many rounds have begun."""
         return self.records[Module.META_SCHED].passes
+
+    def period(self, module: Module) -> float | None:
+        """Return the longest time between the starts of two passes of a module, in seconds; None: there is none."""
+        periods = {
+            Module.META_SCHED: LONGEST_WITHOUT_ROUND,
+            Module.SARKO: self.timing.sarko,
+            Module.FINAUD: self.timing.finaud or None,
+            Module.GRETA: LONGEST_WITHOUT_GRETA if self.timing.has_greta else None,
+        }
+        return periods.get(module)
 
     # -- inside --
 
@@ -310,29 +322,17 @@ class Automaton:
     def _period_end(self, module: Module) -> float:
         """Return when the module runs without being asked for; never while it runs."""
         started = self.records[module].started
-        if not self._has_period(module) or self.running[LANES[module]] is module:
+        period = self.period(module)
+        if period is None or self.running[LANES[module]] is module:
             return float("inf")
         if started is None:
             return float("-inf")
-        match module:
-            case Module.META_SCHED:
-                return self._hinted(self._next_start, started, LONGEST_WITHOUT_ROUND)
-            case Module.FINAUD:
-                return started + self.timing.finaud
-            case Module.GRETA:
-                return self._hinted(self._next_energy, started, LONGEST_WITHOUT_GRETA)
-            case _:
-                return self._hinted(self._hint, started, self.timing.sarko)
-
-    def _has_period(self, module: Module) -> bool:
-        """Whether the configuration lets a module run without being asked for."""
-        match module:
-            case Module.FINAUD:
-                return self.timing.finaud > 0
-            case Module.GRETA:
-                return self.timing.has_greta
-            case _:
-                return True
+        hints = {
+            Module.META_SCHED: self._next_start,
+            Module.GRETA: self._next_energy,
+            Module.SARKO: self._hint,
+        }
+        return self._hinted(hints.get(module), started, period)
 
     @staticmethod
     def _hinted(hint: float | None, started: float, period: float) -> float:

@@ -37,6 +37,7 @@ class RunnerRestarts:
     database: str  #: where it is
     orphan_patience: float
     is_ready: bool = False  #: it has been ready once
+    is_working: bool = False  #: it has been ready since its last start
     first_start: float = 0.0
     next_start: float = 0.0
     locked_out_since: float | None = None  #: since when another Runner holds the lock
@@ -47,12 +48,13 @@ class RunnerRestarts:
     def note_start(self, now: float) -> None:
         """Plan the next start, in case this one fails."""
         self.next_start = now + self.pause
+        self.is_working = False
         if self.is_ready:
             self.pause = min(2 * self.pause, LONGEST_PAUSE)
 
     def note_ready(self) -> bool:
         """Take note that the Runner works; return whether this is the first time."""
-        is_first, self.is_ready = not self.is_ready, True
+        is_first, self.is_ready, self.is_working = not self.is_ready, True, True
         self.pause = RETRY_SECONDS
         self.locked_out_since = None
         return is_first

@@ -9,6 +9,7 @@ from oar.lib.facts.frames import Load
 from oar.lib.facts.version import VERSION
 from oar.modules.automaton import Automaton, Lane, result_of
 from oar.modules.child_programs import RUNNER
+from oar.modules.runner_restarts import RunnerRestarts
 from oar.modules.supervisor import SupervisedChild, Supervisor
 
 
@@ -18,7 +19,7 @@ def server_status(
     load: Load,
     last_round: Mapping[str, Any],
     *,
-    is_ready: bool,
+    restarts: RunnerRestarts,
     start: int,
     now: float,
 ) -> dict[str, Any]:
@@ -32,7 +33,8 @@ def server_status(
         "version": VERSION,
         "pid": os.getpid(),
         "start": start,
-        "ready": is_ready,
+        "ready": restarts.is_ready,
+        "waits_for": "" if restarts.is_ready else restarts.wait,
         "lanes": {
             lane.value: {"running": automaton.running[lane], "waiting": list(automaton.queues[lane])} for lane in Lane
         },
@@ -41,7 +43,9 @@ def server_status(
                 **_process(children.workers[module]),
                 "passes": record.passes,
                 "failures": record.failures,
+                "period": automaton.period(module),
                 "last_start": None if record.started is None else round(epoch + record.started, 3),
+                "last_success": None if record.succeeded is None else round(epoch + record.succeeded, 3),
                 "last_duration": round(record.duration, 3),
                 "last_code": record.code,
                 "last_result": None if record.ended is None else result_of(module, record.code),
@@ -52,6 +56,7 @@ def server_status(
         "last_round": dict(last_round),
         "runner": {
             **_process(children.workers[RUNNER]),
+            "ready": restarts.is_working and children.workers[RUNNER].child is not None,
             "waiting": load.waiting,
             "running": load.running,
         },

@@ -488,6 +488,12 @@ CREATE TABLE history_positions (
     event bigint NOT NULL DEFAULT 0
 );
 
+-- The last success of each task that a timer runs on the server: accounting, purge, phoenix.
+CREATE TABLE task_runs (
+    task varchar(32) PRIMARY KEY,
+    last_success bigint NOT NULL DEFAULT 0
+);
+
 -- What decides about jobs, each change of it: as it was before and as it is; NULL: there was, or there is, none.
 CREATE TABLE policy_log (
     log_id bigserial PRIMARY KEY,

@@ -11,7 +11,7 @@ import pytest
 
 from oar.cli import oarqueue
 from oar.cli.common.command import CommandResult, invoke
-from oar.cli.oar_server import database_trouble, nodes_away
+from oar.cli.common.health_probes import find_database_problem
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql import connections
@@ -21,8 +21,6 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseFull, DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.messages import Effect, Tag, Wake
 from oar.lib.facts.records import User
-from oar.lib.resources import nodes
-from tests.builders import add_resources
 from tests.postgres import PostgreSQL
 
 
@@ -159,7 +157,7 @@ def test_a_database_that_takes_no_changes_is_one_to_wait_for(standby: Database) 
 def test_who_asks_whether_the_server_is_well_is_told_of_such_a_database(
     standby: Database, settings: DatabaseSettings
 ) -> None:
-    assert database_trouble(config_of(settings)) == "it can only be read"
+    assert find_database_problem(config_of(settings)) == "it can only be read"
 
 
 def config_of(settings: DatabaseSettings) -> Config:
@@ -170,18 +168,6 @@ def config_of(settings: DatabaseSettings) -> Config:
         db_base_login=settings.user,
         db_base_passwd=settings.password,
     )
-
-
-def test_nodes_of_which_none_is_alive_are_counted(database: Database) -> None:
-    config = config_of(database.settings)
-    assert nodes_away(config) == 0
-    add_resources(database, nodes=2, cores=2)
-    with database.begin() as tx:
-        nodes.suspect(tx, ["node-1"], finaud=True)
-    assert nodes_away(config) == 0
-    with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
-    assert nodes_away(config) == 2
 
 
 _PID = "SELECT pg_backend_pid()"

@@ -10,7 +10,7 @@ from tests.postgres import PostgreSQL
 
 SECRET = [
     *("public.challenges", "public.api_tokens", "public.token_jobs", "public.submission_keys", "public.job_runs"),
-    *("public.jobs", "public.files", "public.history_positions", "public.policy_log"),
+    *("public.jobs", "public.files", "public.history_positions", "public.policy_log", "public.task_runs"),
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.oar_server import writing_trouble
+from oar.cli.common.health_probes import find_writing_problem
 from oar.lib.io import newest_job
 from oar.modules.chronicle import append
 
@@ -36,25 +36,25 @@ def nobody() -> Iterator[int]:
 
 
 def test_a_log_that_is_written_is_no_trouble(log: Path) -> None:
-    assert writing_trouble(str(log), os.getpid()) == ""
-    assert writing_trouble("syslog", os.getpid()) == ""
+    assert find_writing_problem(str(log), os.getpid()) == ""
+    assert find_writing_problem("syslog", os.getpid()) == ""
 
 
 def test_a_log_that_is_not_there_is_named_by_the_kernel(tmp_path: Path) -> None:
-    assert writing_trouble(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
+    assert find_writing_problem(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
 
 
 def test_a_file_system_that_can_only_be_read_is_told(log: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(log.parent)], check=True)
-    assert writing_trouble(str(log), os.getpid()) == "its file system can only be read"
+    assert find_writing_problem(str(log), os.getpid()) == "its file system can only be read"
     subprocess.run(["mount", "-o", "remount,rw", str(log.parent)], check=True)
-    assert writing_trouble(str(log), os.getpid()) == ""
+    assert find_writing_problem(str(log), os.getpid()) == ""
 
 
 def test_a_full_file_system_is_told(log: Path) -> None:
     room = os.statvfs(log)
     log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
-    assert writing_trouble(str(log), os.getpid()) == "no space is left there"
+    assert find_writing_problem(str(log), os.getpid()) == "no space is left there"
 
 
 def test_a_file_system_without_inodes_is_told(log: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_file_system_without_inodes_is_told(log: Path) -> None:
         number += 1
         (log.parent / str(number)).touch()
     told = "no file can be made there: all inodes are taken (df -i)"
-    assert writing_trouble(str(log), os.getpid()) == told
-    assert writing_trouble(str(log.parent), os.getpid()) == told
+    assert find_writing_problem(str(log), os.getpid()) == told
+    assert find_writing_problem(str(log.parent), os.getpid()) == told
 
 
 def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
@@ -80,6 +80,6 @@ def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
 
 
 def test_a_log_of_another_account_is_told(log: Path, nobody: int) -> None:
-    assert writing_trouble(str(log), nobody) == f"{log} is not the server's"
+    assert find_writing_problem(str(log), nobody) == f"{log} is not the server's"
     os.chown(log, 65534, 65534)
-    assert writing_trouble(str(log), nobody) == ""
+    assert find_writing_problem(str(log), nobody) == ""

@@ -103,7 +103,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.modules": {*BELOW_FACES, "oar.modules.runner", "oar.modules.runner.actions"},
     "oar.modules.runner.actions": {*BELOW_FACES, "oar.lib.io.remote"},
     "oar.modules.runner": {*BELOW_FACES, "oar.lib.io.remote", "oar.modules.runner.actions"},
-    "oar.cli.common": BELOW_FACES,
+    "oar.cli.common": {*BELOW_FACES, "oar.lib.io.remote"},
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},

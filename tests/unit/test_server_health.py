@@ -4,7 +4,19 @@ from typing import Any
 
 import pytest
 
-from oar.lib.rules.server_health import LATE_ROUND, LOST_ROUND, MANY_ACTIONS, ServerHealth, judged, surroundings
+from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, Refusals, ServerTask
+from oar.lib.facts.states import EndCode
+from oar.lib.rules.server_health import (
+    LATE_ACCOUNTING,
+    LATE_ROUND,
+    LOST_ROUND,
+    MANY_ACTIONS,
+    ServerHealth,
+    Surroundings,
+    judge_cluster,
+    judge_status,
+    judge_surroundings,
+)
 
 NOW = 1_900_000_000.0
 
@@ -16,7 +28,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "start": NOW - 10_000,
         "modules": {
             "meta_sched": {"last_start": NOW - 20, "last_result": "nothing more to do"},
-            "finaud": {"last_start": None, "last_result": None},
+            "finaud": {"last_start": None, "last_result": None, "period": None},
+            "sarko": {"last_start": NOW - 20, "last_success": NOW - 20, "last_result": "nothing", "period": 30},
         },
         "runner": {"waiting": 3},
     }
@@ -27,8 +40,13 @@ def rounds(seconds: float, result: str = "nothing more to do") -> dict[str, Any]
     return {"meta_sched": {"last_start": NOW - seconds, "last_result": result}}
 
 
+def late(name: str, seconds: float, period: float) -> dict[str, Any]:
+    """Return modules of which one has not succeeded for some time, as if it hung."""
+    return rounds(20) | {name: {"last_success": NOW - seconds, "last_result": "nothing", "period": period}}
+
+
 def test_a_server_that_is_well_says_so() -> None:
-    found = judged(status(), NOW)
+    found = judge_status(status(), NOW)
     assert (found.health, found.line) == (ServerHealth.OK, "OAR OK: the server is well")
 
 
@@ -46,38 +64,112 @@ def test_a_server_that_is_well_says_so() -> None:
             "no round of the scheduler has begun for 901 s",
         ),
         (status(modules={}), ServerHealth.CRITICAL, "no round"),
+        (status(ready=False, waits_for="waiting for the database at db:5432"), ServerHealth.WARNING, "at db:5432"),
+        (status(runner={"ready": False}), ServerHealth.CRITICAL, "no job can start or end: the Runner does not work"),
+        (status(modules=late("sarko", 301, 30)), ServerHealth.WARNING, "no pass of sarko has succeeded for 301 s"),
+        (status(modules=late("sarko", 901, 30)), ServerHealth.CRITICAL, "no pass of sarko has succeeded for 901 s"),
+        (status(modules=late("finaud", 3000, 300)), ServerHealth.WARNING, "no pass of finaud has succeeded"),
+        (status(modules=late("finaud", 4000, 300)), ServerHealth.CRITICAL, "no pass of finaud has succeeded"),
+        (
+            status(last_round={"file_errors": ["cannot read /etc/oar/quotas.json: Permission denied; nothing"]}),
+            ServerHealth.WARNING,
+            "the scheduler cannot read /etc/oar/quotas.json: Permission denied",
+        ),
         (status(runner={"waiting": MANY_ACTIONS + 1}), ServerHealth.WARNING, "1001 actions on jobs wait"),
     ],
 )
 def test_what_is_wrong_is_named(record: dict[str, Any] | None, health: ServerHealth, text: str) -> None:
-    found = judged(record, NOW)
+    found = judge_status(record, NOW)
     assert found.health is health
     assert text in found.line
     assert found.line.startswith(f"OAR {health.name}: ")
 
 
 def test_a_server_that_has_just_begun_has_time_for_its_first_round() -> None:
-    assert judged(status(start=NOW - 5, modules={}), NOW).health is ServerHealth.OK
+    assert judge_status(status(start=NOW - 5, modules={}), NOW).health is ServerHealth.OK
 
 
 def test_the_worst_comes_first() -> None:
-    found = judged(status(modules=rounds(20, "failed"), runner={"waiting": 9999}), NOW)
+    found = judge_status(status(modules=rounds(20, "failed"), runner={"waiting": 9999}), NOW)
     assert found.line.startswith("OAR CRITICAL: the last pass of meta_sched failed; 9999 actions")
 
 
 def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -> None:
-    failed = judged(status(modules=rounds(20, "failed")), NOW)
-    line = failed.joined(surroundings("no such host", {"LOG_FILE": "no space is left there"})).line
+    failed = judge_status(status(modules=rounds(20, "failed")), NOW)
+    line = failed.joined(
+        judge_surroundings(Surroundings("no such host", places={"LOG_FILE": "no space is left there"}))
+    ).line
     assert line == (
         "OAR CRITICAL: the database cannot be used: no such host; the last pass of meta_sched failed;"
         " the log cannot be written (LOG_FILE): no space is left there"
     )
-    assert judged(status(), NOW).joined(surroundings("", {})).health is ServerHealth.OK
+    assert judge_status(status(), NOW).joined(judge_surroundings(Surroundings())).health is ServerHealth.OK
 
 
 def test_a_file_that_a_reload_refuses_is_told() -> None:
-    found = judged(status(), NOW).joined(surroundings("", {}, ["/etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"]))
+    found = judge_surroundings(Surroundings(configuration=["/etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"]))
     assert found.line == (
         "OAR WARNING: the old configuration stays, and no start would succeed:"
         " /etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"
+    )
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active=False, author="root")
+
+
+@pytest.mark.parametrize(
+    ("facts", "health", "text"),
+    [
+        (HealthFacts([ON]), ServerHealth.OK, ""),
+        (HealthFacts([ON, OFF]), ServerHealth.OK, ""),  # an administrator wants it so
+        (HealthFacts([ON, OFF._replace(author="")]), ServerHealth.WARNING, "the queue night is not active"),
+        (HealthFacts([OFF]), ServerHealth.CRITICAL, "no queue is active (stopped by root). Run: oarnotify -E"),
+        (HealthFacts([OFF._replace(author="")]), ServerHealth.CRITICAL, "(stopped by OAR, the log says why)"),
+        (HealthFacts([]), ServerHealth.CRITICAL, "no queue is active"),
+        (HealthFacts([ON], resources=10, suspected=5), ServerHealth.OK, ""),
+        (HealthFacts([ON], resources=10, suspected=6), ServerHealth.WARNING, "6 of 10 resources are Suspected"),
+        (HealthFacts([ON], resources=4, suspected=4, lost_nodes=2), ServerHealth.CRITICAL, "no job can start: no node"),
+        (HealthFacts([ON], refusals=Refusals(2, "no")), ServerHealth.OK, ""),
+        (HealthFacts([ON], refusals=Refusals(3, "of bob:\n no")), ServerHealth.WARNING, "the last 3 submissions"),
+        (
+            HealthFacts([ON], rule_errors=["admission rule 7 is not Python: line 1: invalid syntax"]),
+            ServerHealth.CRITICAL,
+            "no job can be submitted: admission rule 7 is not Python",
+        ),
+        (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 2)), ServerHealth.OK, ""),
+        (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)), ServerHealth.WARNING, "PROLOGUE"),
+    ],
+)
+def test_what_keeps_jobs_from_running_is_named(facts: HealthFacts, health: ServerHealth, text: str) -> None:
+    report = judge_cluster(facts, NOW)
+    assert report.health is health
+    assert text in report.line
+
+
+@pytest.mark.parametrize(
+    ("last_run", "oldest", "health"),
+    [
+        (LATE_ACCOUNTING + 1, LATE_ACCOUNTING + 1, ServerHealth.WARNING),
+        (LATE_ACCOUNTING + 1, 60, ServerHealth.OK),  # the job has just ended
+        (60, LATE_ACCOUNTING + 1, ServerHealth.OK),  # the timer works
+    ],
+)
+def test_accounting_that_stopped_is_reported_once_a_job_waits_for_it(
+    last_run: int, oldest: int, health: ServerHealth
+) -> None:
+    successes = [(str(ServerTask.ACCOUNTING), int(NOW) - last_run)]
+    facts = HealthFacts([ON], oldest_not_accounted=int(NOW) - oldest, successes=successes)
+    assert judge_cluster(facts, NOW).health is health
+
+
+def test_a_site_that_never_accounts_is_not_warned() -> None:
+    assert judge_cluster(HealthFacts([ON], oldest_not_accounted=1), NOW).health is ServerHealth.OK
+
+
+def test_a_lost_key_is_critical_and_a_stopped_timer_is_not() -> None:
+    report = judge_surroundings(Surroundings(key="/var/lib/oar/.ssh/id_ed25519: ...", timers=["x.timer is stopped"]))
+    assert report.line == (
+        "OAR CRITICAL: no node can be reached: /var/lib/oar/.ssh/id_ed25519: ...; x.timer is stopped"
     )

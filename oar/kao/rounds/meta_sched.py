@@ -137,6 +137,7 @@ class MetaScheduler:
             with self.phases.of(RoundPart.READ):
                 situation = self._platform.read(tokens)
         self.phases.jobs = len(situation.snapshot.waiting)
+        self.phases.file_errors = self._platform.file_errors
         with self.phases.of(RoundPart.PLAN):
             plan = self._plan(situation, announce)
         with self.phases.of(RoundPart.WRITE):

@@ -22,6 +22,7 @@ class RoundPhases:
         self._seconds = dict.fromkeys(RoundPart, 0.0)
         self.jobs = 0  #: that waited
         self.undecided = 0  #: jobs that were left to a plan between the rounds
+        self.file_errors: list[str] = []  #: of files of policies that could not be read
 
     @contextmanager
     def of(self, part: RoundPart) -> Iterator[None]:
@@ -36,4 +37,4 @@ class RoundPhases:
     def record(self) -> dict[str, object]:
         """What it holds, for JSON."""
         phases = {str(part): round(each, 4) for part, each in self._seconds.items()}
-        return {"jobs": self.jobs, "undecided": self.undecided, "phases": phases}
+        return {"jobs": self.jobs, "undecided": self.undecided, "phases": phases, "file_errors": self.file_errors}

@@ -63,10 +63,12 @@ if TYPE_CHECKING:
     from oar.lib.db.submission.submission_keys import SubmissionKeys
     from oar.lib.db.upkeep.advisory_locks import AdvisoryLocks
     from oar.lib.db.upkeep.database_figures import DatabaseFigures
+    from oar.lib.db.upkeep.health_figures import HealthFigures
     from oar.lib.db.upkeep.invariants import Invariants
     from oar.lib.db.upkeep.purge import Purge
     from oar.lib.db.upkeep.repairs import Repairs
     from oar.lib.db.upkeep.retention import Retention
+    from oar.lib.db.upkeep.task_runs import TaskRuns
 
 T = TypeVar("T")
 
@@ -118,6 +120,7 @@ class Transaction(Statements):
     former_plans: "Lazy[FormerPlans]" = Lazy("planning")
     gantt: "Lazy[Gantt]" = Lazy("planning")
     gantt_days: "Lazy[GanttDays]" = Lazy("history")
+    health_figures: "Lazy[HealthFigures]" = Lazy("upkeep")
     history: "Lazy[History]" = Lazy("history")
     history_positions: "Lazy[HistoryPositions]" = Lazy("history")
     id_sequences: "Lazy[IdSequences]" = Lazy("schema")
@@ -159,6 +162,7 @@ class Transaction(Statements):
     stored_conditions: "Lazy[StoredConditions]" = Lazy("submission")
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("submission")
     submission_keys: "Lazy[SubmissionKeys]" = Lazy("submission")
+    task_runs: "Lazy[TaskRuns]" = Lazy("upkeep")
     usage: "Lazy[Usage]" = Lazy("history")
     usersets: "Lazy[Usersets]" = Lazy("access")
     waiting_times: "Lazy[WaitingTimes]" = Lazy("planning")

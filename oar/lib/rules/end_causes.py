@@ -69,6 +69,21 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.LOST_SESSION: EndCode.SESSION_LOST,
 }
 
+#: Ends of jobs whose command was not started although nothing was wrong with the job.
+LAUNCH_FAILURES = frozenset(
+    {
+        EndCode.NODE_SETUP,
+        EndCode.NODE_DESCRIPTION,
+        EndCode.PROLOGUE,
+        EndCode.SERVER_PROLOGUE,
+        EndCode.HOME_MISSING,
+        EndCode.SHELL_MISSING,
+        EndCode.SHELL_FAILED,
+        EndCode.ACCOUNT_UNKNOWN,
+        EndCode.LAUNCH_UNKNOWN,
+    }
+)
+
 
 class EndEvent(NamedTuple):
     """An event of a job that may show the cause of its end."""

@@ -1,8 +1,14 @@
-"""Whether the server is well, in the words and exit codes of monitoring systems: pure."""
+"""Health of the server, in the words and exit codes of monitoring systems: pure.
 
-from collections.abc import Mapping, Sequence
+CRITICAL: no job can be submitted, started or ended.  WARNING: some jobs cannot, or something else is wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+from oar.lib.facts.health import HealthFacts, QueueStatus, ServerTask
+from oar.lib.facts.times import format_date
 
 
 class ServerHealth(IntEnum):
@@ -16,8 +22,20 @@ class ServerHealth(IntEnum):
 
 #: A round has to begin each minute; so many seconds without one are worth a look, or bad.
 LATE_ROUND, LOST_ROUND = 300.0, 900.0
+#: A module that runs periodically is late, or lost, after so many of its periods without success, and at least the
+#: seconds above.
+LATE_PERIODS, LOST_PERIODS = 3, 10
 #: So many actions on jobs that wait for their turn are worth a look.
 MANY_ACTIONS = 1000
+#: Number of refused submissions, or of failed launches, that is reported if none succeeded in between; they are counted
+#: over this period, in seconds.
+MANY_FAILURES, FAILURES_PERIOD = 3, 3600
+#: Part of the resources that may be Suspected.
+MOST_SUSPECTED = 0.5
+#: Seconds for which an ended job may wait for oaraccounting, which runs each hour.
+LATE_ACCOUNTING = 3 * 3600
+#: Characters of a text from the database that are reported.
+LONGEST_TEXT = 200
 
 
 class HealthFinding(NamedTuple):
@@ -57,58 +75,161 @@ _WRITTEN = {
 }
 
 
-def surroundings(
-    database: str, written: Mapping[str, str], conf_errors: Sequence[str] = (), nodes_away: int = 0
-) -> HealthReport:
-    """Judge what the server needs: why its database cannot be used (nothing: it can), why places cannot be written.
+class Surroundings(NamedTuple):
+    """Problems of what the server needs; an empty value means that there is none."""
 
-    ``written``: the reasons by the keys of oar.conf, only of places with which something is wrong.
-    ``conf_errors``: what is wrong in oar.conf itself.  ``nodes_away``: of how many nodes none is Alive; 0: one is.
-    """
+    database: str = ""  #: why the database cannot be used
+    key: str = ""  #: why the server's SSH key cannot be used
+    places: Mapping[str, str] = {}  #: why places cannot be written, by the keys of oar.conf
+    configuration: Sequence[str] = ()  #: errors in oar.conf
+    timers: Sequence[str] = ()  #: timers and their services that do not work, with the way out
+
+
+def judge_surroundings(surroundings: Surroundings) -> HealthReport:
+    """Return the findings about what the server needs."""
+    critical, warning = ServerHealth.CRITICAL, ServerHealth.WARNING
     findings = []
-    if nodes_away:
-        text = f"no node is Alive, {nodes_away} are Suspected or Absent (oarnodes -e last)"
-        findings.append(HealthFinding(ServerHealth.WARNING, text))
-    if database:
-        findings.append(HealthFinding(ServerHealth.CRITICAL, f"the database cannot be used: {database}"))
-    if conf_errors:
-        text = f"the old configuration stays, and no start would succeed: {'; '.join(conf_errors)}"
-        findings.append(HealthFinding(ServerHealth.WARNING, text))
-    for key, trouble in written.items():
-        findings.append(HealthFinding(ServerHealth.WARNING, f"{_WRITTEN[key]} cannot be written ({key}): {trouble}"))
+    if surroundings.database:
+        findings.append(HealthFinding(critical, f"the database cannot be used: {surroundings.database}"))
+    if surroundings.key:
+        findings.append(HealthFinding(critical, f"no node can be reached: {surroundings.key}"))
+    if surroundings.configuration:
+        errors = "; ".join(surroundings.configuration)
+        text = f"the old configuration stays, and no start would succeed: {errors}"
+        findings.append(HealthFinding(warning, text))
+    for key, problem in surroundings.places.items():
+        findings.append(HealthFinding(warning, f"{_WRITTEN[key]} cannot be written ({key}): {problem}"))
+    findings += [HealthFinding(warning, problem) for problem in surroundings.timers]
     return HealthReport(tuple(findings))
 
 
-def judged(status: Mapping[str, Any] | None, now: float) -> HealthReport:
-    """Judge the status record of a server that runs; None: it did not answer."""
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+def judge_status(status: Mapping[str, Any] | None, now: float) -> HealthReport:
+    """Return the findings about the status record of a server that runs; None: it did not answer."""
     if status is None:
         return HealthReport((HealthFinding(ServerHealth.CRITICAL, "the server runs and does not answer"),))
     if not status.get("ready"):
-        return HealthReport((HealthFinding(ServerHealth.WARNING, "the server is starting: its Runner is not ready"),))
-    findings = [*_modules(status.get("modules") or {}), *_rounds(status, now), *_actions(status.get("runner") or {})]
-    return HealthReport(tuple(findings))
+        reason = status.get("waits_for") or "its Runner is not ready"
+        return HealthReport((HealthFinding(ServerHealth.WARNING, f"the server is starting: {reason}"),))
+    findings = (
+        *_judge_runner(status.get("runner") or {}),
+        *_judge_modules(status, now),
+        *_judge_rounds(status, now),
+        *_judge_files(status.get("last_round") or {}),
+    )
+    return HealthReport(findings)
 
 
-def _modules(modules: Mapping[str, Mapping[str, Any]]) -> list[HealthFinding]:
-    return [
-        HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name} failed")
-        for name, module in modules.items()
-        if module.get("last_result") == "failed"
-    ]
+def _judge_runner(runner: Mapping[str, Any]) -> Iterator[HealthFinding]:
+    if not runner.get("ready", True):
+        text = "no job can start or end: the Runner does not work; the log says why"
+        yield HealthFinding(ServerHealth.CRITICAL, text)
+    waiting = runner.get("waiting") or 0
+    if waiting > MANY_ACTIONS:
+        yield HealthFinding(ServerHealth.WARNING, f"{waiting} actions on jobs wait for their turn")
 
 
-def _rounds(status: Mapping[str, Any], now: float) -> list[HealthFinding]:
+def _judge_modules(status: Mapping[str, Any], now: float) -> Iterator[HealthFinding]:
+    for name, module in (status.get("modules") or {}).items():
+        if module.get("last_result") == "failed":
+            yield HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name} failed")
+        elif name != "meta_sched" and module.get("period"):  # the beginnings of its rounds are judged
+            seconds = now - max(module.get("last_success") or 0, status.get("start") or 0)
+            text = f"no pass of {name} has succeeded for {seconds:.0f} s"
+            if seconds > max(LOST_ROUND, LOST_PERIODS * module["period"]):
+                yield HealthFinding(ServerHealth.CRITICAL, text)
+            elif seconds > max(LATE_ROUND, LATE_PERIODS * module["period"]):
+                yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _judge_rounds(status: Mapping[str, Any], now: float) -> Iterator[HealthFinding]:
     scheduler = (status.get("modules") or {}).get("meta_sched") or {}
     begun = max(scheduler.get("last_start") or 0, status.get("start") or 0)
     seconds = now - begun
-    if seconds <= LATE_ROUND:
-        return []
-    text = f"no round of the scheduler has begun for {seconds:.0f} s"
-    return [HealthFinding(ServerHealth.CRITICAL if seconds > LOST_ROUND else ServerHealth.WARNING, text)]
+    if seconds > LATE_ROUND:
+        text = f"no round of the scheduler has begun for {seconds:.0f} s"
+        yield HealthFinding(ServerHealth.CRITICAL if seconds > LOST_ROUND else ServerHealth.WARNING, text)
 
 
-def _actions(runner: Mapping[str, Any]) -> list[HealthFinding]:
-    waiting = runner.get("waiting") or 0
-    if waiting <= MANY_ACTIONS:
-        return []
-    return [HealthFinding(ServerHealth.WARNING, f"{waiting} actions on jobs wait for their turn")]
+def _judge_files(last_round: Mapping[str, Any]) -> Iterator[HealthFinding]:
+    """Judge the files of policies (quotas, priorities) that the scheduler could not read."""
+    for problem in last_round.get("file_errors") or ():
+        yield HealthFinding(ServerHealth.WARNING, f"the scheduler {problem}")
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def judge_cluster(facts: HealthFacts, now: float) -> HealthReport:
+    """Return the findings about jobs: can they be submitted, started and accounted?"""
+    return HealthReport(
+        (
+            *_judge_submissions(facts),
+            *_judge_queues(facts.queues),
+            *_judge_resources(facts),
+            *_judge_launches(facts),
+            *_judge_accounting(facts, now),
+        )
+    )
+
+
+def _judge_submissions(facts: HealthFacts) -> Iterator[HealthFinding]:
+    for error in facts.rule_errors:
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can be submitted: {_shorten(error)}")
+    refusals = facts.refusals
+    if refusals.number >= MANY_FAILURES:
+        text = f"the last {refusals.number} submissions were refused, the last one: {_shorten(refusals.last)}"
+        yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
+    stopped = [queue for queue in queues if not queue.is_active]
+    if len(stopped) == len(queues):
+        text = f"no job can start: no queue is active{_describe_stop(stopped)}. Run: oarnotify -E"
+        yield HealthFinding(ServerHealth.CRITICAL, text)
+        return
+    for queue in stopped:
+        if not queue.author:
+            text = f"the queue {queue.name} is not active{_describe_stop([queue])}. Run: oarnotify -e {queue.name}"
+            yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _describe_stop(queues: Sequence[QueueStatus]) -> str:
+    """Return who stopped queues last, and when."""
+    last = max(queues, key=lambda queue: queue.since, default=None)
+    if last is None:
+        return ""
+    since = f" since {format_date(last.since)}" if last.since else ""
+    return f"{since} (stopped by {last.author or 'OAR, the log says why'})"
+
+
+def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:
+    if facts.lost_nodes:
+        text = f"no node is Alive, {facts.lost_nodes} are Suspected or Absent (oarnodes -e last)"
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can start: {text}")
+    elif facts.suspected > MOST_SUSPECTED * facts.resources:
+        text = f"{facts.suspected} of {facts.resources} resources are Suspected (oarnodes -e last)"
+        yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
+    failed = facts.failed_launches
+    if failed and failed.number >= MANY_FAILURES:
+        text = f"the last {failed.number} jobs could not be launched: {failed.code} (the log says more)"
+        yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]:
+    """Judge the accounting where oaraccounting was run once."""
+    last = dict(facts.successes).get(ServerTask.ACCOUNTING)
+    oldest = facts.oldest_not_accounted
+    if last is not None and oldest and now - max(last, oldest) > LATE_ACCOUNTING:
+        text = f"ended jobs are not accounted: oaraccounting succeeded last at {format_date(last)}"
+        yield HealthFinding(ServerHealth.WARNING, f"{text}. See: systemctl status oar-accounting.timer")
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_TEXT else f"{line[:LONGEST_TEXT]}..."

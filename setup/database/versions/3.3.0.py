@@ -8,7 +8,9 @@ down_revision = "3.2.0"
 
 def upgrade():
     """Create what new installations have."""
-    op.execute("COMMENT ON COLUMN public.schema.version IS NULL")
+    op.execute(
+        "CREATE TABLE public.task_runs (task varchar(32) PRIMARY KEY, last_success bigint NOT NULL DEFAULT 0)"
+    )
 
 
 def downgrade():

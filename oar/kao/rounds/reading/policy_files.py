@@ -49,6 +49,7 @@ class PolicyFile(Generic[T]):
         self._content = nothing
         self._is_known = False  #: whether it could be read once
         self._stamp: object = None
+        self.error = ""  #: of the last attempt to read it, '' if it succeeded
 
     def read(self, path: str, mails: list[Mail]) -> T:
         """Return what the file says; troubles that are new are added to ``mails``."""
@@ -60,7 +61,7 @@ class PolicyFile(Generic[T]):
             self._stamp = stamp
             with open(path, encoding="utf-8") as file:
                 self._content = self._parse(file.read())
-            self._is_known = True
+            self._is_known, self.error = True, ""
         except OSError as error:
             if self._stamp != (path, error.errno):
                 self._stamp = path, error.errno
@@ -71,7 +72,7 @@ class PolicyFile(Generic[T]):
 
     def _complain(self, path: str, trouble: str, mails: list[Mail]) -> None:
         fate = "what it said before stays in force" if self._is_known else "nothing of it is in force"
-        text = f"cannot read {path}: {trouble}; {fate}"
+        text = self.error = f"cannot read {path}: {trouble}; {fate}"
         log.error("%s", text)
         mails.append(Mail(f"Error in {path}", text))
 
@@ -85,6 +86,11 @@ class PolicyFiles:
         self._quotas = PolicyFile(parse_quotas, NOTHING)
         self._weights = PolicyFile(parse_weights, Weights())
         self._warned: set[str] = set()
+
+    @property
+    def errors(self) -> list[str]:
+        """The errors of the files that could not be read."""
+        return [file.error for file in (self._quotas, self._weights) if file.error]
 
     def quotas(self, snapshot: Snapshot, mails: list[Mail]) -> Quotas | None:
         """Return the quotas as they hold from now on; None where no queue has any."""

@@ -132,6 +132,11 @@ class SnapshotReader:
             deferrals=tuple(self._pools.deferrals),
         )
 
+    @property
+    def file_errors(self) -> list[str]:
+        """The errors of the files of policies that the last round could not read."""
+        return self._policy_files.errors
+
     def _look_at_clock(self, date: int, before: float) -> None:
         if self._watch:
             self._watch.set_by(Look(date, before, time.monotonic()))

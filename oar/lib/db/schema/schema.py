@@ -51,7 +51,7 @@ VIEWS = (
 #: Tables that nobody but the owner may read in full: oar_public.jobs stands for jobs, files has some open columns.
 SECRET = (
     *("challenges", "api_tokens", "token_jobs", "submission_keys", "job_runs", "jobs", "files"),
-    *("history_positions", "policy_log"),
+    *("history_positions", "policy_log", "task_runs"),
 )
 
 
@@ -466,6 +466,7 @@ submission_keys = table(
 history_positions = table(
     "history_positions", Column("reader", String(32), primary_key=True), number("state_log"), number("event")
 )
+task_runs = table("task_runs", Column("task", String(32), primary_key=True), number("last_success"))
 policy_log = table(
     "policy_log",
     sequence_number("log_id"),

@@ -1,0 +1,202 @@
+"""Probes of ``oar-server status --check``: what the server needs, and what the database says about jobs.
+
+Each answers within a few seconds, whatever does not answer.
+"""
+
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oar.lib.db.database import Database
+from oar.lib.db.sql.statements import psycopg2
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
+from oar.lib.facts.health import HealthFacts
+from oar.lib.io.processes import run
+from oar.lib.rules.server_health import FAILURES_PERIOD, Surroundings
+from oar.lib.runtime import database_settings
+from oar.lib.submission import admission_rules
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
+
+#: Time limit of each statement, in seconds.
+DATABASE_SECONDS = 3
+#: Timers of the server; each starts a service of its name.
+TIMERS = ("oar-accounting", "oar-purge", "oar-phoenix")
+#: The timer that each server needs; administrators mask it if cron does its work.
+NEEDED_TIMER = "oar-accounting"
+_UNIT_PROPERTIES = "Id,LoadState,UnitFileState,ActiveState"
+
+
+def probe_surroundings(config: "Config", errors: Sequence[str], pid: int, home: str | None = None) -> Surroundings:
+    """Return the problems of what the server needs.
+
+    ``errors``: of oar.conf; ``pid``: of the server; ``home``: of its account, default: of the owner of the process.
+    """
+    return Surroundings(
+        database=find_database_problem(config),
+        key=find_key_problem(config, pid, home),
+        places=find_unwritable_places(config, pid),
+        configuration=errors,
+        timers=list(find_timer_problems(query_units())),
+    )
+
+
+# -- the database -----------------------------------------------------------------------------------------------------
+
+
+def find_database_problem(config: "Config") -> str:
+    """Return why the database cannot be used, '' if it can."""
+    database = Database(database_settings(config, patience=0), application="oar:status")
+    try:
+        with database.begin() as tx:
+            return "it can only be read" if tx.database_figures.is_read_only() else ""
+    except DatabaseUnavailable as error:
+        return str(error)
+    finally:
+        database.close()
+
+
+def probe_cluster(config: "Config") -> HealthFacts | None:
+    """Return what the database says about jobs; None if it does not answer in time."""
+    settings = database_settings(config, patience=0)._replace(
+        statement_timeout=DATABASE_SECONDS, lock_patience=DATABASE_SECONDS
+    )
+    with closing(Database(settings, application="oar:status")) as database:
+        try:
+            with database.snapshot() as tx:
+                return read_cluster(tx, config)
+        except (OarError, psycopg2.Error):
+            return None
+
+
+def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
+    """Return the facts about queues, resources, submissions, launches and accounting."""
+    figures, since = tx.health_figures, tx.now - FAILURES_PERIOD
+    resources, suspected = figures.suspected().get("default", (0, 0))
+    return HealthFacts(
+        queues=figures.queues(),
+        resources=resources,
+        suspected=suspected,
+        lost_nodes=0 if config.energy_saving or tx.resources.is_any_node_alive() else len(tx.resources.away_nodes()),
+        refusals=figures.refusals(since),
+        failed_launches=figures.failed_launches(since),
+        rule_errors=list(find_rule_errors(tx, config)),
+        oldest_not_accounted=figures.oldest_not_accounted(),
+        successes=tx.task_runs.successes(),
+    )
+
+
+def find_rule_errors(tx: "Transaction", config: "Config") -> Iterator[str]:
+    """Return the enabled admission rules that are not Python, or why the rules cannot be read."""
+    try:
+        if config.admission_rules_in_files:
+            rules = [rule for rule in admission_rules.read_rules(config.admission_rules_path) if rule.enabled]
+        else:
+            rules = tx.admission_rules.all(enabled=True)
+    except ConfigError as error:
+        yield str(error)
+        return
+    for rule in rules:
+        if error_text := admission_rules.explain_bad_text(rule.id, rule.text):
+            yield f"admission rule {rule.id} is not Python: {error_text}. Disable it: oaradmissionrules -m {rule.id} -N"
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def find_key_problem(config: "Config", pid: int, home: str | None = None) -> str:
+    """Return why the server cannot use its SSH key, '' if it can, or if ssh finds its keys elsewhere."""
+    from oar.lib.io.remote import transports
+
+    try:
+        account = pwd.getpwuid(os.stat(f"/proc/{pid}").st_uid)
+    except (OSError, KeyError):  # the server has just ended, or its account has no entry
+        return ""
+    directory = Path(home or account.pw_dir) / ".ssh"
+    options = transports.read_options(shlex.split(config.openssh_cmd))
+    if options is None or options.identities or (directory / "config").exists():
+        return ""
+    keys = [directory / name for name in transports.KEY_FILES]
+    present = [key for key in keys if key.is_file()]
+    if any(_may(key.stat(), account.pw_uid, stat.S_IRUSR) for key in present):
+        return ""
+    if present:
+        return f"{present[0]}: {account.pw_name} cannot read it. Run: chown {account.pw_name} {present[0]}"
+    way = "Restore it from a backup; or make a new one (oar-server prepare) and bring it to the nodes (oar-keys)"
+    return f"{keys[0]}: the key of the server does not exist. {way}"
+
+
+def find_unwritable_places(config: "Config", pid: int) -> Mapping[str, str]:
+    """Return the places that a server cannot write, by their keys in oar.conf, and why."""
+    places = {
+        "LOG_FILE": config.log_file,
+        "COMPLETION_LOG": config.completion_log or "",
+        "METRICS_FILE": os.path.dirname(config.metrics_file or ""),
+        "OAR_RUN_DIR": config.oar_run_dir,
+    }
+    problems = {key: find_writing_problem(path, pid) for key, path in places.items()}
+    return {key: problem for key, problem in problems.items() if problem}
+
+
+def find_writing_problem(path: str, pid: int) -> str:
+    """Return why a server cannot write a file or in a directory; '' if it can, or if it is neither."""
+    if not path.startswith("/"):
+        return ""
+    try:
+        status = os.stat(path)
+        room = os.statvfs(path)
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError as error:
+        return error.strerror or ""
+    if not _may(status, uid, stat.S_IWUSR):
+        return f"{path} is not the server's"
+    if room.f_flag & os.ST_RDONLY:
+        return "its file system can only be read"
+    if not room.f_bavail:
+        return "no space is left there"
+    # Some file systems do not count what they can hold.
+    return "no file can be made there: all inodes are taken (df -i)" if room.f_files and not room.f_favail else ""
+
+
+def _may(status: os.stat_result, uid: int, bit: int) -> bool:
+    """Return whether an account has the permission ``bit`` (of the owner) of a file; its groups are not looked up."""
+    others = bit >> 3 | bit >> 6
+    return uid == 0 or bool(status.st_mode & (bit if status.st_uid == uid else others))
+
+
+# -- timers -----------------------------------------------------------------------------------------------------------
+
+
+def query_units() -> dict[str, dict[str, str]]:
+    """Return the properties of the timers and their services by unit; nothing without systemd."""
+    if not Path("/run/systemd/system").is_dir():
+        return {}
+    units = [f"{name}.{kind}" for name in TIMERS for kind in ("timer", "service")]
+    outcome = run(["systemctl", "show", "--property", _UNIT_PROPERTIES, *units], timeout=10)
+    return parse_units(outcome.output) if outcome.succeeded else {}
+
+
+def parse_units(text: str) -> dict[str, dict[str, str]]:
+    """Return what ``systemctl show`` prints, by unit."""
+    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n")]
+    return {block["Id"]: block for block in blocks if "Id" in block}
+
+
+def find_timer_problems(units: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Return the timers that should run and do not, and the services that failed."""
+    for name in TIMERS:
+        timer, service = units.get(f"{name}.timer", {}), units.get(f"{name}.service", {})
+        is_wanted = timer.get("LoadState") == "loaded" and (
+            name == NEEDED_TIMER or timer.get("UnitFileState") == "enabled"
+        )
+        if is_wanted and timer.get("ActiveState") != "active":
+            yield f"{name}.timer is stopped. Run: systemctl enable --now {name}.timer"
+        if service.get("ActiveState") == "failed":
+            yield f"{name}.service failed. See: journalctl -u {name}.service"
