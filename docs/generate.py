@@ -17,7 +17,8 @@ import click
 
 from oar.cli.common.command import Command
 from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
-from oar.lib.config.keys import GROUPS, UNREAD, Config
+from oar.lib.config.files import GROUPS
+from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
 from oar.lib.facts.states import (
     FINAL,

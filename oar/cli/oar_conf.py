@@ -52,22 +52,27 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
 
 
 def _check(parsed: Parsed, context: Context) -> int:
-    """Print all that is wrong or without effect; 1 if a value or a key is bad."""
+    """Print all that is wrong or without effect; 1 if a value or a key is bad, or a program or a file is missing."""
+    from oar.cli.common import conf_machine
+
     for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context)):
         click.echo(f"/!\\ {problem}", err=True)
-    for problem in parsed.errors:
-        click.echo(f"[ERROR] {problem}", err=True)
+    missing = list(conf_machine.missing(parsed.config, _oardir(context)))
+    for error in (*parsed.errors, *missing):
+        click.echo(f"[ERROR] {error}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
-    return 1 if parsed.errors or has_unknown else 0
+    return 1 if parsed.errors or missing or has_unknown else 0
+
+
+def _oardir(context: Context) -> str:
+    return context.environment.get("OARDIR", DEFAULT_OARDIR)
 
 
 def _surroundings(config: Config, context: Context) -> Iterator[str]:
     """Give what the file asks for and neither the machine nor the database has."""
     from oar.cli.common import conf_database, conf_machine
 
-    yield from conf_machine.findings(
-        config, conf_file(context.environment), context.environment.get("OARDIR", DEFAULT_OARDIR)
-    )
+    yield from conf_machine.findings(config, conf_file(context.environment), _oardir(context))
     yield from _unreadable(config)
     yield from conf_database.findings(config)
 

@@ -28,8 +28,6 @@ DEFAULT_OARDIR = "/usr/lib/oar"
 LATER = "the request is recorded and will be treated later"
 #: Seconds for which a transaction of a user's command may do nothing, and for which it waits for the rows of others.
 USER_IDLE_LIMIT, USER_LOCK_PATIENCE = 20, 60
-#: The PATH of the programs that the server starts.
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_FILES = ("/etc/oar/oar.conf", "/etc/oar.conf")
 
 

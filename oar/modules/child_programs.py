@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 
 from oar.lib.config.files import Config
-from oar.lib.runtime import DEFAULT_OARDIR, DEFAULT_PATH
+from oar.lib.io.programs import DEFAULT_PATH
+from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import Module
 from oar.modules.supervisor import ChildProgram
 

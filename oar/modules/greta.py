@@ -9,7 +9,6 @@ See docs/design/nodes.rst, "Greta".
 
 import logging
 import queue
-import shlex
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from oar.lib.facts.module_codes import GretaCode
 from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, EventType
 from oar.lib.io import processes
 from oar.lib.io.logs import of_nodes
+from oar.lib.io.programs import split_command
 from oar.lib.resources import energy, nodes
 from oar.lib.rules.energy_orders import ENERGY_ORDERS, OrderStep, next_steps
 from oar.modules import worker
@@ -286,7 +286,7 @@ class Greta:
 def run_command(command: str, hosts: Collection[str], timeout: float) -> str:
     """Give nodes to a command of the site, one on each line of its standard input; return its error, '' if none."""
     stdin = "".join(f"{host}\n" for host in hosts).encode()
-    outcome = processes.run(shlex.split(command), timeout=timeout, stdin=stdin)
+    outcome = processes.run(split_command(command), timeout=timeout, stdin=stdin)
     if outcome.succeeded:
         return ""
     error = f"no end within {timeout:g} s" if outcome.timed_out else " ".join(outcome.output.split())

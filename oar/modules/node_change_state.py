@@ -18,7 +18,7 @@ from oar.lib.facts.messages import Ask, Mail, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Cause, Event, Job
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, EventType, JobState, QueueState
+from oar.lib.facts.states import HOLDS_OF_LAUNCHES, EndCode, EventType, JobState, QueueState
 from oar.lib.jobs import control, lifecycle
 from oar.lib.resources import nodes
 from oar.lib.rules import event_consequences
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _OF_OTHERS = (
     *(EventType.NODE_SWEPT, EventType.NODE_LEAVES, EventType.NODE_SURVEY),
     *(EventType.HALT_NODE, EventType.WAKEUP_NODE),
+    *HOLDS_OF_LAUNCHES,
 )
 
 #: Number of events that are read at a time.

@@ -6,6 +6,8 @@ import pytest
 
 from oar.cli import oar_conf
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.config.keys import Config
+from oar.lib.config.kinds import Target
 from oar.lib.db.database import Database
 from tests.builders import add_resources
 from tests.db.console import ROOT
@@ -52,14 +54,6 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
     [
         ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid has no address here ("),
         ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost means each machine itself: "),
-        ("OPENSSH_CMD=/usr/bin/shh -p 6667", "OPENSSH_CMD: there is no program /usr/bin/shh on this machine: install"),
-        ("SERVER_PROLOGUE_EXEC_FILE=/etc/passwd", "SERVER_PROLOGUE_EXEC_FILE: /etc/passwd cannot be executed: chmod"),
-        ("PINGCHECKER_FPING_COMMAND=fpingg -q", "PINGCHECKER_FPING_COMMAND: there is no program fpingg on this"),
-        ("SCHEDULER_TOKEN_SCRIPTS={ a => '/no/a' }", "SCHEDULER_TOKEN_SCRIPTS: a: there is no program /no/a on this"),
-        ("META_SCHED_CMD=koa", "META_SCHED_CMD: there is no program "),
-        ("COMPLETION_LOG=/var/logs/done.json", "COMPLETION_LOG: there is no directory /var/logs: make it, for the "),
-        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log is a directory: write the name of a file in it"),
-        ("JOB_PRIORITY=MULTIFACTOR\nPRIORITY_CONF_FILE=/no/file", "PRIORITY_CONF_FILE: /no/file: No such file or d"),
         ("QUEUE=defualt", "QUEUE: there is no queue defualt; there are admin, besteffort, default"),
         ("WALLTIME_INCREMENT={ fast => 60 }", "WALLTIME_INCREMENT: there is no queue fast; there are admin, "),
         ("OARSUB_NODES_RESOURCES=host_name", "OARSUB_NODES_RESOURCES: resources have no property host_name: oarprope"),
@@ -77,6 +71,44 @@ def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, to
     lines = [line for line in result.err.splitlines() if "set again" not in line]
     assert [each.startswith(f"/!\\ {told}") for each in lines] == [True], result.err
     assert (result.exit, result.out) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("OPENSSH_CMD=/usr/bin/shh -p 6667", "OPENSSH_CMD: there is no program /usr/bin/shh on this machine: install"),
+        ("SERVER_PROLOGUE_EXEC_FILE=/etc/passwd", "SERVER_PROLOGUE_EXEC_FILE: /etc/passwd cannot be executed: chmod"),
+        ("PINGCHECKER_FPING_COMMAND=fpingg -q", "PINGCHECKER_FPING_COMMAND: there is no program fpingg on this"),
+        ("SCHEDULER_TOKEN_SCRIPTS={ a => '/no/a' }", "SCHEDULER_TOKEN_SCRIPTS: a: there is no program /no/a on this"),
+        ("META_SCHED_CMD=koa", "META_SCHED_CMD: there is no program "),
+        ("COMPLETION_LOG=/var/logs/done.json", "COMPLETION_LOG: there is no directory /var/logs: create it, for the"),
+        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log is a directory: write the name of a file in it"),
+        (
+            "JOB_PRIORITY=MULTIFACTOR\nPRIORITY_CONF_FILE=/no/file",
+            "PRIORITY_CONF_FILE: there is no file /no/file: ",
+        ),
+        ("JOB_RESOURCE_MANAGER_FILE=our_manager.pl", "JOB_RESOURCE_MANAGER_FILE: there is no program "),
+        ("SUSPEND_RESUME_FILE=/etc/oar/freeze", "SUSPEND_RESUME_FILE: there is no program /etc/oar/freeze on this "),
+        ("PHOENIX_SOFT_REBOOTCMD=/no/reboot {NODENAME}", "PHOENIX_SOFT_REBOOTCMD: there is no program /no/reboot on"),
+        ("ADMISSION_RULES_IN_FILES=yes\nADMISSION_RULES_PATH=/no/rules", "ADMISSION_RULES_PATH: there is no directo"),
+        ("WEB_CONF_FILE=/etc/oar/wep.yaml", "WEB_CONF_FILE: there is no file /etc/oar/wep.yaml: create it, or take"),
+        ("TAKTUK_CMD=/no/taktuk\nPINGCHECKER_TAKTUK_ARG_COMMAND=b i f [ /x ]", "TAKTUK_CMD: there is no program /no"),
+    ],
+)
+def test_programs_and_files_that_are_not_there_are_errors(check: Check, line: str, told: str) -> None:
+    result = check(*line.split("\n"))
+    lines = [line for line in result.err.splitlines() if not line.startswith("/!\\")]
+    assert [each.startswith(f"[ERROR] {told}") for each in lines] == [True], result.err
+    assert (result.exit, result.out) == (1, "")
+
+
+def test_each_key_that_names_a_path_or_a_command_says_what_it_names() -> None:
+    names_nothing = {
+        key.key
+        for key in Config.options()
+        if key.kind.name in ("path", "command line") and key.kind.target is Target.NOTHING and not key.fixed
+    }
+    assert names_nothing == {"OAR_RUN_DIR", "STAGEIN_DIR", "STAGEOUT_DIR", "PHOENIX_LOGDIR"}  # the server creates them
 
 
 def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: Check, database: Database) -> None:

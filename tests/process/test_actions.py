@@ -454,28 +454,6 @@ def test_processors_that_the_node_does_not_have_are_an_error_of_its_description(
     assert named in mail.text
 
 
-def test_a_manager_of_the_site_that_is_not_there_fails_launches_and_is_no_node_s_fault(
-    world: World, tmp_path: Path
-) -> None:
-    running = world.job("sleep 1000")
-    launch_job(world.context, running)
-    world.context = replace(
-        world.context, config=world.context.config.replace(job_resource_manager_file=str(tmp_path / "missing"))
-    )
-    job_id = world.job("true")
-    launch_job(world.context, job_id)
-    assert world.events(job_id) == [EventType.CPUSET_MANAGER_FILE]
-    assert world.phase(job_id) is Phase.FAILED
-    with world.database.begin() as tx:
-        (event,) = tx.events.of_types(job_id, [EventType.CPUSET_MANAGER_FILE])
-    assert (event.hosts, f"cannot read {tmp_path}/missing: No such file" in event.description) == ((), True)
-    world.ask_kill(running)
-    signals.kill(world.context, running)
-    world.take_report(running)
-    finish.finish(world.context, running)
-    assert EventType.CPUSET_CLEAN_ERROR in world.events(running)
-
-
 def test_signals_reach_the_command_and_are_answered_for(world: World) -> None:
     job_id = world.job("trap 'echo got >>signalled' USR1; while :; do sleep 0.1; done")
     launch_job(world.context, job_id)

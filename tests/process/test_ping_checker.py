@@ -32,3 +32,53 @@ def test_nobody_is_silent_where_there_is_no_ping(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="ping cannot be run: No such file"):
         ping_checker.silent_hosts(Config(), ["n1"])
+
+
+class TestDeliveredCheckers:
+    """The checkers of nodes that the files of OAR 2 and 3 configure."""
+
+    @pytest.fixture
+    def connector(self, tmp_path: Path) -> str:
+        """Return a program that reaches every host but one that is silent, and runs the command there."""
+        program = tmp_path / "connector"
+        program.write_text('#!/bin/sh\n[ "$1" != silent ] || exit 255\nexec sh -c "$2"\n')
+        program.chmod(0o755)
+        return str(program)
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"pingchecker_sentinelle_script_command": "/usr/lib/oar/sentinelle.pl -t 30 -w 20"},
+            {"pingchecker_sentinelle_script_command": "/usr/local/lib/oar/sentinelle.pl -t 5 -w 20"},
+            {
+                "taktuk_cmd": "/no/taktuk -t 30 -s",
+                "pingchecker_taktuk_arg_command": "broadcast exec timeout 5 kill 9 [ true ]",
+            },
+            {"taktuk_cmd": "/no/taktuk", "pingchecker_taktuk_arg_command": "-t 3 broadcast exec [ true ]"},
+        ],
+    )
+    def test_the_built_in_sentinelle_stands_in_for_a_missing_one(self, keys: dict[str, str], connector: str) -> None:
+        config = Config(openssh_cmd=connector, **keys)
+        assert ping_checker.find_fault(config) == ""
+        assert ping_checker.silent_hosts(config, ["n1", "silent"]) == ["silent"]
+
+    def test_arguments_of_taktuk_that_are_not_understood_need_taktuk(self) -> None:
+        arguments = "broadcast input file [ /etc/motd ]"
+        config = Config(taktuk_cmd="/no/taktuk -s", pingchecker_taktuk_arg_command=arguments)
+        assert ping_checker.find_fault(config).startswith("TAKTUK_CMD: there is no program /no/taktuk on this machine")
+
+    def test_an_existing_sentinelle_of_the_site_is_used(self, tmp_path: Path) -> None:
+        program = tmp_path / "sentinelle.pl"
+        program.write_text("#!/bin/sh\nsed 's/$/ : BAD/' >&2\n")
+        program.chmod(0o755)
+        config = Config(pingchecker_sentinelle_script_command=str(program))
+        assert ping_checker.silent_hosts(config, ["n1"]) == ["n1"]
+
+    def test_a_script_without_its_interpreter_is_a_fault(self, tmp_path: Path) -> None:
+        program = tmp_path / "check"
+        program.write_text("#!/no/perl -w\n")
+        program.chmod(0o755)
+        fault = ping_checker.find_fault(Config(pingchecker_generic_command=str(program)))
+        assert (
+            fault == f"PINGCHECKER_GENERIC_COMMAND: {program} needs /no/perl, which is not on this machine: install it"
+        )

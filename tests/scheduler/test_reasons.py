@@ -298,7 +298,7 @@ def test_a_reason_of_another_version_is_told_by_its_text() -> None:
 SAMPLES: dict[str, Sequence[Any]] = {
     **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "over", "since"), (NOW, 0)),
     **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want", "number", "left"), (0, 3)),
-    **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error"), ("some",)),
+    **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error", "fault"), ("some",)),
     **dict.fromkeys(("text", "detail", "said"), ("some", "")),
     **dict.fromkeys(("jobs", "reservations", "numbers"), ((1,), range(1, 13))),
     **dict.fromkeys(("suspected", "absent", "hosts"), (("n1",), [f"n{number}" for number in range(12)])),
@@ -350,6 +350,16 @@ def test_a_code_of_another_version_is_told_by_its_text() -> None:
 def test_a_limit_of_another_version_is_told_by_its_text() -> None:
     reason = WaitReason(NOW, ReasonCode.LIMIT, "not planned in this round", {"count": 3, "limit": "moon"})
     assert reason_sentence(reason) == "Not planned in this round."
+
+
+def test_no_job_starts_and_no_besteffort_job_leaves_while_launches_are_held() -> None:
+    cluster = Cluster(nodes=1, cores=2)
+    cluster.run(cluster.node(0), types=("besteffort",), id=5).job("/node=1", id=6)
+    fault = "TAKTUK_CMD: there is no program /no/taktuk"
+    plan = schedule(replace(cluster.snapshot(), launch_fault=fault))
+    assert (plan.started, plan.kills) == ((), ())
+    assert plan.reasons[6].code is ReasonCode.LAUNCH
+    assert told(plan.reasons[6]) == f"No job is started until an administrator has repaired this: {fault}."
 
 
 # -------------------------------------------------------------------------------------------------- without exception

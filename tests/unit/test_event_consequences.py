@@ -225,9 +225,7 @@ def test_a_reservation_goes_on_without_its_bad_hosts(type_: str) -> None:
     assert verdict("RESERVATION_NO_NODE", facts(job=launching)).state is JobState.ERROR
 
 
-@pytest.mark.parametrize(
-    "type_", [type_ for type_ in EventType if type_.startswith("SERVER_")] + ["CPUSET_MANAGER_FILE"]
-)
+@pytest.mark.parametrize("type_", [type_ for type_ in EventType if type_.startswith("SERVER_")])
 def test_errors_of_the_server_stop_the_queues(type_: str) -> None:
     assert verdict(type_, facts()).stops_queues
     assert verdict(type_, facts()).suspects == ()

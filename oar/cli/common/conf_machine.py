@@ -7,51 +7,37 @@ the server is; elsewhere the same file says nothing wrong.
 import errno
 import os
 import shlex
-import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_quotas, parse_weights
 from oar.lib.config.files import Config
-from oar.lib.config.kinds import Key
+from oar.lib.config.kinds import Key, Target
 from oar.lib.facts.states import JobPriority
+from oar.lib.io import ping_checker, programs
 from oar.lib.rules.key_installation import ACCOUNT
-from oar.lib.runtime import DEFAULT_PATH
-
-#: Programs that the server starts by themselves.
-_PROGRAMS = (
-    Config.openssh_cmd,
-    Config.pingchecker_sentinelle_script_command,
-    Config.pingchecker_fping_command,
-    Config.pingchecker_nmap_command,
-    Config.pingchecker_generic_command,
-    Config.suspected_healing_exec_file,
-    Config.server_prologue_exec_file,
-    Config.server_epilogue_exec_file,
-    Config.just_after_suspend_exec_file,
-    Config.just_before_resume_exec_file,
-    Config.scheduler_node_manager_sleep_cmd,
-    Config.scheduler_node_manager_wake_up_cmd,
-    Config.energy_saving_node_manager_sleep_cmd,
-    Config.energy_saving_node_manager_wake_up_cmd,
-    Config.phoenix_soft_rebootcmd,
-    Config.phoenix_hard_rebootcmd,
-    Config.reservation_event_exec_file,
-)
-#: Files that the server writes.
-_WRITTEN = (Config.log_file, Config.completion_log, Config.metrics_file, Config.scheduler_job_scheduling_time_yaml)
 
 
 def findings(config: Config, path: str, oardir: str) -> Iterator[str]:
     """Give what is wrong.  ``path``: of oar.conf; ``oardir``: the directory of OAR's programs."""
     yield from _secrets(config, path)
     yield from _server_name(config)
-    if os.path.exists(f"{oardir}/oar-almighty"):
-        yield from _programs(config, oardir)
-        yield from _written(config)
+    if _is_server(oardir):
         yield from _policies(config)
+
+
+def missing(config: Config, oardir: str) -> Iterator[str]:
+    """Give the programs, files and directories that the configuration names and this machine does not have."""
+    if _is_server(oardir):
+        yield from _missing(config, oardir)
+    elif config.oarsh_oarstat_cmd and os.path.exists(f"{oardir}/oarsh"):
+        yield from _fault(Config.oarsh_oarstat_cmd.key, Target.SERVER_PROGRAM, config.oarsh_oarstat_cmd, oardir)
+
+
+def _is_server(oardir: str) -> bool:
+    return os.path.exists(f"{oardir}/oar-almighty")
 
 
 def _secrets(config: Config, path: str) -> Iterator[str]:
@@ -69,55 +55,86 @@ def _server_name(config: Config) -> Iterator[str]:
         )
 
 
-def _programs(config: Config, oardir: str) -> Iterator[str]:
-    for key in _PROGRAMS:
-        yield from _program(key.key, getattr(config, key.name))
-    for token, command in (config.scheduler_token_scripts or {}).items():
-        yield from _program(f"SCHEDULER_TOKEN_SCRIPTS: {token}", command)
-    if config.meta_sched_cmd != "kao":
-        yield from _program("META_SCHED_CMD", os.path.join(oardir, config.meta_sched_cmd))
+def _missing(config: Config, oardir: str) -> Iterator[str]:
+    """Give the programs, files and directories of the server that keys name, and that do not exist."""
+    for key in Config.options():
+        value = getattr(config, key.name)
+        if key.fixed or not value or (key is Config.taktuk_cmd and not _needs_taktuk(config)):
+            continue
+        if isinstance(value, Mapping):
+            for name, command in value.items():
+                yield from _fault(f"{key.key}: {name}", key.kind.target, command, oardir)
+        elif key.kind.target is Target.SERVER_PROGRAM or key.name in config.changed:
+            yield from _fault(key.key, key.kind.target, value, oardir)
+    rules = Config.admission_rules_path
+    if config.admission_rules_in_files and rules.name not in config.changed:
+        yield from _fault(rules.key, rules.kind.target, config.admission_rules_path, oardir)
 
 
-def _program(key: str, command: str | None) -> Iterator[str]:
-    """Say that the program of a command line cannot be started."""
-    if not command:
-        return
-    program = shlex.split(command)[0]
-    if os.path.exists(program) and not os.access(program, os.X_OK):
-        yield f"{key}: {program} cannot be executed: chmod 755 {program}"
-    elif shutil.which(program, path=DEFAULT_PATH) is None:
-        yield f"{key}: there is no program {program} on this machine: install it, or take the key out"
+def _needs_taktuk(config: Config) -> bool:
+    return bool(config.pingchecker_taktuk_arg_command) and not ping_checker.replaces_taktuk(config)
 
 
-def _written(config: Config) -> Iterator[str]:
-    for key in _WRITTEN:
-        path = getattr(config, key.name)
-        if path and path.startswith("/"):
-            yield from _directory_of(key, path)
+def _fault(key: str, target: Target, value: str, oardir: str) -> Iterator[str]:
+    find = _FAULTS.get(target)
+    if fault := find(value, oardir) if find else "":
+        yield f"{key}: {fault}"
 
 
-def _directory_of(key: "Key[str] | Key[str | None]", path: str) -> Iterator[str]:
+def _find_program_fault(command: str, _: str) -> str:
+    return programs.find_fault(command)
+
+
+def _find_site_program_fault(path: str, oardir: str) -> str:
+    program = os.path.join(oardir, shlex.split(path)[0])
+    if path == "kao" or programs.site_program(path) is None or os.path.exists(program):
+        return ""
+    return f"there is no program {program} on this machine: install it, or take the key out"
+
+
+def _find_file_fault(path: str, _: str) -> str:
+    return "" if os.path.exists(path) else f"there is no file {path}: create it, or take the key out"
+
+
+def _find_directory_fault(path: str, _: str) -> str:
+    return "" if os.path.isdir(path) else f"there is no directory {path}: create it, or take the key out"
+
+
+def _find_output_fault(path: str, _: str) -> str:
     directory = os.path.dirname(path)
+    if not path.startswith("/"):
+        return ""  # a standard stream, or the journal
     if not os.path.isdir(directory):
-        yield f"{key.key}: there is no directory {directory}: make it, for the account {ACCOUNT}"
-    elif os.path.isdir(path):
-        yield f"{key.key}: {path} is a directory: write the name of a file in it"
+        return f"there is no directory {directory}: create it, for the account {ACCOUNT}"
+    return f"{path} is a directory: write the name of a file in it" if os.path.isdir(path) else ""
+
+
+#: What finds out why a target cannot be used: from the value of the key and OARDIR.
+_FAULTS: Mapping[Target, Callable[[str, str], str]] = {
+    Target.SERVER_PROGRAM: _find_program_fault,
+    Target.SITE_PROGRAM: _find_site_program_fault,
+    Target.SERVER_FILE: _find_file_fault,
+    Target.SERVER_OUTPUT: _find_output_fault,
+    Target.SERVER_DIRECTORY: _find_directory_fault,
+}
 
 
 def _policies(config: Config) -> Iterator[str]:
     if config.quotas:
-        yield from _content(Config.quotas_conf_file, config.quotas_conf_file, parse_quotas)
+        yield from _content(config, Config.quotas_conf_file, parse_quotas)
     if settings_of(config).job_priority is JobPriority.MULTIFACTOR:
-        yield from _content(Config.priority_conf_file, config.priority_conf_file, parse_weights)
+        yield from _content(config, Config.priority_conf_file, parse_weights)
 
 
-def _content(key: Key[str], path: str, parse: Callable[[str], object]) -> Iterator[str]:
-    """Say that a file is not there or is no such file; who may read it is looked at elsewhere."""
+def _content(config: Config, key: Key[str], parse: Callable[[str], object]) -> Iterator[str]:
+    """Give why the content of a file cannot be used; ``missing`` gives the files that are set and do not exist."""
+    path: str = getattr(config, key.name)
     try:
         with open(path, encoding="utf-8") as file:
             parse(file.read())
     except OSError as error:
-        if error.errno != errno.EACCES:
+        is_told = error.errno == errno.EACCES or (error.errno == errno.ENOENT and key.name in config.changed)
+        if not is_told:
             yield f"{key.key}: {path}: {error.strerror}: rounds do as if it were empty"
     except ValueError as error:
         yield f"{key.key}: {path}: {error}: rounds go on with what it said before, after a start with nothing"

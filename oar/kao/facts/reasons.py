@@ -280,6 +280,11 @@ def killed() -> Reason:
     return Reason(ReasonCode.LAUNCH, "a kill request is pending")
 
 
+def launches_held(fault: str) -> Reason:
+    """No job is started until an administrator has repaired something."""
+    return Reason(ReasonCode.LAUNCH, f"no job is started now: {fault}", {"fault": fault})
+
+
 def reservation_date(date: int) -> Reason:
     """A reservation waits for its date."""
     return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from oar.lib.config.keys import GROUPS, UNREAD, Config
+from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
 
 __all__ = ["Config", "ConfigProblem", "Parsed", "option_of", "parse", "sample"]
@@ -241,6 +241,29 @@ def _agree_on_mail(config: Config, problem: _Problem, warnings: list[ConfigProbl
 
 
 # -- the sample file --------------------------------------------------------------------------------------------------
+
+#: Name of the first option of each group of the sample file -> title of the group.
+GROUPS: Mapping[str, str] = {
+    "db_type": "Database",
+    "server_hostname": "Server and bus",
+    "log_level": "Log and mail",
+    "oarsub_default_resources": "Submission and display",
+    "desktop_computing_allow_create_node": "Desktop computing",
+    "detach_job_from_server": "Execution of jobs",
+    "openssh_cmd": "Remote access",
+    "finaud_frequency": "Health of the nodes",
+    "suspend_resume_file": "Suspending jobs",
+    "job_resource_manager_property_db_field": "Job resource manager",
+    "oarsh_oarstat_cmd": "oarsh",
+    "scheduler_min_time_between_2_calls": "Scheduling",
+    "walltime_change_enabled": "Changes of walltime (all but the first also as a table by queue, _ = other queues)",
+    "scheduler_node_manager_idle_time": "Energy saving",
+    "api_root_path": "API and web pages",
+    "phoenix_status_file": "oar_phoenix",
+    "max_advance_reservations": "Advance reservations",
+    "retention_jobs": "Retention and archive",
+    "sqlalchemy_pool_size": "Read and without effect",
+}
 
 _HEAD = """\
 # Configuration of OAR, read by the server, the commands and the API.

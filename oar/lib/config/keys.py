@@ -1,6 +1,6 @@
 """Every option of oar.conf, declared once: key, default, kind, documentation, older names.
 
-The order is that of the sample file; ``GROUPS`` names the first option of each group.
+The order is that of the sample file.
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,22 @@ from oar.lib.config.kinds import (
     ANY_INTEGER,
     BOOLEAN,
     BOOT_LIMITS,
-    COMMAND,
-    COMMANDS,
+    CGROUP_MANAGER,
     DATABASE_HOST,
+    DATABASE_TYPE,
     DAYS,
     FLOAT,
+    FRONTEND_PROGRAM,
     HOST,
     INTEGER,
     ITEMS,
     KEPT_GROUPS,
     LOG_FILE,
     LOG_FORMAT,
+    META_SCHEDULER,
     NETWORKS,
+    NODE_COMMAND,
+    NODE_PATH,
     NUMBERS,
     PATH,
     PATTERNS,
@@ -31,11 +35,17 @@ from oar.lib.config.kinds import (
     PROXIES,
     REQUEST,
     SECONDS,
+    SERVER_COMMAND,
+    SERVER_COMMANDS,
+    SERVER_DIRECTORY,
+    SERVER_FILE,
+    SERVER_OUTPUT,
+    SITE_PROGRAM,
     SOME_SECONDS,
     TEXT,
     WORDS,
     Key,
-    ValueKind,
+    Target,
     Values,
     Words,
     at_least,
@@ -47,28 +57,8 @@ from oar.lib.config.kinds import (
 )
 from oar.lib.facts.states import DependencyCondition, JobPriority
 
-
-def _refuse_mysql(text: str) -> str:
-    if text.lower() in ("mysql", "mariadb"):
-        raise ValueError("MySQL is not supported: move the data to PostgreSQL and write Pg")
-    return one_of("Pg", renamed={"psql": "Pg", "pgsql": "Pg", "postgresql": "Pg"}).read(text)
-
-
 #: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
 _JOB_PAGES = "What jobs serve is reached by a tunnel through a frontend: it has no part in sessions of our pages."
-_CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
-
-
-def _refuse_systemd(text: str) -> str:
-    if text.lower() == "systemd":
-        raise ValueError("slices of systemd are not supported: write auto, groups of jobs lie beside those of systemd")
-    return _CGROUP_MANAGERS.read(text)
-
-
-_DATABASE_TYPE = ValueKind("Pg", _refuse_mysql)
-_META_SCHEDULER = ValueKind(
-    "command line", lambda text: {"oar_meta_sched": "kao", "oar_meta_scheduler": "kao"}.get(text) or COMMAND.read(text)
-)
 _ZERO: Mapping[str, float] = MappingProxyType({"_": 0.0})
 _NO: Mapping[str, bool] = MappingProxyType({"_": False})
 _NOBODY: Mapping[str, Words] = MappingProxyType({"_": ()})
@@ -81,7 +71,7 @@ class Config(Values):
     __slots__ = ()
 
     # database
-    db_type = Key(_DATABASE_TYPE, "Pg", "Kind of the database: PostgreSQL is the only one.")
+    db_type = Key(DATABASE_TYPE, "Pg", "Kind of the database: PostgreSQL is the only one.")
     db_hostname = Key(DATABASE_HOST, "localhost", "Host of the database, or the directory of its socket.")
     db_port = Key(PORT, 5432, "Port of the database.")
     db_base_name = Key(TEXT, "oar", "Name of the database.")
@@ -113,7 +103,7 @@ class Config(Values):
         ("127.0.0.1/32", "0.0.0.0/0", "::/0"),
         "Networks whose hosts may connect to SERVER_PORT and submit jobs.",
     )
-    meta_sched_cmd = Key(_META_SCHEDULER, "kao", "Meta-scheduler: kao, or a program, relative to OARDIR.")
+    meta_sched_cmd = Key(META_SCHEDULER, "kao", "Meta-scheduler: kao, or a program, relative to OARDIR.")
     module_max_duration = Key(SOME_SECONDS, 600, "A module that needs longer for one pass is stopped.")
     module_max_memory = Key(
         FLOAT,
@@ -138,8 +128,8 @@ class Config(Values):
     log_file = Key(LOG_FILE, "/var/log/oar.log", "Where the server logs.")
     log_format = Key(LOG_FORMAT, "%s|%s|%s/%s|%s|%s", "Type, date, module, pid, job, message of a line; or json.")
     log_categories = Key(ITEMS, ("all",), "What is logged beside errors and warnings: main, scheduler, energy; or all.")
-    completion_log = unset(PATH, "File with one JSON object for each ended job; not set = none.")
-    metrics_file = unset(PATH, "File for Prometheus' node exporter, written each 15 s; not set = none.")
+    completion_log = unset(SERVER_OUTPUT, "File with one JSON object for each ended job; not set = none.")
+    metrics_file = unset(SERVER_OUTPUT, "File for Prometheus' node exporter, written each 15 s; not set = none.")
     mail_smtp_server = unset(TEXT, "Mail server; without it, sender and recipient the administrator gets no mail.")
     mail_sender = unset(TEXT, "Sender of the server's mails.")
     mail_recipient = unset(ITEMS, "Administrators who get mails.")
@@ -153,7 +143,7 @@ class Config(Values):
     oarsub_store_adm_rules_outputs = Key(BOOLEAN, False, "Keep what admission rules print as events of the job.")
     default_job_walltime = Key(SOME_SECONDS, 7200, "Walltime if neither the user nor a rule sets one.")
     admission_rules_in_files = Key(BOOLEAN, False, "Read the admission rules from files, not from the database.")
-    admission_rules_path = Key(PATH, "/etc/oar/admission_rules.d", "Directory of these files.")
+    admission_rules_path = Key(SERVER_DIRECTORY, "/etc/oar/admission_rules.d", "Directory of these files.")
     admission_rules_timeout = Key(SOME_SECONDS, 10, "Time limit of all admission rules together.")
     admission_rules_ack_empty = Key(BOOLEAN, False, "Start the server although no admission rule is enabled.")
     job_types_extra = Key(PATTERNS, (r"origin=\w+",), "The site's own job types.")
@@ -178,7 +168,7 @@ class Config(Values):
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
     oarstat_show_other_users_initial_request = Key(BOOLEAN, False, "Show the request of other users' jobs.")
     advance_reservation_validation_hook_exec_file = unset(
-        PATH, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
+        FRONTEND_PROGRAM, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
     )
     commands_processes = Key(
         POSITIVE, 16, "Processes of oar-commands, two database connections each; a user has a quarter."
@@ -195,7 +185,10 @@ class Config(Values):
     detach_job_from_server = Key(BOOLEAN, True, "no: the connection to the node stays open during the job.")
     oarexec_debug_mode = Key(BOOLEAN, False, "oarexec logs on the node, in OAR_RUNTIME_DIRECTORY/oar.log.")
     oar_runtime_directory = Key(
-        PATH, "/var/lib/oar", "Directory of the jobs' files on nodes, on a local disk.", aliases="OAREXEC_DIRECTORY"
+        NODE_PATH,
+        "/var/lib/oar",
+        "Directory of the jobs' files on nodes, on a local disk.",
+        aliases="OAREXEC_DIRECTORY",
     )
     node_file_db_field = Key(TEXT, "network_address", "Property written in a job's node file.")
     node_file_db_field_distinct_values = Key(TEXT, "resource_id", "One line of it for each value of this property.")
@@ -212,14 +205,18 @@ class Config(Values):
         INTEGER, 1024, "Processes and threads of a deploy or cosystem job, or a command of a notice; 0 = no limit."
     )
     frontend_command_memory = Key(INTEGER, 4096, "Memory of the same in MiB; 0 = no limit.")
-    prologue_exec_file = unset(COMMAND, "Run on a job's first node before it; ~oar/oar_prologue if not set.")
-    epilogue_exec_file = unset(COMMAND, "Run on a job's first node after it; ~oar/oar_epilogue if not set.")
+    prologue_exec_file = unset(NODE_COMMAND, "Run on a job's first node before it; ~oar/oar_prologue if not set.")
+    epilogue_exec_file = unset(NODE_COMMAND, "Run on a job's first node after it; ~oar/oar_epilogue if not set.")
     prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
-    server_prologue_exec_file = unset(COMMAND, "Run on the server before each job.", aliases="SERVER_SCRIPT_EXEC_FILE")
-    server_epilogue_exec_file = unset(COMMAND, "Run on the server after each job.")
+    server_prologue_exec_file = unset(
+        SERVER_COMMAND, "Run on the server before each job.", aliases="SERVER_SCRIPT_EXEC_FILE"
+    )
+    server_epilogue_exec_file = unset(SERVER_COMMAND, "Run on the server after each job.")
     server_prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
-    passive_job_hook_exec_file = unset(PATH, "Run as root on the first node before a passive job's command.")
-    interactive_job_hook_exec_file = unset(PATH, "Run as root on the first node before an interactive job's shell.")
+    passive_job_hook_exec_file = unset(NODE_PATH, "Run as root on the first node before a passive job's command.")
+    interactive_job_hook_exec_file = unset(
+        NODE_PATH, "Run as root on the first node before an interactive job's shell."
+    )
     interactive_connect_timeout = Key(SOME_SECONDS, 120, "An interactive job ends if its user is not there by then.")
     job_kill_grace = Key(SECONDS, 5, "Time between SIGTERM and SIGKILL for a job's processes.")
     jobdel_softwalltime = Key(
@@ -230,14 +227,16 @@ class Config(Values):
     )
 
     # remote access
-    openssh_cmd = Key(COMMAND, "/usr/bin/ssh -p 6667 -e none", "How nodes are reached.")
+    openssh_cmd = Key(SERVER_COMMAND, "/usr/bin/ssh -p 6667 -e none", "How nodes are reached.")
     oar_ssh_connection_timeout = Key(SOME_SECONDS, 120, "Time limit of an action on a node.", aliases="TIMEOUT_SSH")
     oar_ssh_transport = Key(one_of("auto", "paramiko", "openssh"), "auto", "What speaks ssh on the server.")
     oar_ssh_pool_max = Key(POSITIVE, 512, "Connections to nodes kept by one bipbip.")
     oar_ssh_pool_idle = Key(SECONDS, 600, "An unused connection is closed after this time.")
-    taktuk_cmd = unset(COMMAND, "Check many nodes with taktuk (PINGCHECKER_TAKTUK_ARG_COMMAND).")
+    taktuk_cmd = unset(SERVER_COMMAND, "Check many nodes with taktuk (PINGCHECKER_TAKTUK_ARG_COMMAND).")
     oar_ssh_authorized_keys_file = Key(TEXT, ".ssh/authorized_keys_jobs", "File of the jobs' keys on nodes.")
-    oar_privilege_cmd = Key(COMMAND, "sudo -n", "How the oar account becomes root on a node: sudo, or oardodo's path.")
+    oar_privilege_cmd = Key(
+        NODE_COMMAND, "sudo -n", "How the oar account becomes root on a node: sudo, or oardodo's path."
+    )
 
     # health of the nodes
     finaud_frequency = Key(SECONDS, 300, "Time between two looks whether nodes answer; 0 = never.")
@@ -247,24 +246,24 @@ class Config(Values):
     dead_switch_time = Key(SECONDS, 0, "A node suspected for so long becomes Dead; 0 = never.")
     pingchecker_taktuk_arg_command = unset(TEXT, "Check nodes with taktuk: its arguments.")
     pingchecker_sentinelle_script_command = unset(
-        COMMAND, "Check nodes with sentinelle.", aliases="SENTINELLE_SCRIPT_COMMAND SENTINELLE_COMMAND"
+        SERVER_COMMAND, "Check nodes with sentinelle.", aliases="SENTINELLE_SCRIPT_COMMAND SENTINELLE_COMMAND"
     )
-    pingchecker_fping_command = unset(COMMAND, "Check nodes with fping.", aliases="FPING_COMMAND")
-    pingchecker_nmap_command = unset(COMMAND, "Check nodes with nmap.", aliases="NMAP_COMMAND")
+    pingchecker_fping_command = unset(SERVER_COMMAND, "Check nodes with fping.", aliases="FPING_COMMAND")
+    pingchecker_nmap_command = unset(SERVER_COMMAND, "Check nodes with nmap.", aliases="NMAP_COMMAND")
     pingchecker_generic_command = unset(
-        COMMAND, "Check nodes with a program that writes the bad ones on stderr.", aliases="GENERIC_COMMAND"
+        SERVER_COMMAND, "Check nodes with a program that writes the bad ones on stderr.", aliases="GENERIC_COMMAND"
     )
-    suspected_healing_exec_file = unset(COMMAND, "Run on the server when nodes become suspected.")
+    suspected_healing_exec_file = unset(SERVER_COMMAND, "Run on the server when nodes become suspected.")
     suspected_healing_timeout = Key(SOME_SECONDS, 10, "Its time limit.")
 
     # suspending jobs
     suspend_resume_file = unset(
-        TEXT,
+        SITE_PROGRAM,
         "Program that freezes and thaws jobs on nodes, relative to OARDIR; built in if not set.",
         aliases="SUSPEND_RESUME_FILE_MANAGER",
     )
-    just_after_suspend_exec_file = unset(COMMAND, "Run on the server when a job has been suspended: job id.")
-    just_before_resume_exec_file = unset(COMMAND, "Run on the server before a job resumes: job id.")
+    just_after_suspend_exec_file = unset(SERVER_COMMAND, "Run on the server when a job has been suspended: job id.")
+    just_before_resume_exec_file = unset(SERVER_COMMAND, "Run on the server before a job resumes: job id.")
     suspend_resume_script_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
 
     # job resource manager
@@ -275,12 +274,14 @@ class Config(Values):
         shipped="cpuset",
     )
     job_resource_manager_file = unset(
-        TEXT, "Program that confines jobs on nodes, relative to OARDIR; built in if not set.", aliases="CPUSET_FILE"
+        SITE_PROGRAM,
+        "Program that confines jobs on nodes, relative to OARDIR; built in if not set.",
+        aliases="CPUSET_FILE",
     )
-    cpuset_path = Key(or_empty(PATH), "/oar", "Cgroup of all jobs on nodes; empty = keys and files only.")
+    cpuset_path = Key(or_empty(NODE_PATH), "/oar", "Cgroup of all jobs on nodes; empty = keys and files only.")
     compute_thread_siblings = Key(BOOLEAN, False, "A job gets the threads that share a core with its processors.")
-    get_current_cpuset_cmd = unset(COMMAND, "How oarsh finds the job it was called from.")
-    cgroup_manager = Key(ValueKind(_CGROUP_MANAGERS.name, _refuse_systemd), "auto", "How cgroups are managed on nodes.")
+    get_current_cpuset_cmd = unset(NODE_COMMAND, "How oarsh finds the job it was called from.")
+    cgroup_manager = Key(CGROUP_MANAGER, "auto", "How cgroups are managed on nodes.")
     jrm_memory = Key(BOOLEAN, False, "Limit the memory of jobs.")
     jrm_processes = Key(
         INTEGER, 4096, "Processes and threads that a job may have on a node for each of its processors; 0 = no limit."
@@ -293,7 +294,7 @@ class Config(Values):
     jrm_max_uptime = Key(SECONDS, 0, "Reboot a node after its last job once it is up for so long; 0 = never.")
 
     # oarsh
-    oarsh_oarstat_cmd = unset(PATH, "oarstat on a frontend: allows OAR_JOB_ID=... oarsh there.")
+    oarsh_oarstat_cmd = unset(FRONTEND_PROGRAM, "oarstat on a frontend: allows OAR_JOB_ID=... oarsh there.")
     openssh_optstr = Key(
         TEXT, "1246ab:c:e:fgi:kl:m:no:p:qstvxAB:CD:E:F:GI:J:KL:MNO:PQ:R:S:TVw:W:XYy", "Options of the installed ssh."
     )
@@ -352,7 +353,7 @@ class Config(Values):
         POSITIVE, "So many of the last rounds are kept as files in OAR_RUN_DIR, for kao plan."
     )
     scheduler_log_job_scheduling_time = Key(BOOLEAN, False, "Log how long the placement of each job took.")
-    scheduler_job_scheduling_time_yaml = unset(PATH, "File that gets these times as YAML.")
+    scheduler_job_scheduling_time_yaml = unset(SERVER_OUTPUT, "File that gets these times as YAML.")
     reservation_waiting_resources_timeout = Key(
         SECONDS, 300, "A reservation waits so long for missing nodes before it begins with fewer."
     )
@@ -377,10 +378,10 @@ class Config(Values):
     job_priority = Key(
         one_of(*JobPriority, renamed={"fairsharing": JobPriority.FAIRSHARE}), JobPriority.FIFO, "Order of waiting jobs."
     )
-    priority_conf_file = Key(PATH, "/etc/oar/priority.yaml", "Weights of MULTIFACTOR.")
+    priority_conf_file = Key(SERVER_FILE, "/etc/oar/priority.yaml", "Weights of MULTIFACTOR.")
     custom_job_sorting = Key(TEXT, "", "Plug-in of CUSTOM.")
     custom_job_sorting_config = Key(TEXT, "", "Its configuration.")
-    custom_job_sorting_config_file = Key(TEXT, "", "Or the file of its configuration.")
+    custom_job_sorting_config_file = Key(TEXT.of(Target.SERVER_FILE), "", "Or the file of its configuration.")
     extra_metasched = Key(TEXT, "default", "Plug-in called in each round.")
     extra_metasched_config = Key(TEXT, "", "Its configuration.")
     fairsharing_enabled = Key(BOOLEAN, False, "As JOB_PRIORITY=FAIRSHARE.")
@@ -397,9 +398,11 @@ class Config(Values):
     scheduler_fairsharing_coef_project = Key(FLOAT, 0.0, "Weight of what the project has used.")
     scheduler_fairsharing_coef_user = Key(FLOAT, 2.0, "Weight of what the user has used.")
     scheduler_fairsharing_coef_user_ask = Key(FLOAT, 1.0, "Weight of what the user has asked for.")
-    scheduler_token_scripts = unset(COMMANDS, "Commands that print how many tokens are free, by name of the token.")
+    scheduler_token_scripts = unset(
+        SERVER_COMMANDS, "Commands that print how many tokens are free, by name of the token."
+    )
     quotas = Key(BOOLEAN, False, "Apply quotas.")
-    quotas_conf_file = Key(PATH, "/etc/oar/quotas_conf.json", "File of the quotas.")
+    quotas_conf_file = Key(SERVER_FILE, "/etc/oar/quotas_conf.json", "File of the quotas.")
     quotas_all_nb_resources_mode = Key(
         one_of("default_not_dead", "all"), "default_not_dead", "Which resources ALL means in quotas."
     )
@@ -436,12 +439,12 @@ class Config(Values):
         SECONDS, "If its next job is not before this time; needed for halts (600)."
     )
     scheduler_node_manager_wakeup_time = Key(SECONDS, 600, "Time that a node needs to boot.")
-    scheduler_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given as arguments and on stdin.")
-    scheduler_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given as arguments and on stdin.")
+    scheduler_node_manager_sleep_cmd = unset(SERVER_COMMAND, "Halts the nodes given as arguments and on stdin.")
+    scheduler_node_manager_wake_up_cmd = unset(SERVER_COMMAND, "Wakes the nodes given as arguments and on stdin.")
     energy_saving_internal = Key(BOOLEAN, False, "Let Greta halt and wake nodes; the two commands above are ignored.")
     energy_saving_mode = Key(TEXT, "metascheduler_decision_making", "Rounds choose nodes; else a program of the site.")
-    energy_saving_node_manager_sleep_cmd = unset(COMMAND, "Halts the nodes given on stdin.")
-    energy_saving_node_manager_wake_up_cmd = unset(COMMAND, "Wakes the nodes given on stdin.")
+    energy_saving_node_manager_sleep_cmd = unset(SERVER_COMMAND, "Halts the nodes given on stdin.")
+    energy_saving_node_manager_wake_up_cmd = unset(SERVER_COMMAND, "Wakes the nodes given on stdin.")
     energy_saving_node_manager_wakeup_timeout = Key(
         BOOT_LIMITS, ((1, 900),), "A woken node must be there by then; by the number of nodes that boot."
     )
@@ -489,7 +492,7 @@ class Config(Values):
     api_anonymous_read = Key(BOOLEAN, True, "Anybody may read.")
     api_accounting_private = Key(BOOLEAN, False, "Users see their own accounting only.")
     api_basic_auth = Key(one_of("no", "htpasswd", "pam"), "no", "Names and passwords.")
-    htpasswd_file = Key(PATH, "/etc/oar/api-users", "File of htpasswd.")
+    htpasswd_file = Key(SERVER_FILE, "/etc/oar/api-users", "File of htpasswd.")
     api_trust_ident = Key(BOOLEAN, True, "Believe the identity header of trusted proxies.")
     api_trusted_proxies = Key(PROXIES, (), "Proxies whose identity header is believed: networks, unix:LOGIN.")
     api_readers = Key(NETWORKS, (), "Who reads what any user may without telling a user: the machine of CiGri.")
@@ -497,7 +500,7 @@ class Config(Values):
     api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
     api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")
     api_access_token_expire_minutes = Key(at_least(1, "minutes"), 524160, "Their validity.")
-    api_revoked_tokens = unset(PATH, "File of the revoked ones.")
+    api_revoked_tokens = unset(SERVER_FILE, "File of the revoked ones.")
     api_user_regex = Key(PATTERNS, (r"^[a-z_][a-z0-9_.-]{0,31}$",), "What a user's name looks like.")
     api_admin_group = unset(TEXT, "Unix group whose members are administrators of the API.")
     api_admission_rules = Key(BOOLEAN, False, "Serve the admission rules.")
@@ -511,16 +514,19 @@ class Config(Values):
     api_metrics_values = Key(POSITIVE, 50, "Users, or projects, that metrics name; what others have is of other.")
     api_oar2_unescape = Key(BOOLEAN, True, "Undo the escapes of OAR 2's clients.")
     web_gantt_cache = Key(POSITIVE, 1073741824, "Bytes of files in which days of the Gantt diagram are kept.")
-    web_conf_file = Key(PATH, "/etc/oar/web.yaml", "Templates of submissions for the web pages.")
-    api_stress_factor_script = Key(PATH, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
+    web_conf_file = Key(SERVER_FILE, "/etc/oar/web.yaml", "Templates of submissions for the web pages.")
+    api_stress_factor_script = Key(SERVER_FILE, "/etc/oar/stress_factor.sh", "Prints the stress of the site.")
 
     # oar_phoenix
     phoenix_status_file = Key(
-        PATH, "/var/lib/oar/phoenix/oar_phoenix.state", "What was tried on which node.", aliases="PHOENIX_DBFILE"
+        SERVER_OUTPUT,
+        "/var/lib/oar/phoenix/oar_phoenix.state",
+        "What was tried on which node.",
+        aliases="PHOENIX_DBFILE",
     )
     phoenix_logdir = Key(PATH, "/var/lib/oar/phoenix", "Directory of its log.")
-    phoenix_soft_rebootcmd = unset(COMMAND, "Reboots {NODENAME}; not set = nothing is done.")
-    phoenix_hard_rebootcmd = unset(COMMAND, "Reboots {NODENAME} the hard way; not set = nothing is done.")
+    phoenix_soft_rebootcmd = unset(SERVER_COMMAND, "Reboots {NODENAME}; not set = nothing is done.")
+    phoenix_hard_rebootcmd = unset(SERVER_COMMAND, "Reboots {NODENAME} the hard way; not set = nothing is done.")
     phoenix_soft_timeout = Key(SOME_SECONDS, 300, "A node must be back after a soft reboot by then.")
     phoenix_hard_timeout = Key(SOME_SECONDS, 300, "A node must be back after a hard reboot by then.")
     phoenix_cmd_timeout = Key(SOME_SECONDS, 60, "Time limit of a command.")
@@ -554,12 +560,14 @@ class Config(Values):
         INTEGER, 50, "For so many users of an access list the rules of the site are asked."
     )
     reservation_environments_file = Key(
-        PATH, "/etc/oar/reservations.yaml", "Parallel environments, groups of hosts and other names for qrsub."
+        SERVER_FILE, "/etc/oar/reservations.yaml", "Parallel environments, groups of hosts and other names for qrsub."
     )
     reservation_event_exec_file = unset(
-        COMMAND, "Run on the server when something happens to an advance reservation: number, event, state."
+        SERVER_COMMAND, "Run on the server when something happens to an advance reservation: number, event, state."
     )
-    reservation_request_file = Key(PATH, "/etc/oar/ar_request", "Options with which each request of qrsub begins.")
+    reservation_request_file = Key(
+        SERVER_FILE, "/etc/oar/ar_request", "Options with which each request of qrsub begins."
+    )
 
     # retention and archive
     retention_jobs = Key(DAYS, 0, "Days after which oar-database --purge removes ended, accounted jobs; 0 = never.")
@@ -675,26 +683,3 @@ class Config(Values):
 
 #: The options that no program of this version reads, and a later one will.  A test finds them out.
 UNREAD: frozenset[str] = frozenset()
-
-#: Name of the first option of each group of the sample file -> title of the group.
-GROUPS: Mapping[str, str] = {
-    "db_type": "Database",
-    "server_hostname": "Server and bus",
-    "log_level": "Log and mail",
-    "oarsub_default_resources": "Submission and display",
-    "desktop_computing_allow_create_node": "Desktop computing",
-    "detach_job_from_server": "Execution of jobs",
-    "openssh_cmd": "Remote access",
-    "finaud_frequency": "Health of the nodes",
-    "suspend_resume_file": "Suspending jobs",
-    "job_resource_manager_property_db_field": "Job resource manager",
-    "oarsh_oarstat_cmd": "oarsh",
-    "scheduler_min_time_between_2_calls": "Scheduling",
-    "walltime_change_enabled": "Changes of walltime (all but the first also as a table by queue, _ = other queues)",
-    "scheduler_node_manager_idle_time": "Energy saving",
-    "api_root_path": "API and web pages",
-    "phoenix_status_file": "oar_phoenix",
-    "max_advance_reservations": "Advance reservations",
-    "retention_jobs": "Retention and archive",
-    "sqlalchemy_pool_size": "Read and without effect",
-}

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
@@ -25,15 +26,39 @@ _PAIR = r"""(?x)\s*(?:"(?P<dkey>[^"]*)"|'(?P<skey>[^']*)'|(?P<key>[^\s"'=:,{}]+)
         (?:"(?P<dvalue>[^"]*)"|'(?P<svalue>[^']*)'|(?P<value>[^\s"',{}]+))\s*(?:,|\Z)"""
 
 
+class Target(Enum):
+    """What a value names outside oar.conf, and where: ``oar-conf --check`` checks that it exists."""
+
+    NOTHING = auto()  #: no file, or one that OAR creates
+    SERVER_PROGRAM = auto()  #: the program of a command line that runs on the server
+    SITE_PROGRAM = auto()  #: a program on the server, relative to OARDIR
+    SERVER_FILE = auto()  #: a file that the server or the API reads
+    SERVER_OUTPUT = auto()  #: a file that the server writes
+    SERVER_DIRECTORY = auto()
+    FRONTEND_PROGRAM = auto()  #: a program that runs on frontends
+    NODE = auto()  #: a program or a directory on nodes
+
+
 class ValueKind(Generic[T_co]):
-    """How the text of a value becomes a value, and back for the sample file."""
+    """How the text of a value becomes a value, and back for the sample file; ``target``: what the value names."""
 
-    __slots__ = ("name", "read", "write")
+    __slots__ = ("name", "read", "target", "write")
 
-    def __init__(self, name: str, read: Callable[[str], T_co], write: Callable[[Any], str] = str) -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[str], T_co],
+        write: Callable[[Any], str] = str,
+        target: Target = Target.NOTHING,
+    ) -> None:
         self.name = name
         self.read = read
         self.write = write
+        self.target = target
+
+    def of(self, target: Target) -> "ValueKind[T_co]":
+        """Return the same kind, of values that name a target."""
+        return ValueKind(self.name, self.read, self.write, target)
 
 
 class Key(Generic[T]):
@@ -146,7 +171,7 @@ def unset(
 
 def or_empty(kind: ValueKind[T]) -> ValueKind[T | None]:
     """Return the kind where an empty text means None although the default is another value."""
-    return ValueKind(kind.name, lambda text: kind.read(text) if text else None, kind.write)
+    return ValueKind(kind.name, lambda text: kind.read(text) if text else None, kind.write, kind.target)
 
 
 # -- kinds ----------------------------------------------------------------------------------------------------------
@@ -403,7 +428,7 @@ def table(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
     def read(text: str) -> Mapping[str, T]:
         return {key: kind.read(value) for key, value in read_pairs(text).items()}
 
-    return ValueKind(f"{{ name => {kind.name}, ... }}", read, _write_pairs)
+    return ValueKind(f"{{ name => {kind.name}, ... }}", read, _write_pairs, kind.target)
 
 
 def per_queue(kind: ValueKind[T]) -> ValueKind[Mapping[str, T]]:
@@ -434,9 +459,19 @@ HOST: ValueKind[str] = ValueKind("host", _read_host)
 DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
 PATH: ValueKind[str] = ValueKind("path", _read_path)
 ADDRESS_PATH: ValueKind[str] = ValueKind("path of addresses", _read_address_path)
-LOG_FILE: ValueKind[str] = ValueKind("path, :journal:, :stdout: or :stderr:", _read_log_file)
+SERVER_FILE = PATH.of(Target.SERVER_FILE)
+SERVER_OUTPUT = PATH.of(Target.SERVER_OUTPUT)
+SERVER_DIRECTORY = PATH.of(Target.SERVER_DIRECTORY)
+FRONTEND_PROGRAM = PATH.of(Target.FRONTEND_PROGRAM)
+NODE_PATH = PATH.of(Target.NODE)
+LOG_FILE: ValueKind[str] = ValueKind(
+    "path, :journal:, :stdout: or :stderr:", _read_log_file, target=Target.SERVER_OUTPUT
+)
 LOG_FORMAT: ValueKind[str] = ValueKind("json, or a text with six %s", _read_log_format)
 COMMAND: ValueKind[str] = ValueKind("command line", _read_command)
+SERVER_COMMAND = COMMAND.of(Target.SERVER_PROGRAM)
+NODE_COMMAND = COMMAND.of(Target.NODE)
+SITE_PROGRAM = TEXT.of(Target.SITE_PROGRAM)
 REQUEST: ValueKind[str] = ValueKind("request of resources", _read_request)
 WORDS: ValueKind[Words] = ValueKind("list", _read_words, " ".join)
 ITEMS: ValueKind[Words] = ValueKind("list, separated by commas", _read_items, ",".join)
@@ -448,4 +483,28 @@ BOOT_LIMITS: ValueKind[tuple[tuple[int, int], ...]] = ValueKind(
     "seconds, or number:seconds ...", _read_boot_limits, _write_boot_limits
 )
 NUMBERS: ValueKind[Mapping[str, float]] = table(FLOAT)
-COMMANDS: ValueKind[Mapping[str, str]] = table(COMMAND)
+SERVER_COMMANDS: ValueKind[Mapping[str, str]] = table(SERVER_COMMAND)
+
+
+def _refuse_mysql(text: str) -> str:
+    if text.lower() in ("mysql", "mariadb"):
+        raise ValueError("MySQL is not supported: move the data to PostgreSQL and write Pg")
+    return one_of("Pg", renamed={"psql": "Pg", "pgsql": "Pg", "postgresql": "Pg"}).read(text)
+
+
+_CGROUP_MANAGERS = one_of("auto", "cgroup2", "cgroup1", "none")
+
+
+def _refuse_systemd(text: str) -> str:
+    if text.lower() == "systemd":
+        raise ValueError("slices of systemd are not supported: write auto, groups of jobs lie beside those of systemd")
+    return _CGROUP_MANAGERS.read(text)
+
+
+DATABASE_TYPE = ValueKind("Pg", _refuse_mysql)
+META_SCHEDULER = ValueKind(
+    "command line",
+    lambda text: {"oar_meta_sched": "kao", "oar_meta_scheduler": "kao"}.get(text) or COMMAND.read(text),
+    target=Target.SITE_PROGRAM,
+)
+CGROUP_MANAGER: ValueKind[str] = ValueKind(_CGROUP_MANAGERS.name, _refuse_systemd)

@@ -312,6 +312,9 @@ class EventType(StrEnum):
     SSH_TRANSFER_TIMEOUT = "SSH_TRANSFER_TIMEOUT"
     BAD_HASHTABLE_DUMP = "BAD_HASHTABLE_DUMP"
     LAUNCHING_OAREXEC_TIMEOUT = "LAUNCHING_OAREXEC_TIMEOUT"
+    #: oar.conf makes every launch fail: no job is started; open until it is repaired.
+    LAUNCH_CONFIGURATION_ERROR = "LAUNCH_CONFIGURATION_ERROR"
+    LAUNCHES_RESUMED = "LAUNCHES_RESUMED"
     JOB_RECOVERED = "JOB_RECOVERED"
     STOP_SIGNAL_RECEIVED = "STOP_SIGNAL_RECEIVED"
     ADD_BESTEFFORT_JOB_TYPE = "ADD_BESTEFFORT_JOB_TYPE"
@@ -350,6 +353,9 @@ class EventType(StrEnum):
     WALLTIME_CHANGED = "WALLTIME_CHANGED"
     ALTER = "ALTER"
 
+
+#: While an event of one of these types is open, rounds start no job.
+HOLDS_OF_LAUNCHES = frozenset({EventType.LAUNCH_CONFIGURATION_ERROR})
 
 #: Spellings of OAR 2.5 that an older database may hold.
 OLD_EVENT_NAMES: Mapping[str, EventType] = {

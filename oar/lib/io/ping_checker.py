@@ -7,6 +7,7 @@ silent: suspecting the whole cluster for it would help nobody.
 """
 
 import logging
+import os
 import re
 import shlex
 import socket
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import ConfigError
+from oar.lib.io import programs
+from oar.lib.io.programs import split_command
 
 log = logging.getLogger("finaud")
 
@@ -24,6 +27,14 @@ PINGS_AT_A_TIME = 64
 PING_SECONDS = 10
 #: Exit codes of ping; another one: an unknown name, or it could not even try.
 PING_ANSWERED, PING_SILENT = 0, 1
+#: The arguments of taktuk that the files of OAR 2 and 3 propose: run one command on each host, within some seconds.
+_ONE_COMMAND = re.compile(
+    r"(?:-t\s+\d+\s+)?b(?:roadcast)?\s+e(?:xec)?(?:\s+t(?:imeout)?\s+(?P<seconds>\d+))?(?:\s+k(?:ill)?\s+\d+)?"
+    r"\s+\[\s*(?P<command>/\S.*?|true|oarnodecheckquery)\s*\]"
+)
+#: Commands in them that are not in the PATH of nodes any more.
+_MOVED_COMMANDS = {"oarnodecheckquery": "/usr/lib/oar/oarnodecheckquery"}
+_SENTINELLE_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class CheckerOutput:
 class Checker:
     """A program that tests hosts: how it is started, and how its output is read."""
 
+    key: str  #: of oar.conf, which names the program
     argv: tuple[str, ...]
     stdin: str
     seconds: int
@@ -55,6 +67,23 @@ def is_configured(config: Config) -> bool:
             config.pingchecker_generic_command,
         )
     )
+
+
+def find_fault(config: Config) -> str:
+    """Return the key whose program cannot be started, and why; '' if the checker of the site can be started."""
+    checker = _checker(config, [])
+    fault = programs.find_fault(shlex.quote(checker.argv[0]), _search_path()) if checker else ""
+    return f"{checker.key}: {fault}" if checker and fault else ""
+
+
+def replaces_taktuk(config: Config) -> bool:
+    """Whether taktuk is not there, and the built-in sentinelle does what it is configured to do."""
+    command = config.taktuk_cmd
+    return bool(command and programs.find_fault(command, _search_path()) and _one_command(config))
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", programs.DEFAULT_PATH)
 
 
 def silent_hosts(config: Config, hosts: Collection[str]) -> list[str]:
@@ -75,37 +104,62 @@ def _checker(config: Config, hosts: list[str]) -> Checker | None:
     if config.pingchecker_taktuk_arg_command and config.taktuk_cmd:
         return _taktuk(config, hosts, host_lines)
     if command := config.pingchecker_sentinelle_script_command:
-        argv = (*shlex.split(command), "-c", config.openssh_cmd, "-f", "-")
-        return Checker(argv, host_lines, 300, lambda output: _matches(output.stderr, r"^(\S+) : BAD"))
+        key = Config.pingchecker_sentinelle_script_command.key
+        return _sentinelle(key, split_command(command), config, host_lines)
     if command := config.pingchecker_fping_command:
-        return Checker((*shlex.split(command), "-u", *hosts), "", 15, lambda output: _not_alive(output, hosts))
+        argv = (*split_command(command), "-u", *hosts)
+        key = Config.pingchecker_fping_command.key
+        return Checker(key, argv, "", 15, lambda output: _not_alive(output, hosts))
     if command := config.pingchecker_nmap_command:
         return _nmap(command, hosts)
     if command := config.pingchecker_generic_command:
-        argv = (*shlex.split(command), *hosts)
-        return Checker(argv, "", 300, lambda output: _matches(output.stderr, r"^\s*(\S+)\s*$"))
+        argv = (*split_command(command), *hosts)
+        key = Config.pingchecker_generic_command.key
+        return Checker(key, argv, "", 300, lambda output: _matches(output.stderr, r"^\s*(\S+)\s*$"))
     return None
 
 
+def _sentinelle(key: str, command: tuple[str, ...], config: Config, host_lines: str) -> Checker:
+    argv = (*command, "-c", config.openssh_cmd, "-f", "-")
+    return Checker(key, argv, host_lines, _SENTINELLE_SECONDS, lambda output: _matches(output.stderr, r"^(\S+) : BAD"))
+
+
+def _one_command(config: Config) -> tuple[str, ...]:
+    """Return the words of the built-in sentinelle that does what taktuk is configured to do; () if it cannot."""
+    match = _ONE_COMMAND.fullmatch((config.pingchecker_taktuk_arg_command or "").strip())
+    if match is None:
+        return ()
+    command = _MOVED_COMMANDS.get(match["command"], match["command"])
+    return (*split_command("sentinelle.pl"), "-t", match["seconds"] or "30", "-w", "20", "-p", command)
+
+
 def _taktuk(config: Config, hosts: list[str], host_lines: str) -> Checker:
+    if replaces_taktuk(config):
+        return _sentinelle(Config.taktuk_cmd.key, _one_command(config), config, host_lines)
     argv = (
-        *shlex.split(config.taktuk_cmd or ""),
+        *split_command(config.taktuk_cmd or ""),
         *("-c", config.openssh_cmd, "-o", r"""status='"STATUS $host $line\n"'""", "-f", "-"),
         *shlex.split(config.pingchecker_taktuk_arg_command or ""),
     )
     seconds = 2 * config.oar_ssh_connection_timeout
-    return Checker(argv, host_lines, seconds, lambda output: set(hosts) - _matches(output.stdout, r"^STATUS (\S+) 0$"))
+    return Checker(
+        Config.taktuk_cmd.key,
+        argv,
+        host_lines,
+        seconds,
+        lambda output: set(hosts) - _matches(output.stdout, r"^STATUS (\S+) 0$"),
+    )
 
 
 def _nmap(command: str, hosts: list[str]) -> Checker:
     addresses = _addresses(hosts)
-    argv = (*shlex.split(command), "-oG", "-", *addresses.values())
+    argv = (*split_command(command), "-oG", "-", *addresses.values())
 
     def failed_hosts(output: CheckerOutput) -> set[str]:
         open_addresses = _matches(output.stdout, r"^Host: (\S+) .*\bopen\b")
         return {host for host in hosts if addresses.get(host) not in open_addresses}
 
-    return Checker(argv, "", 30, failed_hosts)
+    return Checker(Config.pingchecker_nmap_command.key, argv, "", 30, failed_hosts)
 
 
 def _addresses(hosts: list[str]) -> Mapping[str, str]:

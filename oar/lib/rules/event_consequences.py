@@ -95,7 +95,6 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
         _ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ONCE, spares_reservations=True, told_to_administrators=True
     ),
     EventType.CPUSET_CLEAN_ERROR: Consequence(JobState.TERMINATED, Suspects.HOSTS),
-    EventType.CPUSET_MANAGER_FILE: _PROLOGUE_ERROR,
     EventType.PROLOGUE_ERROR: _HEAD_ERROR,
     EventType.EPILOGUE_ERROR: Consequence(JobState.TERMINATED, Suspects.HEAD),
     EventType.CANNOT_CREATE_TMP_DIRECTORY: _HEAD_ERROR,

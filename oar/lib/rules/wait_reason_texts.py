@@ -262,6 +262,8 @@ def _array(data: Mapping[str, Any]) -> str:
 
 
 def _launch(data: Mapping[str, Any]) -> str:
+    if "fault" in data:
+        return f"No job is started until an administrator has repaired this: {data['fault']}."
     if "hosts" in data:
         return f"Its resources are free, but {_named('node', data['hosts'])} must become Alive first."
     if "container" in data:

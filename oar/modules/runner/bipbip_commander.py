@@ -37,10 +37,11 @@ from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Reserva
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import VERSION
 from oar.lib.io import bus, clock_memory, logs, processes
-from oar.lib.jobs import clock_doubts, recovery
+from oar.lib.jobs import clock_doubts, launch_holds, recovery
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.lib.runtime import Runtime
+from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing
 from oar.modules.runner.bipbip_process import BipbipProcess
 from oar.modules.runner.dispatch import (
@@ -286,6 +287,7 @@ class Runner:
             live = tx.job_runs.live()
             signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
+            self._watch_launch_needs(tx)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.kill_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
@@ -298,6 +300,14 @@ class Runner:
         if time.monotonic() >= self._next_expiry:
             self._next_expiry = time.monotonic() + EXPIRY_SECONDS
             self._add([Action(ActionKind.EXPIRE)])
+
+    def _watch_launch_needs(self, tx: Transaction) -> None:
+        """Hold all launches for a fault of the configuration, and release them when it is gone."""
+        fault = launch_needs.find_fault(self._runtime.config, self._runtime.oardir)
+        if fault:
+            launch_holds.hold(tx, fault)
+        elif launch_holds.release(tx):
+            log.info("the configuration is repaired: jobs are started again")
 
     def _add(self, actions: Iterable[Action]) -> None:
         for action in actions:

@@ -16,7 +16,8 @@ from oar.lib.facts.records import Queue
 from oar.lib.facts.states import QueueState
 from oar.lib.facts.times import format_date
 from oar.lib.io import processes
-from oar.lib.runtime import DEFAULT_PATH, Runtime
+from oar.lib.io.programs import DEFAULT_PATH
+from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

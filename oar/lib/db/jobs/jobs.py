@@ -67,6 +67,14 @@ _MOVE_STARTED = Prepared(f"""
     FROM unnest(%(ids)s::bigint[], %(dates)s::bigint[], %(moldables)s::bigint[]) AS n (id, start, moldable)
     WHERE j.job_id = n.id AND j.state = ANY(%(sources)s)
     {_MOVED}""")
+#: The resources of a job that was not launched, and its alternative, are its own no more.
+_TAKE_BACK = Prepared("""
+    WITH given AS (
+        UPDATE jobs j SET assigned_moldable_job = 0, start_time = 0
+        FROM (SELECT job_id, assigned_moldable_job AS moldable FROM jobs WHERE job_id = %s) former
+        WHERE j.job_id = former.job_id RETURNING former.moldable)
+    DELETE FROM assigned_resources a USING given
+    WHERE a.moldable_job_id = given.moldable AND a.assigned_resource_index = 'CURRENT'""")
 #: The same of jobs whose ends are told: perhaps of ends long ago, but of none before the start.
 _MOVE_ENDED = Prepared(f"""
     UPDATE jobs j SET state = %(to)s, exit_code = n.status,
@@ -428,6 +436,11 @@ class Jobs(Table):
             "UPDATE jobs SET start_time = %s WHERE job_id = ANY(%s) AND start_time = 0", (self._tx.now, sorted(ids))
         )
         self._changed(Topic.JOBS)
+
+    def take_back(self, job_id: int) -> None:
+        """Take its resources and its start date from a job that goes back to the queue."""
+        self._tx.execute(_TAKE_BACK, (job_id,))
+        self._changed(Topic.JOBS, Topic.GANTT)
 
     def insert_types(self, types: Mapping[int, Sequence[str]]) -> None:
         """Insert the types of jobs."""

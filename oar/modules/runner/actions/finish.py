@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 from oar.lib.db.jobs.job_runs import ReportedEnd
 from oar.lib.db.jobs.jobs import GivenEnd
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction, NodeFault
 from oar.lib.facts.records import Job, JobRun, NodeUsage
 from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
 from oar.lib.io.logs import of_job
-from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs import control, launch_holds, lifecycle
 from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.told_hosts import told, told_failures
 from oar.lib.views.job_usage import count_processors, read_usage
-from oar.modules.runner.actions import job_data, nodes, probe, results
+from oar.modules.runner.actions import job_data, launch_needs, nodes, probe, results
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.server_scripts import ScriptFailure, SiteScript, run_script
@@ -34,6 +35,8 @@ NORMAL = frozenset({ExecCode.OK, ExecCode.SESSION, ExecCode.CHECKPOINTED, ExecCo
 
 #: Seconds after which an end looks again whether the results of its job can be unpacked.
 CROWDED_SECONDS = 1
+#: An end that a fault of the configuration holds is tried again after so long.
+HELD_SECONDS = 5
 
 #: Codes by which the server says that it has no report of the end.
 _UNHEARD = (ExecCode.DIED, ExecCode.NOT_CONFIRMED)
@@ -68,6 +71,8 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
     data = _begin(context, job_id)
     if data is None:
         return None
+    if obstacle := launch_needs.find_end_fault(context.config, context.oardir):
+        return _hold(context, job_id, obstacle)
     _probe_failed_job(context, data)
     try:
         lost = _results(context, data)
@@ -80,6 +85,14 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
     end = _End(data, data.exec_host(context.config), traces, _usage(data, context, answers), fault)
     context.together.do(_conclude, end)
     return None
+
+
+def _hold(context: ActionContext, job_id: int, fault: str) -> RetryAfter:
+    """Wait with the end of a job until the configuration is repaired; no job is started meanwhile."""
+    of_job(log, job_id).error("the end is held: %s", fault)
+    with context.database.begin() as tx:
+        launch_holds.hold(tx, fault)
+    return RetryAfter(HELD_SECONDS)
 
 
 def note_finishing(tx: Transaction, job_id: int, code: int, status: int | None) -> None:
@@ -155,17 +168,14 @@ def _results(context: ActionContext, data: JobData) -> list[Trace]:
 
 
 def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]:
-    """Kill the processes of the job and remove its files on its nodes."""
+    """Kill the processes of the job and remove its files on its nodes.  Raises ConfigError."""
     hosts = data.processors(context.config)
     if not hosts:
         return {}
     seconds = 2 * context.config.oar_ssh_connection_timeout
     is_built_in = nodes.site_manager(context.config) is None
     asked = (job_data.cleaning_data if is_built_in else job_data.manager_data)(data, context.config)
-    try:
-        return nodes.manage(context, NodeAction.CLEAN, hosts, asked, seconds)
-    except nodes.ManagerMissing as error:
-        return dict.fromkeys(hosts, nodes.NodeAnswer(False, str(error)))
+    return nodes.manage(context, NodeAction.CLEAN, hosts, asked, seconds)
 
 
 def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
@@ -189,10 +199,19 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)
             traces.append(Trace(event, text, tuple(sorted(failures))))
     if context.config.activate_pingchecker_at_job_end and not (data.is_noop or data.is_elsewhere or data.is_fetched):
-        silent = nodes.unreachable(context, data.hosts)
+        silent = _silent_hosts(context, data)
         if silent:
             traces.append(Trace(EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, told(silent), tuple(sorted(silent))))
     return traces
+
+
+def _silent_hosts(context: ActionContext, data: JobData) -> Mapping[str, str]:
+    """Return the hosts that the checker of the site finds bad; none if the checker cannot be run."""
+    try:
+        return nodes.unreachable(context, data.hosts)
+    except ConfigError as error:
+        of_job(log, data.job.id).error("no node is suspected: %s", error)
+        return {}
 
 
 class _End(NamedTuple):

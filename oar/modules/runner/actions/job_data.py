@@ -28,17 +28,6 @@ from oar.lib.submission import job_environment
 #: Property of a resource: the GPU of its node that goes with it.
 GPU_PROPERTY = "gpudevice"
 LOOPBACK = ("localhost", "127.", "::1")
-#: Names of the built-in job resource manager, old ones too.
-BUILT_IN_MANAGERS = frozenset(
-    {
-        "job_resource_manager_cgroups.py",
-        "job_resource_manager_cgroups.pl",
-        "job_resource_manager.pl",
-        "cpuset_manager.pl",
-    }
-)
-
-
 #: Behind ``CPUSET_PATH``: the groups of commands on frontends, which are no groups of jobs (oarsh leads into none).
 ENCLOSURES = "_commands"
 

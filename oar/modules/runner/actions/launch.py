@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable, NodeUnavailable
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, NodeUnavailable
 from oar.lib.facts.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
 from oar.lib.facts.records import Cause, JobRun
@@ -26,10 +26,10 @@ from oar.lib.io.logs import of_job
 from oar.lib.io.remote.dialogue import Dialogue
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.io.remote.session import SIGNAL_EXIT_BASE
-from oar.lib.jobs import lifecycle
+from oar.lib.jobs import launch_holds, lifecycle
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
-from oar.modules.runner.actions import fetching, job_data, nodes, probe
+from oar.modules.runner.actions import fetching, job_data, launch_needs, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData
 from oar.modules.runner.actions.preparation import (
@@ -45,6 +45,8 @@ from oar.modules.runner.actions.preparation import (
 MAX_ATTEMPTS = 3
 #: How long the third attempt comes after the second: one disturbance of a connection must not spend them all.
 RETRY_PAUSE = 10
+#: A launch that a fault of the configuration holds is tried again after so long.
+HELD_SECONDS = 5
 STARTED_SECONDS = 30
 #: Time for oarexec besides its prologue and the connection to the node.
 EXEC_SECONDS = 30
@@ -86,6 +88,9 @@ class _Claimed(NamedTuple):
 
 def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
     """Bring a job to Running, starting from the phase that a former attempt reached."""
+    fault = launch_needs.find_fault(context.config, context.oardir)
+    if fault and _hold(context, job_id, fault):
+        return RetryAfter(HELD_SECONDS)
     claimed = context.together.do(_claim, _Claim(context, job_id))
     if claimed is None:
         return None
@@ -94,12 +99,22 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         return _go_on(launch, claimed)
     except LaunchFailed as failure:
         _give_up(launch, failure)
+    except ConfigError as error:
+        _hold(context, job_id, str(error))
+        return RetryAfter(HELD_SECONDS)
     except KillRequested:
         _report_end(launch, ExecCode.KILLED)
     except LaunchUndone:
         of_job(log, job_id).warning("PostgreSQL has crashed and lost this launch: it is begun again")
         _clean(launch, launch.prepared | {launch.head})
     return None
+
+
+def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
+    """Hold the launch for a fault of the configuration; False if its node may know of it: then it goes on."""
+    of_job(log, job_id).error("the launch is held: %s", fault)
+    with context.database.begin() as tx:
+        return launch_holds.hold_launch(tx, job_id, fault)
 
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
@@ -554,5 +569,5 @@ def _clean(launch: Launch, prepared: Collection[str]) -> None:
     hosts = set(launch.data.processors(config)).intersection(prepared)
     if hosts:
         data = job_data.manager_data(launch.data, config)
-        with contextlib.suppress(nodes.ManagerMissing):  # then nothing was prepared
+        with contextlib.suppress(ConfigError):  # then nothing was prepared
             nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from oar.lib.config.files import Config
+from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.node_protocol import WRONG_DESCRIPTION, NodeAction
 from oar.lib.facts.states import EventType
 from oar.lib.io import ping_checker
+from oar.lib.io.programs import site_program
 from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, TimedOut, Unreachable
 from oar.modules.runner.actions.context import ActionContext, log
-from oar.modules.runner.actions.job_data import BUILT_IN_MANAGERS
 
 #: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).
 MANAGER = "job_resource_manager_cgroups"
@@ -30,20 +31,15 @@ class NodeAnswer:
     code: int = 0  #: exit code of the program, if it was reached
 
 
-class ManagerMissing(Exception):
-    """The site's job resource manager cannot be read."""
-
-
 def site_manager(config: Config) -> str | None:
     """Return the path of the site's own job resource manager, None if it is the built-in one."""
-    path = config.job_resource_manager_file
-    return None if not path or Path(path).name in BUILT_IN_MANAGERS else path
+    return site_program(config.job_resource_manager_file)
 
 
 def manage(
     context: ActionContext, action: NodeAction, hosts: Collection[str], data: Mapping[str, Any], seconds: float
 ) -> dict[str, NodeAnswer]:
-    """Run ``action`` of the job resource manager on each host.  Raises ManagerMissing.
+    """Run ``action`` of the job resource manager on each host.  Raises ConfigError.
 
     All its actions can be repeated: they run a second time on a host whose connection broke meanwhile.
     """
@@ -100,17 +96,17 @@ def unreachable(context: ActionContext, hosts: Collection[str]) -> dict[str, str
 
 def _manager_request(context: ActionContext, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
     path = site_manager(context.config)
-    return NodeRequest(MANAGER, action, data) if path is None else site_program(context, path, action, data)
+    return NodeRequest(MANAGER, action, data) if path is None else site_request(context, path, action, data)
 
 
-def site_program(context: ActionContext, path: str, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
+def site_request(context: ActionContext, path: str, action: NodeAction, data: Mapping[str, Any]) -> NodeRequest:
     """Return the request that runs a program of the site on a node (``oar/tools/site_script.py``).
 
-    Raises ManagerMissing.
+    Raises ConfigError.
     """
     program = Path(context.oardir) / path
     try:
         source = program.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise ManagerMissing(f"cannot read {program}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {program}: {error.strerror}") from None
     return NodeRequest("site_script", action, {"file": program.name, "source": source, "data": data})

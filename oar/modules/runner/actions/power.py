@@ -7,7 +7,6 @@ be on it; an order for a node waits for older ones of it.  An order whose comman
 carried out again.
 """
 
-import shlex
 from collections.abc import Collection, Sequence
 
 from oar.lib.facts.messages import Mail
@@ -15,6 +14,7 @@ from oar.lib.facts.records import Event
 from oar.lib.facts.states import UNCHANGED, EventType, ResourceState
 from oar.lib.io import processes
 from oar.lib.io.logs import of_nodes
+from oar.lib.io.programs import split_command
 from oar.lib.resources import nodes
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
@@ -52,7 +52,7 @@ def _run(context: ActionContext, order: Event, hosts: Sequence[str]) -> str:
         return ""
     of_nodes(log, *hosts).info("%s %s", "halting" if is_halt else "waking", ", ".join(hosts))
     stdin = "".join(f"{host}\n" for host in hosts).encode()
-    outcome = processes.run([*shlex.split(command), *hosts], timeout=config.scheduler_timeout, stdin=stdin)
+    outcome = processes.run([*split_command(command), *hosts], timeout=config.scheduler_timeout, stdin=stdin)
     if outcome.succeeded:
         return ""
     error = f"no end within {config.scheduler_timeout} s" if outcome.timed_out else outcome.output.strip()

@@ -58,7 +58,7 @@ class Launch:
 
 
 def prepare(launch: Launch) -> None:
-    """Prepare the nodes, then run the server prologue.  Raises LaunchFailed.
+    """Prepare the nodes, then run the server prologue.  Raises LaunchFailed, ConfigError.
 
     The head is left to the session of oarexec, which saves a connection, unless it must be ready for the prologue.
     """
@@ -111,10 +111,7 @@ def _must_head_be_ready_for_prologue(config: Config) -> bool:
 def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.NodeAnswer]:
     config = launch.context.config
     data = job_data.manager_data(launch.data, config)
-    try:
-        return nodes.manage(launch.context, NodeAction.INIT, hosts, data, config.oar_ssh_connection_timeout)
-    except nodes.ManagerMissing as error:
-        raise LaunchFailed(EventType.CPUSET_MANAGER_FILE, f"[bipbip {launch.id}] {error}") from None
+    return nodes.manage(launch.context, NodeAction.INIT, hosts, data, config.oar_ssh_connection_timeout)
 
 
 def _ping(launch: Launch) -> None:

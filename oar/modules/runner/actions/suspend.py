@@ -4,13 +4,14 @@ See docs/design/launch.rst, "Suspension".
 """
 
 from collections.abc import Collection
-from pathlib import Path
 
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.errors import ConfigError
 from oar.lib.facts.messages import Mail, Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.records import Cause
 from oar.lib.facts.states import EndCode, EventType, JobState
+from oar.lib.io.programs import site_program
 from oar.lib.io.remote.requests import NodeRequest
 from oar.lib.jobs import control, lifecycle
 from oar.lib.rules.told_hosts import told_failures
@@ -33,7 +34,7 @@ def suspend(context: ActionContext, job_id: int) -> None:
         return
     try:
         failures = _manage(context, data, NodeAction.SUSPEND)
-    except nodes.ManagerMissing as error:
+    except ConfigError as error:
         _note_missing(context, job_id, error)
         return
     if failures:
@@ -62,7 +63,7 @@ def _note_suspended(tx: Transaction, job_id: int) -> bool:
     return lifecycle.move(tx, job_id, JobState.SUSPENDED)
 
 
-def _note_missing(context: ActionContext, job_id: int, error: nodes.ManagerMissing) -> None:
+def _note_missing(context: ActionContext, job_id: int, error: ConfigError) -> None:
     """Write the event of a missing program of the site, once; the job stays as it is."""
     with context.database.begin() as tx:
         tx.events.clear(job_id, EventType.HOLD_RUNNING_JOB)
@@ -91,7 +92,7 @@ def resume(context: ActionContext, job_id: int) -> None:
         return
     try:
         failures = _manage(context, data, NodeAction.RESUME)
-    except nodes.ManagerMissing as error:
+    except ConfigError as error:
         _note_missing(context, job_id, error)
         return
     if failures:
@@ -129,7 +130,7 @@ def _read(context: ActionContext, job_id: int, *states: JobState) -> JobData | N
 def _manage(
     context: ActionContext, data: JobData, action: NodeAction, excluded: Collection[str] = ()
 ) -> dict[str, str]:
-    """Freeze or thaw a job on its nodes, except ``excluded``; return the failures by node.  Raises ManagerMissing."""
+    """Freeze or thaw a job on its nodes, except ``excluded``; return the failures by node.  Raises ConfigError."""
     hosts = [host for host in data.processors(context.config) if host not in excluded]
     request = _request(context, data, action)
     outcomes = context.remote.run(dict.fromkeys(hosts, request), SECONDS)
@@ -138,12 +139,12 @@ def _manage(
 
 
 def _request(context: ActionContext, data: JobData, action: NodeAction) -> NodeRequest:
-    """Return the request that freezes or thaws on a node.  Raises ManagerMissing."""
-    path = context.config.suspend_resume_file
+    """Return the request that freezes or thaws on a node.  Raises ConfigError."""
+    path = site_program(context.config.suspend_resume_file)
     content = job_data.suspend_data(data, context.config)
-    if not path or Path(path).stem == BUILT_IN:
+    if path is None:
         return NodeRequest(BUILT_IN, action, content)
-    return nodes.site_program(context, path, action, content)
+    return nodes.site_request(context, path, action, content)
 
 
 def _fail(context: ActionContext, data: JobData, event: EventType, failures: dict[str, str]) -> None:
