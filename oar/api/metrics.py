@@ -70,7 +70,7 @@ class Measured(Collector):
             ),
         ]
         status = self._status()
-        yield from map(_metric, [*present, *server_families(status)])
+        yield from map(_metric, [*present, *server_families(status, time.time())])
         yield from map(_histogram, [*happenings.histograms(), *self._service.requests.histograms(), *rounds_of(status)])
 
     def _status(self) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ class MetricsFile:
             present = list(families(tx, Labels.of(self._config)))
         answer = ask(self._config, StatusQuestion(), Status, PATIENCE)
         state = answer.state if isinstance(answer, Status) else {}
-        present += [*server_families(state), *self._happenings.families()]
+        present += [*server_families(state, time.time()), *self._happenings.families()]
         histograms = [*self._happenings.histograms(), *rounds_of(state)]
         self._replace(document([*map(family_lines, present), *(each.lines() for each in histograms)]))
         self._written = time.monotonic()

@@ -7,7 +7,7 @@ from typing import Any
 
 from oar.lib.facts.frames import Load
 from oar.lib.facts.version import VERSION
-from oar.modules.automaton import Automaton, Lane, result_of
+from oar.modules.automaton import LANES, Automaton, Lane, result_of
 from oar.modules.child_programs import RUNNER
 from oar.modules.runner_restarts import RunnerRestarts
 from oar.modules.supervisor import SupervisedChild, Supervisor
@@ -41,6 +41,7 @@ def server_status(
         "modules": {
             module.value: {
                 **_process(children.workers[module]),
+                "lane": LANES[module].value,
                 "passes": record.passes,
                 "failures": record.failures,
                 "period": automaton.period(module),

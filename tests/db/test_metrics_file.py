@@ -17,8 +17,9 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.listening.feed import News
 from oar.lib.facts.formats import read_yaml
+from oar.lib.facts.health import ServerTask
 from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.facts.states import EventType, JobState, QueueState
 from oar.lib.facts.states import JobState as J
 from oar.lib.rules.metric_texts import (
     ROUND_BOUNDS,
@@ -40,12 +41,28 @@ from tests.process.this_machine import wait_until
 from tests.unit.sources import ROOT
 
 MONITORING = ROOT / "setup" / "monitoring"
+NOW = 1_900_000_130.0
 STATUS = {
     "start": 1_900_000_000,
-    "modules": {"meta_sched": {"pid": 9, "passes": 7, "failures": 1, "last_duration": 0.25}},
-    "runner": {"waiting": 3, "running": 2},
+    "modules": {
+        "meta_sched": {
+            "pid": 9,
+            "lane": "sched",
+            "passes": 7,
+            "failures": 1,
+            "last_duration": 0.25,
+            "period": 60.0,
+            "last_success": 1_900_000_100,
+        },
+        "leon": {"pid": 10, "lane": "kill", "passes": 0, "failures": 0, "last_duration": 0, "period": None},
+    },
+    "runner": {"waiting": 3, "running": 2, "ready": False},
     "rounds": Histogram(ROUND_BOUNDS).record,
-    "last_round": {"jobs": 12, "phases": {"read": 0.01, "plan": 0.5, "write": 0.02}},
+    "last_round": {
+        "jobs": 12,
+        "phases": {"read": 0.01, "plan": 0.5, "write": 0.02},
+        "file_errors": ["cannot read /etc/oar/quotas_conf.json: Permission denied; nothing of it is in force"],
+    },
 }
 
 
@@ -100,6 +117,27 @@ def test_the_file_tells_the_present_and_what_has_happened(
     assert 'oar_jobs_submitted_total{queue="default"} 3' in lines
 
 
+def test_what_the_check_of_the_server_judges_is_told(database: Database, chronicle: Chronicle, config: Config) -> None:
+    add_resources(database, nodes=1, state="Suspected")
+    with database.begin() as tx:
+        tx.queues.set_state(["default"], QueueState.NOT_ACTIVE)
+        tx.task_runs.record_success(ServerTask.ACCOUNTING)
+        tx.execute("UPDATE task_runs SET last_success = last_success - 100")
+    launch = add_job(database, JobState.ERROR)
+    with database.begin() as tx:
+        tx.execute("UPDATE job_ends SET code = 'PROLOGUE' WHERE job_id = %s", (launch,))
+    chronicle.go_on()
+    lines = written(config)
+    assert 'oar_queue_active{queue="default"} 0' in lines
+    assert 'oar_queue_active{queue="admin"} 1' in lines
+    assert "oar_queues_stopped_by_oar 1" in lines
+    assert 'oar_resources_suspected{type="default"} 2' in lines
+    assert 'oar_launches_failed_total{cause="PROLOGUE"} 1' in lines
+    assert 'oar_launches_failed_total{cause="NODE_SETUP"} 0' in lines
+    (age,) = [line for line in lines if line.startswith('oar_task_success_age_seconds{task="accounting"}')]
+    assert 100 <= float(age.rpartition(" ")[2]) < 200
+
+
 def test_how_good_predictions_were_and_how_far_launches_are_is_told(
     database: Database, chronicle: Chronicle, config: Config
 ) -> None:
@@ -124,17 +162,17 @@ def test_sessions_that_wait_for_a_lock_are_told(database: Database, chronicle: C
         return 'oar_database_sessions{state="waiting"} 1' in written(config)
 
     with database.begin() as tx:
-        tx.execute("LOCK TABLE queues")
-        waiter = threading.Thread(target=lock_queues, args=(database,))
+        tx.execute("LOCK TABLE scheduler")
+        waiter = threading.Thread(target=lock_scheduler_names, args=(database,))
         waiter.start()
         wait_until(waits)
     waiter.join()
     assert not waits()
 
 
-def lock_queues(database: Database) -> None:
+def lock_scheduler_names(database: Database) -> None:
     with database.begin() as tx:
-        tx.execute("LOCK TABLE queues")
+        tx.execute("LOCK TABLE scheduler")
 
 
 def test_the_file_is_replaced_as_a_whole_and_can_be_read_by_others(chronicle: Chronicle, config: Config) -> None:
@@ -145,7 +183,7 @@ def test_the_file_is_replaced_as_a_whole_and_can_be_read_by_others(chronicle: Ch
 
 
 def test_the_server_tells_its_modules() -> None:
-    lines = document(map(family_lines, server_families(STATUS))).splitlines()
+    lines = document(map(family_lines, server_families(STATUS, NOW))).splitlines()
     assert 'oar_module_passes_total{module="meta_sched"} 7' in lines
     assert 'oar_module_failures_total{module="meta_sched"} 1' in lines
     assert 'oar_modules_up{module="meta_sched"} 1' in lines
@@ -153,8 +191,15 @@ def test_the_server_tells_its_modules() -> None:
     assert 'oar_runner_actions{state="waiting"} 3' in lines
     assert 'oar_round_phase_seconds{phase="plan"} 0.5' in lines
     assert "oar_round_jobs 12" in lines
+    assert "oar_policy_file_errors 1" in lines
+    assert "oar_runner_ready 0" in lines
+    assert 'oar_module_success_age_seconds{lane="sched",module="meta_sched"} 30' in lines
+    assert 'oar_module_success_age_seconds{lane="kill",module="leon"} 130' in lines  # since the start of the server
+    assert [line for line in lines if line.startswith("oar_module_period_seconds{")] == [
+        'oar_module_period_seconds{lane="sched",module="meta_sched"} 60'
+    ]
     assert 'oar_server_role{role="active"} 1' in lines
-    assert list(server_families({})) == []
+    assert list(server_families({}, NOW)) == []
     rounds = Histogram(ROUND_BOUNDS)
     rounds.add(0.3)
     (told,) = rounds_of({"rounds": json.loads(json.dumps(rounds.record))})
@@ -232,7 +277,7 @@ def expressions() -> list[str]:
 
 def test_dashboards_and_rules_ask_for_numbers_that_are_written(chronicle: Chronicle, config: Config) -> None:
     told = {line.split()[2] for line in written(config) if line.startswith("# TYPE")}
-    told |= {family.name for family in server_families(STATUS)} | {family.name for family in rounds_of(STATUS)}
+    told |= {family.name for family in server_families(STATUS, NOW)} | {family.name for family in rounds_of(STATUS)}
     asked = {name for text in expressions() for name in re.findall(r"\boar_\w+", text)}
     assert len(expressions()) > 12
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= told
@@ -271,7 +316,7 @@ def test_promtool_accepts_the_numbers(
 ) -> None:
     add_job(database, JobState.RUNNING, on=add_resources(database)[:1])
     chronicle.go_on()
-    texts = [*map(family_lines, server_families(STATUS)), *(each.lines() for each in rounds_of(STATUS))]
+    texts = [*map(family_lines, server_families(STATUS, NOW)), *(each.lines() for each in rounds_of(STATUS))]
     numbers = document([written(config), *texts])
     done = subprocess.run([promtool, "check", "metrics"], input=numbers, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -279,6 +324,19 @@ def test_promtool_accepts_the_numbers(
 
 #: What a sick and a healthy server tell, minute by minute.
 ILL = {
+    "oar_runner_ready": "0x60",
+    'oar_module_success_age_seconds{lane="kill",module="sarko"}': "1000x60",
+    'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",
+    'oar_queue_active{queue="default"}': "0x60",
+    'oar_queue_active{queue="night"}': "0x60",
+    "oar_queues_stopped_by_oar": "2x60",
+    'oar_job_steps_total{step="refused"}': "0+1x60",
+    'oar_job_steps_total{step="submitted"}': "5x60",
+    'oar_job_steps_total{step="started"}': "5x60",
+    'oar_launches_failed_total{cause="PROLOGUE"}': "0+1x60",
+    'oar_task_success_age_seconds{task="accounting"}': "20000x60",
+    "oar_policy_file_errors": "1x60",
+    'oar_resources_suspected{type="default"}': "20x60",
     'node_textfile_mtime_seconds{file="/var/oar.prom"}': "0x60",
     "oar_round_age_seconds": "600x60",
     'oar_module_failures_total{module="sarko"}': "0+1x60",
@@ -290,6 +348,23 @@ ILL = {
     'oar_database_sessions{state="waiting"}': "9x60",
 }
 WELL = {
+    "oar_runner_ready": "1x60",
+    'oar_module_success_age_seconds{lane="kill",module="sarko"}': "20x60",
+    'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",
+    'oar_module_success_age_seconds{lane="kill",module="leon"}': "5000x60",  # nothing was to be killed
+    'oar_module_success_age_seconds{lane="check",module="finaud"}': "1000x60",
+    'oar_module_period_seconds{lane="check",module="finaud"}': "300x60",
+    'oar_queue_active{queue="default"}': "1x60",
+    'oar_queue_active{queue="night"}': "0x60",  # an administrator stopped it
+    "oar_queues_stopped_by_oar": "0x60",
+    'oar_job_steps_total{step="refused"}': "0+1x60",
+    'oar_job_steps_total{step="submitted"}': "0+1x60",
+    'oar_job_steps_total{step="started"}': "0+1x60",
+    'oar_launches_failed_total{cause="PROLOGUE"}': "0+1x60",
+    'oar_task_success_age_seconds{task="accounting"}': "4000x60",
+    'oar_task_success_age_seconds{task="purge"}': "90000x60",
+    "oar_policy_file_errors": "0x60",
+    'oar_resources_suspected{type="default"}': "1x60",
     'node_textfile_mtime_seconds{file="/var/oar.prom"}': "0+60x60",
     "oar_round_age_seconds": "3x60",
     'oar_module_failures_total{module="sarko"}': "1x60",

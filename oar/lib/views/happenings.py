@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.states import FINAL, EventType, JobState
+from oar.lib.rules.end_causes import LAUNCH_FAILURES
 from oar.lib.rules.metric_texts import (
     ERROR_BOUNDS,
     LAUNCH_BOUNDS,
@@ -29,6 +30,7 @@ class Happenings:
         self._steps: Counter[str] = Counter(submitted=0, started=0, ended=0, refused=0)
         self._submitted: Counter[tuple[str, ...]] = Counter()
         self._ended: Counter[tuple[str, ...]] = Counter()
+        self._failed_launches: Counter[str] = Counter({str(code): 0 for code in sorted(LAUNCH_FAILURES)})
         self._launched: dict[int, int] = {}  # jobs that are on their way to their nodes, and since when
         self._waits = HistogramFamily(
             "oar_job_wait_seconds", "How long jobs waited that were started.", WAIT_BOUNDS, "queue"
@@ -58,6 +60,7 @@ class Happenings:
         self._steps["refused"] += sum(1 for event in news.events if event.type == EventType.SUBMISSION_REFUSED)
         self._submitted.update((jobs[job_id].queue,) for job_id in submitted if job_id in jobs)
         self._ended.update((jobs[job_id].queue, str(cause.code)) for job_id, cause in causes.items() if job_id in jobs)
+        self._failed_launches.update(str(cause.code) for cause in causes.values() if cause.code in LAUNCH_FAILURES)
         self._count_launches(news.changes)
         self._count_times(jobs, started, ended)
         for job_id, first in (tx.job_predictions.first_starts(started) if started else {}).items():
@@ -68,6 +71,7 @@ class Happenings:
         yield counter("oar_job_steps_total", "What happened to jobs and submissions.", "step", self._steps)
         yield _counted("oar_jobs_submitted_total", "Submitted jobs.", ("queue",), self._submitted)
         yield _counted("oar_jobs_ended_total", "Ended jobs by cause.", ("queue", "cause"), self._ended)
+        yield counter("oar_launches_failed_total", "Jobs that could not be launched.", "cause", self._failed_launches)
 
     def histograms(self) -> tuple[HistogramFamily, ...]:
         """Return how long things took."""

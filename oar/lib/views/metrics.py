@@ -55,6 +55,7 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
             condition = "standby" if state == "Absent" and sleeps else state.lower()
         numbers[kind, condition] = numbers.get((kind, condition), 0.0) + number
     yield MetricFamily("oar_resources", "Resources by type and condition.", ("type", "state"), list(numbers.items()))
+    yield from health_families(tx)
     nodes = [((state,), float(number)) for state, number in tx.usage.nodes()]
     yield MetricFamily("oar_nodes", "Nodes that have a resource in a state.", ("state",), nodes)
     actions = [((phase,), float(number)) for phase, number in tx.usage.actions()]
@@ -72,6 +73,20 @@ def families(tx: "Transaction", labels: Labels = NO_LABELS) -> Iterator[MetricFa
     date = tx.usage.last_round()
     age = float(tx.now - date) if date else float("inf")
     yield MetricFamily("oar_round_age_seconds", "Seconds since the last round of the scheduler.", (), [((), age)])
+
+
+def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
+    """Return the numbers that ``oar-server status --check`` judges."""
+    queues = tx.health_figures.queues()
+    active = [((queue.name,), float(queue.is_active)) for queue in queues]
+    yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
+    stopped = sum(not (queue.is_active or queue.author) for queue in queues)
+    yield MetricFamily("oar_queues_stopped_by_oar", "Queues that OAR itself stopped.", (), [((), float(stopped))])
+    suspected = [((kind,), float(number)) for kind, (_, number) in tx.health_figures.suspected().items()]
+    yield MetricFamily("oar_resources_suspected", "Suspected resources by type.", ("type",), suspected)
+    ages = [((task,), float(tx.now - date)) for task, date in tx.task_runs.successes()]
+    what = "Seconds since the last success of a task that a timer runs."
+    yield MetricFamily("oar_task_success_age_seconds", what, ("task",), ages)
 
 
 def share_families(name: str, shares: "Sequence[OwnedJobs]", most: int) -> Iterator[MetricFamily]:
@@ -107,7 +122,7 @@ def rounds_of(status: Mapping[str, Any]) -> list[HistogramFamily]:
     return [HistogramFamily.of("oar_round_seconds", "How long rounds of the scheduler took.", rounds)]
 
 
-def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
+def server_families(status: Mapping[str, Any], now: float) -> Iterator[MetricFamily]:
     """Give the numbers of a status record of the server; none if it is empty."""
     modules: Mapping[str, Mapping[str, Any]] = status.get("modules") or {}
     if not modules:
@@ -130,13 +145,33 @@ def server_families(status: Mapping[str, Any]) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "oar_module_last_duration_seconds", "How long the last pass of a module took.", ("module",), durations
     )
+    yield from _module_ages(modules, status.get("start") or 0, now)
     yield from _last_round(status.get("last_round") or {})
     runner = status.get("runner") or {}
     actions = [((name,), float(runner[name])) for name in ("waiting", "running") if name in runner]
     yield MetricFamily("oar_runner_actions", "Actions on jobs in the Runner's hands.", ("state",), actions)
+    is_ready = [((), float(runner["ready"]))] if "ready" in runner else []
+    yield MetricFamily("oar_runner_ready", "Whether the Runner starts and ends jobs.", (), is_ready)
     start = float(status.get("start") or 0)
     yield MetricFamily("oar_server_start_seconds", "When the server was started, epoch seconds.", (), [((), start)])
     yield MetricFamily("oar_server_role", "What this server is.", ("role",), [(("active",), 1.0)])
+
+
+def _module_ages(modules: Mapping[str, Mapping[str, Any]], start: float, now: float) -> Iterator[MetricFamily]:
+    """Return how long ago each module succeeded, or the server was started, and its longest period."""
+    ages = [
+        ((module.get("lane", ""), name), now - max(module.get("last_success") or 0, start))
+        for name, module in modules.items()
+    ]
+    what = "Seconds since the last pass of a module that succeeded."
+    yield MetricFamily("oar_module_success_age_seconds", what, ("lane", "module"), ages)
+    periods = [
+        ((module.get("lane", ""), name), float(module["period"]))
+        for name, module in modules.items()
+        if module.get("period")
+    ]
+    what = "Longest time between the starts of two passes of a module."
+    yield MetricFamily("oar_module_period_seconds", what, ("lane", "module"), periods)
 
 
 def _last_round(record: Mapping[str, Any]) -> Iterator[MetricFamily]:
@@ -146,3 +181,5 @@ def _last_round(record: Mapping[str, Any]) -> Iterator[MetricFamily]:
     what = "How long the parts of the last round of the scheduler took."
     yield MetricFamily("oar_round_phase_seconds", what, ("phase",), phases)
     yield MetricFamily("oar_round_jobs", "Jobs that waited for the last round.", (), [((), float(record["jobs"]))])
+    unread = [((), float(len(record.get("file_errors") or ())))]
+    yield MetricFamily("oar_policy_file_errors", "Files of policies that the scheduler could not read.", (), unread)
