@@ -121,6 +121,7 @@ def test_what_the_check_of_the_server_judges_is_told(database: Database, chronic
     add_resources(database, nodes=1, state="Suspected")
     with database.begin() as tx:
         tx.queues.set_state(["default"], QueueState.NOT_ACTIVE)
+        tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, "TAKTUK_CMD: no such program", to_check=True)
         tx.task_runs.record_success(ServerTask.ACCOUNTING)
         tx.execute("UPDATE task_runs SET last_success = last_success - 100")
     launch = add_job(database, JobState.ERROR)
@@ -131,6 +132,7 @@ def test_what_the_check_of_the_server_judges_is_told(database: Database, chronic
     assert 'oar_queue_active{queue="default"} 0' in lines
     assert 'oar_queue_active{queue="admin"} 1' in lines
     assert "oar_queues_stopped_by_oar 1" in lines
+    assert "oar_launch_holds 1" in lines
     assert 'oar_resources_suspected{type="default"} 2' in lines
     assert 'oar_launches_failed_total{cause="PROLOGUE"} 1' in lines
     assert 'oar_launches_failed_total{cause="NODE_SETUP"} 0' in lines
@@ -324,6 +326,7 @@ def test_promtool_accepts_the_numbers(
 
 #: What a sick and a healthy server tell, minute by minute.
 ILL = {
+    "oar_launch_holds": "1x60",
     "oar_runner_ready": "0x60",
     'oar_module_success_age_seconds{lane="kill",module="sarko"}': "1000x60",
     'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",
@@ -348,6 +351,7 @@ ILL = {
     'oar_database_sessions{state="waiting"}': "9x60",
 }
 WELL = {
+    "oar_launch_holds": "0x60",
     "oar_runner_ready": "1x60",
     'oar_module_success_age_seconds{lane="kill",module="sarko"}': "20x60",
     'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",

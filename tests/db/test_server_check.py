@@ -163,6 +163,15 @@ def test_launches_that_fail_for_one_reason_are_counted_until_a_job_starts(databa
     assert probed(config).failed_launches is None
 
 
+def test_a_fault_that_holds_all_launches_is_named_until_it_is_repaired(database: Database, config: Config) -> None:
+    with database.begin() as tx:
+        event = tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, "TAKTUK_CMD: no such program", to_check=True)
+    assert probed(config).launch_holds == ["TAKTUK_CMD: no such program"]
+    with database.begin() as tx:
+        tx.events.done([event])
+    assert probed(config).launch_holds == []
+
+
 # -- accounting and timers --------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ METRICS = {
     *("oar_jobs_submitted_total", "oar_job_start_error_seconds", "oar_actions_pending"),
     *("oar_user_jobs", "oar_user_resources", "oar_project_jobs", "oar_project_resources"),
     *("oar_queue_active", "oar_queues_stopped_by_oar", "oar_resources_suspected", "oar_task_success_age_seconds"),
-    *("oar_launches_failed_total", "oar_policy_file_errors", "oar_runner_ready"),
+    *("oar_launches_failed_total", "oar_launch_holds", "oar_policy_file_errors", "oar_runner_ready"),
     *("oar_module_success_age_seconds", "oar_module_period_seconds"),
 }
 PACKAGES = {package.name for package in contents.PACKAGES}

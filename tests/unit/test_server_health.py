@@ -139,6 +139,7 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
             "no job can be submitted: admission rule 7 is not Python",
         ),
         (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 2)), ServerHealth.OK, ""),
+        (HealthFacts([ON], launch_holds=["TAKTUK_CMD"]), ServerHealth.CRITICAL, "no job is started: TAKTUK_CMD"),
         (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)), ServerHealth.WARNING, "PROLOGUE"),
     ],
 )

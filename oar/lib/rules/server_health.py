@@ -215,6 +215,8 @@ def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:
 
 
 def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
+    for hold in facts.launch_holds:
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job is started: {_shorten(hold)}")
     failed = facts.failed_launches
     if failed and failed.number >= MANY_FAILURES:
         text = f"the last {failed.number} jobs could not be launched: {failed.code} (the log says more)"

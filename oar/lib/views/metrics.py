@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oar.lib.facts.states import HOLDS_OF_LAUNCHES
 from oar.lib.rules.metric_texts import Histogram, HistogramFamily, MetricFamily, counter
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
     stopped = sum(not (queue.is_active or queue.author) for queue in queues)
     yield MetricFamily("oar_queues_stopped_by_oar", "Queues that OAR itself stopped.", (), [((), float(stopped))])
+    holds = float(len(tx.events.open(HOLDS_OF_LAUNCHES)))
+    yield MetricFamily("oar_launch_holds", "Faults because of which no job is started.", (), [((), holds)])
     suspected = [((kind,), float(number)) for kind, (_, number) in tx.health_figures.suspected().items()]
     yield MetricFamily("oar_resources_suspected", "Suspected resources by type.", ("type",), suspected)
     ages = [((task,), float(tx.now - date)) for task, date in tx.task_runs.successes()]
