@@ -25,6 +25,7 @@ from oar.api.gantt import strip as gantt_strip
 from oar.api.history import event_log
 from oar.api.history import stream as history
 from oar.api.identity.callers import SAFE_METHODS, outer_path
+from oar.api.identity.clients import find_client
 from oar.api.jobs import arrays, bulk, changes, output, walltimes
 from oar.api.jobs import parts as job_parts
 from oar.api.jobs import reading as jobs
@@ -178,6 +179,7 @@ class Frame:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
         state = scope.setdefault("state", {})
         state["request_id"] = request_id.decode()
+        state["client"] = find_client(scope, self._config())
         spent = Spent()
         SPENT.set(spent)
 

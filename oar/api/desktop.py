@@ -19,7 +19,7 @@ from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.forms import MULTIPART
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.answers.statuses import STATUSES
-from oar.api.identity.callers import AgentToken, is_local, is_trusted, peer_of_request
+from oar.api.identity.callers import AgentToken, check_encrypted
 from oar.api.jobs.output import OutputNotHere
 from oar.api.jobs.parts import Id
 from oar.api.routing.administrators import STRICT
@@ -90,10 +90,8 @@ async def oar_cgi(request: Request) -> Answer:
 def _identify(request: Request) -> AgentToken:
     """Return the token of an agent.  Raises Unidentified, NotAllowed."""
     service = service_of(request)
-    config, peer = service.runtime.config, peer_of_request(request)
-    if not (is_local(peer) or is_trusted(peer, config)):
-        raise NotAllowed("a token of an agent is taken over TLS only: use the address of the site's web server")
-    return service.identities.identify_agent(request, config)
+    check_encrypted(request, "a token of an agent")
+    return service.identities.identify_agent(request, service.runtime.config)
 
 
 def _question(body: bytes) -> AgentQuestion:

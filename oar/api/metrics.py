@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from oar.api.answers.bodies import Answer
-from oar.api.identity.callers import peer_of_request
+from oar.api.identity.clients import client_of
 from oar.api.serving.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion
@@ -106,9 +106,9 @@ def metrics(request: Request) -> Answer:
 
     Who accepts `application/openmetrics-text` gets that form of them.
     """
-    service, peer = service_of(request), peer_of_request(request)
-    if peer.address and not Networks(service.runtime.config.api_metrics_networks).has(peer.address):
-        raise NotAllowed("the metrics are for other networks (API_METRICS_NETWORKS)")
+    service, client = service_of(request), client_of(request)
+    if not client.is_in(Networks(service.runtime.config.api_metrics_networks)):
+        raise NotAllowed(f"metrics are refused to {client}: it is not in API_METRICS_NETWORKS")
     found: Metrics = request.app.state.metrics
     form = OPEN if OPEN.type.partition(";")[0] in request.headers.get("accept", "") else PLAIN
     return Answer(found.text(form), 200, {"Cache-Control": "no-store"}, form.type)

@@ -14,11 +14,9 @@ from oar.api.identity.callers import (
     PATH,
     Way,
     check_meant,
-    is_local,
-    is_trusted,
     outer_path,
-    peer_of_request,
 )
+from oar.api.identity.clients import client_of
 from oar.api.routing.administrators import note
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
@@ -67,7 +65,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     service = service_of(request)
     if login.sudo:
         return _proved(request, service, login)
-    place, is_secure = _place(request, service), _is_secure(request, service)
+    place, is_secure = _place(request, service), _is_secure(request)
     seconds = service.runtime.config.api_session_hours * 3600
     if login.token is not None:
         user, secret = _by_token(service, login.token, seconds)
@@ -182,13 +180,13 @@ def _place(request: Request, service: "Service") -> str:
     return f"{outer_path(request, service.runtime.config)}/"
 
 
-def _is_secure(request: Request, service: "Service") -> bool:
+def _is_secure(request: Request) -> bool:
     """Whether the cookie may travel by TLS only: everywhere but on this very machine, without a proxy.
 
     Raises NotAllowed if the page came without, so that its browser would drop the cookie and say nothing.
     """
-    peer, page = peer_of_request(request), _told(request, "origin")
-    is_secure = is_trusted(peer, service.runtime.config) or not is_local(peer)
+    client, page = client_of(request), _told(request, "origin")
+    is_secure = client.is_trusted or not client.is_local
     if is_secure and page.scheme == "http" and page.hostname not in _HERE:
         raise NotAllowed("a session needs TLS: log in at the https address of the site's web server")
     return is_secure

@@ -333,7 +333,8 @@ def test_a_token_of_agents_dies_with_the_rights_of_who_made_it(agents: Agents, m
     assert "no administrator any more" in former.json()["detail"]
 
 
-def test_a_token_of_all_computers_is_not_as_many_as_it_names(agents: Agents) -> None:
+def test_a_token_of_all_computers_is_not_as_many_as_it_names(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents.api.service._farms, "_clock", lambda: 0.0)  # nothing may come back with time
     agents.api.runtime.config = agents.desk.config.replace(api_rate_change=1)
     agents.api.service.set_rates()
     token = agents.token("agent:*")
@@ -342,6 +343,6 @@ def test_a_token_of_all_computers_is_not_as_many_as_it_names(agents: Agents) -> 
         question = {"request": "PULL", "hostname": host}
         return agents.post(None, json=question, headers={"Authorization": f"Bearer {token}"}).status_code
 
-    statuses = [ask(f"desk-{number}") for number in range(300)]
+    statuses = [ask(f"desk-{number}") for number in range(101)]
     assert (statuses[0], statuses[-1]) == (404, 429)
     assert agents.ask().status_code == 200

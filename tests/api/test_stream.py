@@ -290,7 +290,7 @@ def test_a_token_that_is_revoked_ends_its_streams(anonymous: httpx.Client, local
 
 
 def test_who_goes_before_the_first_message_leaves_nothing_behind(api: Api, anonymous: httpx.Client) -> None:
-    for _ in range(20):
+    for _ in range(service.STREAMS_OF_AN_ADDRESS - 1):
         with socket.create_connection(("127.0.0.1", api.port)) as client:
             client.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: oar\r\n\r\n")
     with _stream(anonymous) as messages:  # what was asked before has begun

@@ -75,8 +75,8 @@ def test_each_change_stands_in_the_log_with_who_made_it(
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("[audit]")]
     first, second = lines
     assert first.startswith("[audit] request=mine user=nobody way=token token=")
-    assert first.endswith(f"peer=127.0.0.1 POST /v1/jobs/{job}/hold 202")
-    assert "user=- way=not token=- peer=127.0.0.1 POST /v1/jobs/1%0a" in second
+    assert first.endswith(f"peer=127.0.0.1 client=127.0.0.1 POST /v1/jobs/{job}/hold 202")
+    assert "user=- way=not token=- peer=127.0.0.1 client=127.0.0.1 POST /v1/jobs/1%0a" in second
     assert all("\n" not in line and "oar_" not in line for line in lines)
     assert api.service.requests.threads_busy == 0
 

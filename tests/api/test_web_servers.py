@@ -167,6 +167,7 @@ def test_nginx_with_tls_lets_tokens_and_streams_through_and_nobody_be_named(behi
         assert _who(client) == (None, "not")
         assert _who(client, **{"X-Remote-Ident": NAME}) == (None, "not")
         assert _who(client, X_Remote_Ident=NAME) == (None, "not")
+        assert client.get("/metrics").status_code == 403
         assert _home(client, **{"X-API-Path-Prefix": "/elsewhere"}) == "ui/"
         assert _who(client, Authorization=f"Bearer {token}") == ("nobody", "token")
         with streamed(client) as messages:

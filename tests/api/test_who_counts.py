@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from oar.api.identity import callers, htpasswd
-from oar.api.identity.callers import Peer
+from oar.api.identity.clients import Peer, find_client
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import NotAllowed
@@ -86,6 +86,7 @@ def test_a_password_is_not_taken_over_a_plain_network(api: Api, tmp_path: os.Pat
 
     def user_from(address: str) -> str:
         request = Request({"type": "http", "headers": [], "state": {"peer": Peer(address)}})
+        request.state.client = find_client(request.scope, config)
         return identities.check_password("nobody", "right", request, config).name
 
     with pytest.raises(NotAllowed, match="over TLS only"):

@@ -11,7 +11,7 @@ from oar.api.answers.list_answers import Fields, only
 from oar.api.answers.schemas import EVENT
 from oar.api.jobs.reading import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
+from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item
 
 router = APIRouter(prefix="/v1", tags=["history"], route_class=LeanRoute)
@@ -43,7 +43,7 @@ def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> An
         def pages(before: int | None) -> dict[str, object]:
             return event_page(who, listing.model_copy(update={"limit": PAGE, "before": before or listing.before}))
 
-        return Export(pages, exports.one_more(client_of(request, who.caller), MOST_EXPORTS))
+        return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
     return answer_unless_known(request, event_page(who, listing))
 
 

@@ -5,24 +5,22 @@ What decides is the socket: its peer, as the kernel knows it.  A header counts o
 
 import base64
 import logging
-import pwd
 import re
 import time
 from collections.abc import Callable, Collection
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastapi import Request
 
 from oar.api.answers.statuses import Unidentified
 from oar.api.identity import signed_tokens
+from oar.api.identity.clients import client_of
 from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.records import User
-from oar.lib.io.allowed_networks import Networks
 
 if TYPE_CHECKING:
     from oar.api.identity.passwords import Passwords
@@ -30,18 +28,18 @@ if TYPE_CHECKING:
     from oar.lib.db.access.api_tokens import ApiToken
     from oar.lib.db.database import Database
 
-__all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Peer", "Way", "check_meant", "is_local", "is_trusted"]
+__all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Way", "check_meant"]
 
 _log = logging.getLogger(__name__)
 
 #: Headers in which a trusted proxy tells who was identified, in this order.
 IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
+#: The one of programs that name their users themselves, as CiGri does: web servers drop underscores.
+OWN_NAMING = "x_remote_ident"
 #: What proxies write for nobody.
 NOBODY = frozenset({"", "unknown", "(null)"})
 #: The cookie of the login page.
 COOKIE = "oar_session"
-#: Prefix of a trusted proxy that is a local account.
-LOCAL_PROXY = "unix:"
 #: A path that may stand before our addresses.
 PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 #: Methods that change nothing.
@@ -54,14 +52,6 @@ VALID_AFTER_END = 3600
 WRITTEN_EVERY = 60
 #: Types of bodies that any page can let a browser send.
 _OF_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
-_LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
-
-
-class Peer(NamedTuple):
-    """The other end of a connection, as the kernel knows it."""
-
-    address: str = ""  #: '' on the local socket
-    uid: int | None = None  #: of a process on this machine, on the local socket
 
 
 class Way(StrEnum):
@@ -185,18 +175,20 @@ class Identities:
         return caller
 
     def _identify(self, request: Request, config: "Config") -> Caller:
-        peer = peer_of_request(request)
+        client = client_of(request)
         authorization = request.headers.get("authorization", "")
         if authorization:
             caller = self._by_authorization(authorization, request, config)
             _note_other(caller, request, config)
             return caller
-        if is_trusted(peer, config):
+        if client.is_trusted:
             caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
             return caller if caller.user else self._by_cookie(request, config)
         if session_in(request) is not None:
             return self._by_cookie(request, config)
-        return Caller() if peer.uid is None else Caller(user_of(peer.uid, config), Way.SOCKET)
+        if client.peer.uid is None or client.is_forwarded:
+            return Caller()
+        return Caller(user_of(client.peer.uid, config), Way.SOCKET)
 
     def _by_authorization(self, authorization: str, request: Request, config: "Config") -> Caller:
         kind, _, shown = authorization.partition(" ")
@@ -251,10 +243,8 @@ class Identities:
 
         Raises Unidentified, NotAllowed, TooOften, Unavailable.
         """
-        peer = peer_of_request(request)
-        if not (is_local(peer) or is_trusted(peer, config)):
-            raise NotAllowed("a password is taken over TLS only: use the address of the site's web server")
-        self.passwords.check(name, password, counted_address(request, config), config)
+        check_encrypted(request, "a password")
+        self.passwords.check(name, password, client_of(request).key, config)
         return _named(name, config)
 
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
@@ -312,35 +302,20 @@ class Identities:
             tx.api_tokens.use(token.id, expires=expires)
 
 
-def peer_of_request(request: Request) -> Peer:
-    """Return the other end of the connection by which a request came."""
-    peer: Peer = getattr(request.state, "peer", Peer())
-    return peer
-
-
-def forwarded_address(request: Request, config: "Config") -> str | None:
-    """Return the address that a trusted proxy tells of its own other end; None if no such proxy tells any.
-
-    It tells clients apart that are counted, and gives no rights.
-    """
-    if not is_trusted(peer_of_request(request), config):
-        return None
-    told = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
-    try:
-        return str(ip_address(told))
-    except ValueError:
-        return None
-
-
-def counted_address(request: Request, config: "Config") -> str:
-    """Return the address that is counted for a request: the one that a trusted proxy tells, else that of the peer."""
-    return forwarded_address(request, config) or peer_of_request(request).address
+def check_encrypted(request: Request, what: str) -> None:
+    """Check that nobody can have listened to a secret on its way here.  Raises NotAllowed."""
+    client = client_of(request)
+    if not (client.is_local or client.is_trusted):
+        raise NotAllowed(
+            f"{what} is taken over TLS only: use the address of the site's web server\n"
+            f"# The request comes from {client}."
+        )
 
 
 def outer_path(request: Request, config: "Config") -> str:
     """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
     told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
-    is_told = told and is_trusted(peer_of_request(request), config) and PATH.fullmatch(told)
+    is_told = told and client_of(request).is_trusted and PATH.fullmatch(told)
     return (told if is_told else config.api_root_path).rstrip("/")
 
 
@@ -357,7 +332,7 @@ def _name_by_proxy(request: Request) -> str:
 def _note_other(caller: Caller, request: Request, config: "Config") -> None:
     """Write that a trusted proxy names somebody else than who is shown by the request itself, which counts."""
     name = _name_by_proxy(request)
-    if name in NOBODY or not (config.api_trust_ident and is_trusted(peer_of_request(request), config)):
+    if name in NOBODY or not (config.api_trust_ident and client_of(request).is_trusted):
         return
     if caller.user and caller.user.name != name:
         shown = (request.state.request_id, caller.user.name, caller.way, name)
@@ -380,29 +355,6 @@ def _named(name: str, config: "Config") -> User:
 
 def _is_name(name: str, config: "Config") -> bool:
     return any(re.search(each, name) for each in config.api_user_regex)
-
-
-def is_local(peer: Peer) -> bool:
-    """Whether the other end of a connection is on this machine."""
-    return peer.uid is not None or (bool(peer.address) and _LOOPBACK.has(peer.address))
-
-
-def is_trusted(peer: Peer, config: "Config") -> bool:
-    """Whether oar.conf names the other end of a connection as a proxy."""
-    if not config.api_trusted_proxies:
-        return False
-    accounts = {text.removeprefix(LOCAL_PROXY) for text in config.api_trusted_proxies if text.startswith(LOCAL_PROXY)}
-    if peer.uid is not None:
-        return any(peer.uid == _uid(account) for account in accounts)
-    networks = [text for text in config.api_trusted_proxies if not text.startswith(LOCAL_PROXY)]
-    return bool(peer.address) and Networks(networks).has(peer.address)
-
-
-def _uid(account: str) -> int | None:
-    try:
-        return pwd.getpwnam(account).pw_uid
-    except KeyError:
-        return None
 
 
 def check_meant(request: Request) -> None:

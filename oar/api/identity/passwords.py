@@ -53,7 +53,7 @@ class Passwords:
             is_right = self._is_right(name, password, config)
         if not is_right:
             self.failures.count(name, address)
-            _log.warning("wrong password for %.32r from %s", name, address or "this machine")
+            _log.warning("wrong password for %.32r from %s", name, address)
             raise Unidentified("the name or the password is wrong")
         self._keep(proof)
 

@@ -16,7 +16,7 @@ from oar.api.answers.statuses import field_of
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, client_of, service_of
+from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.db.jobs.job_pages import MOST_COUNTED
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
@@ -142,7 +142,7 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
         return job_page(who, listing, place)
 
     exports = service_of(request).exports
-    return Export(pages, exports.one_more(client_of(request, who.caller), MOST_EXPORTS))
+    return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
 
 
 @router.get("/{job_id}", operation_id="job", summary="One job")

@@ -24,7 +24,7 @@ from oar.api.legacy.records import (
 )
 from oar.api.legacy.submission import LegacyJob, read_job
 from oar.api.legacy.titles import refusing, title_of
-from oar.api.serving.service import MOST_EXPORTS, client_of, service_of
+from oar.api.serving.service import MOST_EXPORTS, counted_client, service_of
 from oar.api.workers.tasks import Outcome
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob
@@ -108,7 +108,7 @@ def _export(call: LegacyCall, query: JobQuery, piece: JobPiece, items_of: _Items
         return {"items": chosen_fields(call, ordered), "next": ids[PAGE - 1] if len(ids) > PAGE else None}
 
     exports = service_of(call.request).exports
-    return Export(page, exports.one_more(client_of(call.request, call.who.caller), MOST_EXPORTS))
+    return Export(page, exports.one_more(counted_client(call.request, call.who.caller), MOST_EXPORTS))
 
 
 def _items(
@@ -200,6 +200,7 @@ def submit(call: LegacyCall) -> Reply:
     workers, seconds = service.workers, config.admission_rules_timeout
     is_long = task.asked.uses_files
     outcome = workers.run_long(task, config.api_timeout + seconds) if is_long else workers.run(task, seconds)
+    service.warn_of_unreadable_jobs(call.request, call.who.caller)
     if not wait:
         return _outcome_told(call, job, outcome)
 

@@ -11,7 +11,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oar.api.answers.statuses import early_problem
-from oar.api.identity.callers import Peer
+from oar.api.identity.clients import Peer
 
 _CREDENTIALS = struct.Struct("3i")
 #: Bytes of the head of a request, and seconds in which it must have come.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from oar.api.identity.callers import SAFE_METHODS, Caller, Peer
+from oar.api.identity.callers import SAFE_METHODS, Caller
+from oar.api.identity.clients import Client
 from oar.api.serving.timings import Spent
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
 
@@ -74,11 +75,11 @@ def _route_of(scope: Scope, status: int) -> str:
 
 def _write_down(scope: Scope, status: int) -> None:
     state = scope["state"]
-    caller, peer = state.get("caller", Caller()), state.get("peer", Peer())
+    caller, client = state.get("caller", Caller()), state.get("client", Client())
     _log.info(
-        "[audit] request=%s user=%s way=%s token=%s peer=%s %s %s %s",
+        "[audit] request=%s user=%s way=%s token=%s peer=%s client=%s %s %s %s",
         *(state["request_id"], caller.user.name if caller.user else "-", caller.way, caller.token or "-"),
-        *(peer.address or f"uid:{peer.uid}", scope["method"], _written(scope), status),
+        *(client.peer, client.address or "-", scope["method"], _written(scope), status),
     )
 
 

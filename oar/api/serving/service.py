@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastapi import Request
 
 from oar.api.answers.statuses import Unidentified
-from oar.api.identity.callers import (
-    SAFE_METHODS,
-    AgentToken,
-    Caller,
-    Identities,
-    counted_address,
-    forwarded_address,
-    is_trusted,
-    peer_of_request,
-)
+from oar.api.identity.callers import OWN_NAMING, SAFE_METHODS, AgentToken, Caller, Identities, Way
+from oar.api.identity.clients import client_of
 from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.identity.passwords import Passwords
 from oar.api.serving.chunk_cache import Chunks
@@ -70,9 +62,10 @@ READS_OF_A_USER = 4
 
 
 def _rates(config: "Config") -> tuple[Rate, ...]:
-    """Return how often a client may read, change something, ask for an estimate, and be a farm of computers."""
+    """Return how often each client may read, be a reader, change something, ask for an estimate, and be a farm."""
     limits = (
         (config.api_rate_read, READS_AT_ONCE),
+        (config.api_rate_readers, READS_AT_ONCE),
         (config.api_rate_change, CHANGES_AT_ONCE),
         (config.api_rate_estimate, ESTIMATES_AT_ONCE),
         (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE),
@@ -132,7 +125,9 @@ class Service:
         self.last_rounds = LastRounds()
         self.unchanged = UnchangedAnswers()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
-        self._reads, self._changes, self.estimates, self._farms = (Buckets(rate) for rate in _rates(runtime.config))
+        self._buckets = [Buckets(rate) for rate in _rates(runtime.config)]
+        self._reads, self._reads_of_readers, self._changes, self.estimates, self._farms = self._buckets
+        self._warned_of: set[str] = set()  # addresses of programs that cannot read the jobs they submit
         self._estimates_in_turn = InTurn("estimate", PATIENCE)
 
     def asking(self, request: Request) -> Asking:
@@ -146,7 +141,7 @@ class Service:
         caller = self.identities.identify(request, config)
         request.state.caller = caller
         self._count(request, caller)
-        reader = caller.user or (_ANYBODY if _is_reader(request, config) else None)
+        reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:
             raise Unidentified("only users who are known may read here: give a token (oar-token create)")
         privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
@@ -180,8 +175,7 @@ class Service:
 
     def set_rates(self) -> None:
         """Let clients ask as often as oar.conf says now."""
-        buckets = (self._reads, self._changes, self.estimates, self._farms)
-        for each, rate in zip(buckets, _rates(self.runtime.config), strict=True):
+        for each, rate in zip(self._buckets, _rates(self.runtime.config), strict=True):
             each.rate = rate
 
     @contextmanager
@@ -190,7 +184,7 @@ class Service:
         if _is_unlimited(caller):
             yield
             return
-        client = client_of(request, caller)
+        client = counted_client(request, caller)
         request.state.allowance = self.estimates.take(client, "estimates")
         with self._estimates_in_turn.turn(client):
             yield
@@ -205,21 +199,16 @@ class Service:
         where a proxy does not tell them apart.  Raises TooMany.
         """
         with ExitStack() as held:
-            if not (_is_unlimited(caller) or self._is_crowd(request, caller)):
-                listed = self._streams_of(caller) if streams else self.waits
-                held.enter_context(listed.one_more(client_of(request, caller), self.runtime.config.api_max_streams))
+            is_crowd = caller.user is None and client_of(request).is_one_of_many
+            if not (_is_unlimited(caller) or is_crowd):
+                listed, client = self._streams_of(caller) if streams else self.waits, counted_client(request, caller)
+                held.enter_context(listed.one_more(client, self.runtime.config.api_max_streams))
             told = self.hub.add(listener)
             held.callback(self.hub.remove, listener)
             yield told
 
     def _streams_of(self, caller: Caller) -> UnderWay:
         return self.streams_of_users if caller.user else self.streams_of_addresses
-
-    def _is_crowd(self, request: Request, caller: Caller) -> bool:
-        """Whether requests like this one come from many who cannot be told apart."""
-        config = self.runtime.config
-        is_proxied = caller.user is None and is_trusted(peer_of_request(request), config)
-        return is_proxied and forwarded_address(request, config) is None
 
     def reading(self, user: str) -> AbstractContextManager[None]:
         """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
@@ -234,12 +223,33 @@ class Service:
             self._farms.take(agent.id, "questions with this token")
         request.state.allowance = self._changes.take(f"agent {host}", "questions")
 
+    def warn_of_unreadable_jobs(self, request: Request, caller: Caller) -> None:
+        """Log once for each address that a program that names its users itself, as CiGri does, is no reader."""
+        client = client_of(request)
+        if caller.way is not Way.PROXY or OWN_NAMING not in request.headers or self._is_reader(request):
+            return
+        if client.key in self._warned_of:
+            return
+        self._warned_of.add(client.key)
+        _log.warning(
+            "jobs submitted as CiGri does from %s: API_READERS does not name it, so that it cannot read their commands"
+            " and loses every task. Add its address to API_READERS in oar.conf.",
+            client,
+        )
+
+    def _is_reader(self, request: Request) -> bool:
+        """Return whether requests without a user read what any user may."""
+        readers = self.runtime.config.api_readers
+        return bool(readers) and client_of(request).is_in(Networks(readers))
+
     def _count(self, request: Request, caller: Caller) -> None:
         """Count a request; those of administrators are not.  Raises TooOften."""
         if _is_unlimited(caller):
             return
-        client = client_of(request, caller)
-        if request.method in SAFE_METHODS:
+        client = counted_client(request, caller)
+        if request.method in SAFE_METHODS and self._is_reader(request):
+            request.state.allowance = self._reads_of_readers.take(client_of(request).address, "requests")
+        elif request.method in SAFE_METHODS:
             request.state.allowance = self._reads.take(client, "requests")
         else:
             request.state.allowance = self._changes.take(client, "changes")
@@ -254,11 +264,6 @@ class Service:
         return caller.scopes.jobs | caller.submitted([int(asked)])
 
 
-def _is_reader(request: Request, config: "Config") -> bool:
-    """Whether a request comes from where requests without a user read what any user may."""
-    return bool(config.api_readers) and Networks(config.api_readers).has(peer_of_request(request).address)
-
-
 def _is_unlimited(caller: Caller) -> bool:
     return caller.user is not None and (caller.user.is_admin or caller.user.name in PRIVILEGED)
 
@@ -271,9 +276,9 @@ def _warn(text: str) -> None:
         collected.append(text)
 
 
-def client_of(request: Request, caller: Caller) -> str:
+def counted_client(request: Request, caller: Caller) -> str:
     """Return who is counted for a request: a user, else an address."""
-    return caller.user.name if caller.user else counted_address(request, service_of(request).runtime.config)
+    return caller.user.name if caller.user else client_of(request).key
 
 
 def service_of(request: Request) -> Service:

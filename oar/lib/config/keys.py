@@ -478,6 +478,9 @@ class Config(Values):
         POSITIVE, 10_000, "Rows of the history that the stream tells again to who comes back; else all is loaded anew."
     )
     api_rate_read = Key(INTEGER, 50, "Reads a second of one client, four times as many at once; 0 = no limit.")
+    api_rate_readers = Key(
+        INTEGER, 500, "Reads a second of one machine in API_READERS, four times as many at once; 0 = no limit."
+    )
     api_rate_change = Key(INTEGER, 10, "Changes a second of one client, ten times as many at once; 0 = no limit.")
     api_rate_estimate = Key(INTEGER, 1, "Estimates a second of one client, ten times as many at once; 0 = no limit.")
     api_timeout = Key(at_least(1, "seconds"), 60, "A request that takes longer is given up.")
@@ -494,8 +497,10 @@ class Config(Values):
     api_basic_auth = Key(one_of("no", "htpasswd", "pam"), "no", "Names and passwords.")
     htpasswd_file = Key(SERVER_FILE, "/etc/oar/api-users", "File of htpasswd.")
     api_trust_ident = Key(BOOLEAN, True, "Believe the identity header of trusted proxies.")
-    api_trusted_proxies = Key(PROXIES, (), "Proxies whose identity header is believed: networks, unix:LOGIN.")
-    api_readers = Key(NETWORKS, (), "Who reads what any user may without telling a user: the machine of CiGri.")
+    api_trusted_proxies = Key(
+        PROXIES, (), "Proxies whose X-Remote-Ident and X-Forwarded-For are believed: networks, unix:LOGIN."
+    )
+    api_readers = Key(NETWORKS, (), "Addresses of programs that read what any user may without naming a user: CiGri.")
     api_admin_by_proxy = Key(BOOLEAN, False, "Believe them that somebody is an administrator, too.")
     api_secret_key = unset(TEXT, "Key of the signed tokens; not set = none.", secret=True)
     api_secret_algorithm = Key(TEXT, "HS256", "Their algorithm.")
@@ -507,7 +512,7 @@ class Config(Values):
     api_select_all = Key(BOOLEAN, False, "Answer /select_all: SQL of administrators, read-only.")
     api_media = Key(BOOLEAN, False, "Serve users' files to themselves (/media of older clients).")
     api_media_roots = Key(WORDS, ("~",), "Directories of these files; ~ is the user's home.")
-    api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Who may read /metrics.")
+    api_metrics_networks = Key(NETWORKS, ("127.0.0.1/32", "::1/128"), "Addresses of clients that may read /metrics.")
     api_metrics_labels = Key(
         some_of("user", "project"), (), "By which metrics tell of jobs and their resources, too; METRICS_FILE as well."
     )

@@ -1,0 +1,134 @@
+"""Where a request comes from: the one address of its client that permissions, limits, metrics and the log use.
+
+The kernel names the other end of the connection.  Headers count only if that end is a proxy that oar.conf names.
+"""
+
+import pwd
+from collections.abc import Sequence
+from functools import cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.types import Scope
+
+from oar.lib.io.allowed_networks import Networks
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from oar.lib.config.files import Config
+
+#: Prefix of a trusted proxy that is a local account.
+LOCAL_PROXY = "unix:"
+#: The address of the processes of this machine that use the local socket.
+THIS_MACHINE = "127.0.0.1"
+_FORWARDED_FOR = b"x-forwarded-for"
+#: Headers by which proxies say that they forward the request of somebody else.
+_FORWARDING = frozenset({_FORWARDED_FOR, b"forwarded", b"via"})
+_LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
+
+
+class Peer(NamedTuple):
+    """The other end of a connection, as the kernel knows it."""
+
+    address: str = ""  #: '' on the local socket
+    uid: int | None = None  #: of a process on this machine, on the local socket
+
+    def __str__(self) -> str:
+        return self.address or f"uid:{self.uid}"
+
+
+class Client(NamedTuple):
+    """Where a request comes from."""
+
+    peer: Peer = Peer()
+    is_trusted: bool = False  #: the peer is a proxy that API_TRUSTED_PROXIES names
+    is_forwarded: bool = False  #: the peer says that it forwards the request of somebody else
+    address: str = ""  #: of who sent the request, '' if it is unknown: a proxy is not named, or does not tell it
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the request comes from a process of this machine."""
+        return self.is_in(_LOOPBACK)
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether the requests of many clients look like this one, because a trusted proxy does not tell addresses."""
+        return self.is_trusted and not (self.is_forwarded and self.address)
+
+    @property
+    def key(self) -> str:
+        """What requests without a user are counted by."""
+        return self.address or str(self.peer)
+
+    def is_in(self, networks: Networks) -> bool:
+        """Return whether the address is known and belongs to a network."""
+        return bool(self.address) and networks.has(self.address)
+
+    def __str__(self) -> str:
+        if self.address:
+            return self.address
+        reason = "sends no address in X-Forwarded-For" if self.is_trusted else "is not named in API_TRUSTED_PROXIES"
+        return f"an unknown address, because the proxy {self.peer} {reason}"
+
+
+def find_client(scope: Scope, config: "Config") -> Client:
+    """Return where a request comes from."""
+    peer: Peer = scope["state"].get("peer", Peer())
+    is_forwarded = any(name in _FORWARDING for name, _ in scope["headers"])
+    own_address = THIS_MACHINE if peer.uid is not None else peer.address
+    if not _is_trusted(peer, config):
+        return Client(peer, False, is_forwarded, "" if is_forwarded else own_address)
+    if is_forwarded:
+        told = b",".join(value for name, value in scope["headers"] if name == _FORWARDED_FOR)
+        hops = told.decode("latin-1").split(",")
+        return Client(peer, True, True, _last_stranger(hops, _trusted_networks(config)))
+    return Client(peer, True, False, peer.address)
+
+
+def client_of(request: "Request") -> Client:
+    """Return where a request comes from."""
+    client: Client = getattr(request.state, "client", Client())
+    return client
+
+
+def _last_stranger(hops: Sequence[str], trusted: Networks) -> str:
+    """Return the last address that is no trusted proxy's, '' if a trusted proxy tells none."""
+    address = ""
+    for hop in reversed(hops):
+        try:
+            address = str(ip_address(hop.strip()))
+        except ValueError:
+            return ""
+        if not trusted.has(address):
+            break
+    return address
+
+
+def _is_trusted(peer: Peer, config: "Config") -> bool:
+    if not config.api_trusted_proxies:
+        return False
+    if peer.uid is None:
+        return bool(peer.address) and _trusted_networks(config).has(peer.address)
+    return any(peer.uid == _uid(text.removeprefix(LOCAL_PROXY)) for text in _trusted_accounts(config))
+
+
+def _trusted_accounts(config: "Config") -> list[str]:
+    return [text for text in config.api_trusted_proxies if text.startswith(LOCAL_PROXY)]
+
+
+def _trusted_networks(config: "Config") -> Networks:
+    return Networks([text for text in config.api_trusted_proxies if not text.startswith(LOCAL_PROXY)])
+
+
+def _uid(account: str) -> int | None:
+    try:
+        return _known_uid(account)
+    except KeyError:
+        return None
+
+
+@cache
+def _known_uid(account: str) -> int:
+    """Return the uid of an account: requests do not ask the directory each time.  Raises KeyError."""
+    return pwd.getpwnam(account).pw_uid
