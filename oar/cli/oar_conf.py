@@ -1,8 +1,10 @@
 """oar-conf: the configuration in force, where each value comes from, and what is wrong with the file."""
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from difflib import unified_diff
+from typing import NamedTuple
 
 import click
 
@@ -12,9 +14,9 @@ from oar.lib.config.files import Config, Parsed, option_of, quoted, sample
 from oar.lib.config.keys import UNREAD
 from oar.lib.config.kinds import Key
 from oar.lib.facts.policies import PolicyChange, PolicyKind
-from oar.lib.facts.times import format_date
+from oar.lib.facts.times import format_date, parse_date
 from oar.lib.rules.key_installation import ACCOUNT
-from oar.lib.runtime import DEFAULT_OARDIR, conf_file, read_config
+from oar.lib.runtime import DEFAULT_FILES, DEFAULT_OARDIR, conf_file, read_config
 
 #: Keys of files that the server reads beside oar.conf.
 _READ_BY_THE_SERVER = frozenset(
@@ -24,13 +26,34 @@ _READ_BY_THE_SERVER = frozenset(
 
 @oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
 @click.argument("key", required=False)
-@option("--check", is_flag=True, help="Only tell what is wrong with the file.")
+@option("--check", is_flag=True, help="Only print what is wrong with the file.")
+@option("--connect", is_flag=True, help="With --check: also check a file that is not installed against its database.")
 @option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
 @option("--history", is_flag=True, help="Print each change of what decides about jobs: who, when, from what to what.")
-def main(context: Context, key: str | None, *, check: bool, as_sample: bool, history: bool) -> int:
+@option("--since", metavar="DATE", help="With --history: only changes since then.")
+@option("--until", metavar="DATE", help="With --history: only changes until then.")
+@option("--by", "author", metavar="USER", help="With --history: only changes by this user.")
+def main(
+    context: Context,
+    key: str | None,
+    *,
+    check: bool,
+    connect: bool,
+    as_sample: bool,
+    history: bool,
+    since: str | None,
+    until: str | None,
+    author: str | None,
+) -> int:
     """Run the command."""
     if history:
-        return _history(context, key, alone=not (check or as_sample))
+        if check or as_sample or connect:
+            raise click.UsageError("--history goes without --check, --connect and --sample.")
+        return _history(context, key, _Choice(_date(since), _date(until), author))
+    if since or until or author:
+        raise click.UsageError("--since, --until and --by go with --history.")
+    if connect and not check:
+        raise click.UsageError("--connect goes with --check.")
     if key is not None and (check or as_sample):
         name = "--check" if check else "--sample"
         raise click.UsageError(f"{name} takes no argument, not {key}; the variable OARCONFFILE names the file.")
@@ -40,7 +63,7 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
     context.require_admin()
     parsed = read_config(conf_file(context.environment))
     if check:
-        return _check(parsed, context)
+        return _check(parsed, context, connect=connect)
     if key is not None:
         click.echo(_line(_known(key), parsed))
     else:
@@ -51,11 +74,11 @@ def main(context: Context, key: str | None, *, check: bool, as_sample: bool, his
     return 1 if parsed.errors else 0
 
 
-def _check(parsed: Parsed, context: Context) -> int:
+def _check(parsed: Parsed, context: Context, *, connect: bool) -> int:
     """Print all that is wrong or without effect; 1 if a value or a key is bad, or a program or a file is missing."""
     from oar.cli.common import conf_machine
 
-    for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context)):
+    for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context, connect=connect)):
         click.echo(f"/!\\ {problem}", err=True)
     missing = list(conf_machine.missing(parsed.config, _oardir(context)))
     for error in (*parsed.errors, *missing):
@@ -68,13 +91,20 @@ def _oardir(context: Context) -> str:
     return context.environment.get("OARDIR", DEFAULT_OARDIR)
 
 
-def _surroundings(config: Config, context: Context) -> Iterator[str]:
-    """Give what the file asks for and neither the machine nor the database has."""
+def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterator[str]:
+    """Give what the file asks for and neither the machine nor the database has.
+
+    A file that is not installed may name any host: no connection is opened to it unless that is asked for.
+    """
     from oar.cli.common import conf_database, conf_machine
 
-    yield from conf_machine.findings(config, conf_file(context.environment), _oardir(context))
+    path = conf_file(context.environment)
+    yield from conf_machine.findings(config, path, _oardir(context))
     yield from _unreadable(config)
-    yield from conf_database.findings(config)
+    if connect or path in DEFAULT_FILES:
+        yield from conf_database.findings(config)
+    else:
+        yield f"{path} is not the installed file: add --connect to check queues, properties and nodes in its database"
 
 
 def _unreadable(config: Config) -> Iterator[str]:
@@ -102,20 +132,54 @@ def _may_read(path: str) -> bool:
     return done.returncode == 0
 
 
-def _history(context: Context, name: str | None, *, alone: bool) -> int:
+class _Choice(NamedTuple):
+    """Which changes are printed; None: no limit."""
+
+    since: int | None
+    until: int | None
+    author: str | None
+
+    def matches(self, change: PolicyChange) -> bool:
+        """Return whether a change is printed."""
+        is_in_time = (self.since or 0) <= change.date and (self.until is None or change.date <= self.until)
+        return is_in_time and self.author in (None, change.author)
+
+
+def _date(text: str | None) -> int | None:
+    return parse_date(text) if text else None
+
+
+def _history(context: Context, name: str | None, choice: _Choice) -> int:
     """Print the changes of all that decides about jobs, or of what has a name."""
-    if not alone:
-        raise click.UsageError("--history goes without --check and --sample.")
     context.require_admin()
     option = option_of(name) if name is not None else None
     with context.database.snapshot() as tx:
         changes = tx.policy_log.changes(option.key if option else name)
     if not changes and name is not None:
         raise Stop(f"[ERROR] No change of {name} is known: oar-conf --history without argument prints all.")
-    for change in changes:
+    first = _first_values(changes) if name is None else []
+    chosen = [change for change in changes if choice.matches(change) and change not in first]
+    shown = [change for change in first if choice.matches(change)]
+    if shown:
+        click.echo(f"{format_date(shown[0].date)}  -  {_summary(shown)}")
+    for change in chosen:
         for line in _told(change):
             click.echo(line)
     return 0
+
+
+def _first_values(changes: Sequence[PolicyChange]) -> list[PolicyChange]:
+    """Return what was noted first of each kind: values that nobody has changed."""
+    first_dates: dict[str, int] = {}
+    for change in changes:
+        first_dates.setdefault(change.item.kind, change.date)
+    return [change for change in changes if change.former is None and change.date == first_dates[change.item.kind]]
+
+
+def _summary(changes: Sequence[PolicyChange]) -> str:
+    counts = Counter(str(change.item.kind) for change in changes)
+    numbers = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
+    return f"first values of {numbers} (oar-conf --history NAME prints one)"
 
 
 def _told(change: PolicyChange) -> Iterator[str]:

@@ -1,17 +1,23 @@
 """``oar-conf --check`` on wrong configurations of real life: each is one line that names the key and the way out."""
 
+import socket
 from pathlib import Path
 
 import pytest
+from machines import roots
+from room import cache
 
 from oar.cli import oar_conf
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.config.files import option_of, parse
 from oar.lib.config.keys import Config
 from oar.lib.config.kinds import Target
 from oar.lib.db.database import Database
+from oar.modules.runner.actions.launch_needs import find_fault
 from tests.builders import add_resources
 from tests.db.console import ROOT
 from tests.db.test_replay import configured
+from tests.delivered import OAR_2_4, OAR_2_5, OAR_3
 
 
 class Check:
@@ -27,7 +33,7 @@ class Check:
         self.file.write_text("\n".join([good, *lines, ""]))
         try:
             environment = {"OARCONFFILE": str(self.file), "OARDIR": str(self._oardir)}
-            return invoke(oar_conf.main, ["--check"], environment=environment, user=ROOT)
+            return invoke(oar_conf.main, ["--check", "--connect"], environment=environment, user=ROOT)
         finally:
             self.file.write_text(good)
 
@@ -111,6 +117,28 @@ def test_each_key_that_names_a_path_or_a_command_says_what_it_names() -> None:
     assert names_nothing == {"OAR_RUN_DIR", "STAGEIN_DIR", "STAGEOUT_DIR", "PHOENIX_LOGDIR"}  # the server creates them
 
 
+def test_a_database_that_is_not_created_yet_is_no_alarm(check: Check) -> None:
+    line = check("DB_BASE_NAME=not_yet").err.splitlines()[-1]
+    assert line.startswith("/!\\ DB_BASE_NAME: PostgreSQL on ")
+    assert "into a database not_yet yet: oar-database --create creates both." in line
+
+
+def test_a_file_that_is_not_installed_opens_no_connection(check: Check) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        check.file.write_text(f"{check.file.read_text()}DB_HOSTNAME=127.0.0.1\nDB_PORT={listener.getsockname()[1]}\n")
+        environment = {"OARCONFFILE": str(check.file), "OARDIR": "/no/directory"}
+        result = invoke(oar_conf.main, ["--check"], environment=environment, user=ROOT)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert f"{check.file} is not the installed file: add --connect to check" in result.err
+
+
+@pytest.mark.parametrize("words", [["--connect"], ["--since", "2030-01-01"], ["--history", "--connect"]])
+def test_options_that_go_with_others_say_so(words: list[str]) -> None:
+    assert " go" in invoke(oar_conf.main, words, user=ROOT).err
+
+
 def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: Check, database: Database) -> None:
     times = ("SCHEDULER_NODE_MANAGER_IDLE_TIME=1200", "SCHEDULER_NODE_MANAGER_SLEEP_TIME=1800")
     lines = (*times, "SCHEDULER_NODE_MANAGER_SLEEP_CMD=/bin/true")
@@ -139,3 +167,34 @@ def test_a_file_of_quotas_that_is_none_is_named_with_its_line(check: Check, tmp_
 def test_elsewhere_than_on_the_server_its_programs_are_not_missed(check: Check) -> None:
     (check.file.parent / "lib" / "oar-almighty").unlink()
     assert "no program" not in check("SERVER_PROLOGUE_EXEC_FILE=/no/program").err
+
+
+class TestOldFiles:
+    """Files in the form that older versions deliver."""
+
+    @pytest.mark.parametrize("text", [OAR_2_4, OAR_2_5, OAR_3], ids=["2.4", "2.5", "3"])
+    def test_nothing_in_them_keeps_jobs_from_starting(self, text: str, tmp_path: Path) -> None:
+        parsed = parse(text)
+        assert parsed.errors == ()
+        assert [str(problem) for problem in parsed.warnings if option_of(problem.key) is None] == []
+        assert find_fault(parsed.config, str(tmp_path)) == ""
+
+    @pytest.mark.parametrize("text", [OAR_2_4, OAR_2_5, OAR_3], ids=["2.4", "2.5", "3"])
+    def test_their_check_names_what_is_to_be_done(self, text: str, check: Check) -> None:
+        lines = [line for line in text.splitlines() if not line.startswith(("DB_", "OPENSSH_CMD", "SERVER_"))]
+        rules = ["ADMISSION_RULES_PATH=/no/rules"] if "ADMISSION_RULES_IN_FILES" in text else []
+        result = check(*lines, *rules)
+        errors = [line for line in result.err.splitlines() if line.startswith("[ERROR]")]
+        assert [error.split(":")[0] for error in errors] == ["[ERROR] ADMISSION_RULES_PATH"] * len(rules)
+        assert ("API_SECRET_KEY: the key of OAR 3's own file" in result.err) is bool(rules)
+
+    def test_the_file_of_the_package_is_read_like_the_form_of_it(self) -> None:
+        package = cache.kept("oar-2.5-common", lambda place: roots.unpack("bookworm", "oar-common", place))
+        text = (package / "unpacked/usr/share/oar/oar-common/oar.conf").read_text()
+        parsed = parse(text)
+        assert (parsed.errors, find_fault(parsed.config, "/no/directory")) == ((), "")
+        given = {key for key in parse(OAR_2_5).origins if key != "META_SCHED_CMD"}
+        assert given <= parsed.origins.keys()
+
+    def test_the_key_that_everybody_knows_signs_no_token(self) -> None:
+        assert parse(OAR_3).config.api_secret_key is None

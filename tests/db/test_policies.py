@@ -1,5 +1,6 @@
 """What decides about jobs is kept with its changes: who, when, from what to what."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from oar.cli import oar_conf, oaradmissionrules, oarqueue
 from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS
+from oar.kao.rounds.reading.policy_watch import keys
 from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -155,7 +157,7 @@ def test_a_check_tells_of_quotas_that_no_queue_obeys(database: Database, tmp_pat
     file.write_text(file.read_text() + 'QUOTAS="yes"\n')
 
     def check() -> CommandResult:
-        return invoke(oar_conf.main, ["--check"], environment={"OARCONFFILE": str(file)}, user=ROOT)
+        return invoke(oar_conf.main, ["--check", "--connect"], environment={"OARCONFFILE": str(file)}, user=ROOT)
 
     with database.begin() as tx:
         tx.execute("UPDATE queues SET scheduler_policy = 'oar_sched_gantt_with_timesharing'")
@@ -192,6 +194,28 @@ def test_the_history_is_a_line_for_a_value_and_a_difference_for_a_text(database:
     lines = history(database).out.splitlines()
     assert "2030-03-17 17:46:40  root  rule 3: changed" in lines
     assert lines[-2:] == ["    -b = 2", "    +b = 3"]
+
+
+def test_the_history_of_a_new_database_is_one_line(database: Database, in_utc: None) -> None:
+    database._clock = lambda: 1_900_000_000
+    config = Config()
+    with database.begin() as tx:
+        policies.note_stored(tx, keys(config))
+    assert re.fullmatch(
+        r"2030-03-17 17:46:40  -  first values of \d+ keys, \d+ queues(, \d+ rules)?"
+        r" \(oar-conf --history NAME prints one\)\n",
+        history(database).out,
+    )
+    database._clock = lambda: 1_900_001_000
+    with database.begin() as tx:
+        policies.note_stored(tx, keys(config.replace(quotas=True)), author="ann")
+    line = '2030-03-17 18:03:20  ann  QUOTAS: "no" -> "yes"'
+    assert history(database).out.splitlines()[1:] == [line]
+    for words in (("--by", "ann"), ("--since", "2030-03-17 18:00:00"), ("--since", "2030-03-17 18:00:00", "QUOTAS")):
+        assert history(database, *words).out == f"{line}\n"
+    assert history(database, "--until", "2030-03-17 17:50:00", "QUOTAS").out.endswith('QUOTAS: (none) -> "no"\n')
+    assert history(database, "--by", "root").out == ""
+    assert history(database, "--since", "yesterday").exit != 0
 
 
 def test_the_history_names_what_it_does_not_know_and_is_for_administrators(database: Database) -> None:

@@ -13,7 +13,7 @@ from oar.lib.config.kinds import Key
 from oar.lib.db.database import Database
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, session
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
+from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.records import Queue
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
@@ -66,6 +66,12 @@ def findings(config: Config) -> Iterator[str]:
         for look in (_queues, _properties, _quotas, _server, _sleepers, _connections):
             yield from look(config, site)
         yield from _conditions(config, database)
+    except DatabaseRefused:
+        name, login = config.db_base_name, config.db_base_login
+        yield (
+            f"DB_BASE_NAME: PostgreSQL on {config.db_hostname} does not let {login} into a database {name} yet:"
+            " oar-database --create creates both. If they exist: correct DB_BASE_NAME, DB_BASE_LOGIN, DB_BASE_PASSWD"
+        )
     except DatabaseUnavailable as error:
         yield f"DB_HOSTNAME: what queues, properties and nodes there are is not known: {error}"
     finally:

@@ -13,6 +13,8 @@ from oar.lib.config.kinds import Key
 
 __all__ = ["Config", "ConfigProblem", "Parsed", "option_of", "parse", "sample"]
 
+#: API_SECRET_KEY of the file that OAR 3 delivers: with it anybody could sign tokens for any user.
+_PUBLISHED_KEY = "3f22a0a65212bfb6cdf0dc4b39be189b3c89c6c2c8ed0d1655e0df837145208b"
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)\Z", re.ASCII)
 _COMMENT = re.compile(r"(?:\A|\s)#.*\Z")
 
@@ -210,6 +212,10 @@ def _agree(
         warnings.append(problem("ENERGY_SAVING_INTERNAL", "", f"no effect without {keys[0]} or {keys[1]}"))
     if config.greta_port and not config.energy_saving_internal:
         warnings.append(problem("GRETA_PORT", "", "no effect without ENERGY_SAVING_INTERNAL"))
+    if config.api_secret_key == _PUBLISHED_KEY:
+        text = "the key of OAR 3's own file, which everybody knows: it is not used; openssl rand -hex 32 makes one"
+        warnings.append(problem("API_SECRET_KEY", "", text))
+        config = config.replace(api_secret_key=None)
     _agree_on_ports(config, problem, errors)
     _agree_on_mail(config, problem, warnings)
     window = config.scheduler_fairsharing_window_size

@@ -253,8 +253,10 @@ class Config(Values):
     pingchecker_generic_command = unset(
         SERVER_COMMAND, "Check nodes with a program that writes the bad ones on stderr.", aliases="GENERIC_COMMAND"
     )
-    suspected_healing_exec_file = unset(SERVER_COMMAND, "Run on the server when nodes become suspected.")
-    suspected_healing_timeout = Key(SOME_SECONDS, 10, "Its time limit.")
+    suspected_healing_exec_file = unset(
+        SERVER_COMMAND, "Run on the server when nodes become suspected.", aliases="HEALING_EXEC_FILE"
+    )
+    suspected_healing_timeout = Key(SOME_SECONDS, 10, "Its time limit.", aliases="HEALING_TIMEOUT")
 
     # suspending jobs
     suspend_resume_file = unset(
@@ -642,6 +644,9 @@ class Config(Values):
     archive_log_level = unset(TEXT, "oar-database prints what it did.", fixed=True)
     hash_tables_to_archive = unset(TEXT, "The archive has all tables of jobs.", fixed=True)
     oarmonitor_sensor_file = unset(TEXT, "oarmonitor is gone.", aliases="MONITOR_FILE_SENSOR", fixed=True)
+    oarsub_node_exec_file = unset(TEXT, "PROLOGUE_EXEC_FILE runs on the first node.", fixed=True)
+    job_resource_manager_job_uid_type = unset(TEXT, "Jobs run under the account of their user.", fixed=True)
+    oaradmin_versioning = unset(TEXT, "oar-conf --history and oaradmissionrules --history show changes.", fixed=True)
     oarexec_pid_file_name = Key(TEXT, "pid_of_oarexec_for_jobId_", "A constant.", fixed=True)
     oarsub_file_name_prefix = Key(TEXT, "oarsub_connections_", "A constant.", fixed=True)
     ssh_rendez_vous = Key(TEXT, "oarexec is initialized and ready to do the job", "A constant.", fixed=True)

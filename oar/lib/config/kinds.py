@@ -300,7 +300,9 @@ def _read_request(text: str) -> str:
 
 
 def _read_kept(text: str) -> tuple[tuple[str, int], ...]:
-    group = re.compile(r"\s*(.+?)\s*:\s*([0-9]{1,9})\s*(?:[&,]|\Z)", re.DOTALL)
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text, re.ASCII):
+        text = f"type='default':{text}"
+    group = re.compile(r"\s*(.+?)\s*:\s*(?:nodes\s*=\s*)?([0-9]{1,9})\s*(?:[&,]|\Z)", re.DOTALL)
     groups: list[tuple[str, int]] = []
     position = 0
     while text[position:].strip():
