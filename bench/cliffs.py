@@ -10,7 +10,7 @@ from dataclasses import replace
 from bench.snapshots import CORES, CPUS, NOW, plain, platform
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Alternative, Pool, RunningJob, Settings, Snapshot, StoredPlacement, WaitingJob
-from oar.lib.facts.records import Level, PropertyValue, Queue
+from oar.lib.facts.records import Dependency, Level, PropertyValue, Queue
 from oar.lib.facts.states import JobState, QueueState, Reservation
 
 PER_NODE = CORES * CPUS
@@ -166,6 +166,31 @@ def occupied(running: int, reserved: int, cores: int) -> Snapshot:
     ]
     waiting = [reservation(running + 1 + index, 2 + 2 * (index // 50), index % 50) for index in range(reserved)]
     return replace(_on(machine, waiting), running=tuple(jobs))
+
+
+def chains(count: int, length: int, cores: int) -> Snapshot:
+    """Return chains of jobs of a few cores, each of which depends on the one before it; one chain after the other."""
+    rng, machine = random.Random(1), plain(0, cores)
+    first = _first(machine)
+    jobs = []
+    for number in range(first, first + count * length):
+        job = _job(number, _one(number, rng.randint(300, 4 * 3600), Level("core", rng.randint(1, 8))))
+        is_head = (number - first) % length == 0
+        jobs.append(job if is_head else replace(job, dependencies=(Dependency(number, number - 1),)))
+    return _on(machine, jobs)
+
+
+def containers_waiting(boxes: int, jobs: int, cores: int) -> Snapshot:
+    """Return containers that wait, each followed by its share of the jobs inside."""
+    rng, machine = random.Random(1), plain(0, cores)
+    first, size = _first(machine), jobs // boxes + 1
+    waiting = []
+    for number in range(first, first + boxes * size):
+        box = number - (number - first) % size
+        types = ("container",) if number == box else (f"inner={box}",)
+        width, longest = (rng.randint(32, 64), 4 * 3600) if number == box else (rng.randint(1, 8), 3600)
+        waiting.append(_job(number, _one(number, rng.randint(longest // 4, longest), Level("core", width)), types))
+    return _on(machine, waiting)
 
 
 def own_filters(jobs: int, cores: int) -> Snapshot:

@@ -263,6 +263,8 @@ SITES = {
         lambda: cliffs.expensive(20, 100000), END, 1.2, has_full_plans=False, is_bounded=True
     ),
     "timesharing by user": Site(lambda: cliffs.timesharing(1000, 100, 10000), ENDS, 1.0),
+    "200 chains of 10 dependent jobs": Site(lambda: cliffs.chains(200, 10, 3000), ENDS, 0.8),
+    "200 containers with 4,000 jobs": Site(lambda: cliffs.containers_waiting(200, 4000, 10000), ENDS, 0.5),
     "half wait in a container": Site(in_container, ENDS, 1.0),
     "50,000 jobs, 100,000 cores": Site(lambda: snapshots.plain(50000, 100000), ENDS, 1.0, has_full_plans=False),
 }

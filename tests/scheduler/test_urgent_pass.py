@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
+from oar.kao.planner import passed_over
 from oar.kao.planner.placement import placement_search
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import Check, _Search
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
-from oar.lib.facts.records import Queue
+from oar.lib.facts.records import Dependency, Queue
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import QueueState, Reservation, ResourceState
 from tests.scheduler.builders import NOW, Cluster
@@ -421,6 +422,100 @@ def test_what_users_over_their_quotas_cost_does_not_grow_with_the_queue(monkeypa
         return count
 
     assert cost(200) == cost(20)
+
+
+def chains(count: int, length: int) -> Snapshot:
+    """Chains of jobs, each of which depends on the one before it, on a machine of which a quarter is free."""
+    dice = random.Random(5)
+    cluster = Cluster(nodes=100, cores=8, max_jobs=0, timeout=0)
+    for node in range(75):
+        cluster.run(cluster.node(node), walltime=dice.randint(100, 5000))
+    for chain in range(count):
+        for place in range(length):
+            number = 1000 + chain * length + place
+            request = f"/core={dice.randint(1, 4)},walltime=0:0:{dice.randint(60, 3600)}"
+            cluster.job(request, id=number, after=[number - 1] if place else [])
+    return cluster.snapshot()
+
+
+def test_chains_of_dependent_jobs_stop_no_urgent_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = chains(100, 10)
+    plans: list[Plan] = []
+    full = searches_of(monkeypatch, lambda: plans.append(schedule(snapshot)))
+    count = searches_of(monkeypatch, lambda: plans.append(urgent(snapshot)))
+    assert plans[1].is_certain
+    assert plans[0].started
+    assert decisions(plans[1]) == decisions(plans[0])
+    assert count <= 5 * full
+
+
+def test_jobs_that_depend_on_long_ones_are_not_placed_for_the_sake_of_shorter_ones() -> None:
+    cluster = Cluster(nodes=20, cores=1, max_jobs=0, timeout=0).run((1 << 19) - 1, walltime=100)
+    for number in range(10, 50, 2):
+        cluster.job("/node=1", walltime=150, id=number)
+        cluster.job("/node=1", walltime=150, id=number + 1, after=[number])
+    cluster.job("/node=1", walltime=50, id=99)
+    plan = urgent(cluster.snapshot())
+    assert [start.placement.job_id for start in plan.started] == [10]
+    assert [place.job_id for place in plan.placements] == [10]
+    assert decisions(plan) == decisions(schedule(cluster.snapshot()))
+
+
+def test_jobs_in_containers_that_do_not_run_yet_are_not_placed() -> None:
+    cluster = Cluster(nodes=20, cores=2, max_jobs=0, timeout=0)
+    for number in range(100, 4000, 100):
+        cluster.job("/node=1", walltime=1000, types=("container",), id=number)
+        for inner in range(number + 1, number + 20):
+            cluster.job("/core=1", walltime=100, types=(f"inner={number}",), id=inner)
+    plan = urgent(cluster.snapshot())
+    assert len(plan.started) == 20
+    assert {place.job_id % 100 for place in plan.placements} == {0}
+    assert decisions(plan) == decisions(schedule(cluster.snapshot()))
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**9), st.sampled_from([0, 3, 20]))
+def test_a_pass_that_gives_up_for_a_full_plan_decides_the_same(seed: int, searches: int) -> None:
+    dice = random.Random(seed)
+    snapshot = dice.choice([busy, crowded, in_parts, reserved, counted_besteffort, workflows])(seed)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passed_over, "LEAST_SEARCHES", searches)
+        patched.setattr(passed_over, "SEARCHES_OF_A_JOB", 0)
+        plan = urgent(snapshot)
+    check(plan, schedule(snapshot))
+
+
+def workflows(seed: int) -> Snapshot:
+    """Jobs of which most wait for others, in all the ways there are, also inside containers."""
+    dice = random.Random(seed)
+    cluster = Cluster(dice.randint(2, 6), dice.choice([1, 2]), max_jobs=0)
+    for node in range(cluster.resources.everything.bit_count() // cluster.cores):
+        if dice.random() < 0.6:
+            cluster.run(cluster.node(node), dice.randint(1, 200))
+    shifts = ["", "", "", "+5", "[+20", "]+0", "]-10", "-15"]
+    for _ in range(dice.randint(5, 40)):
+        number = len(cluster.running) + len(cluster.waiting) + 1
+        earlier = [job.id for job in (*cluster.running, *cluster.waiting)]
+        after = [
+            Dependency(
+                number, dice.choice(earlier), condition, dice.choice(shifts), dice.choice(["", "", "+60", "]+90"])
+            )
+            for condition in dice.sample(["", "", "start", "any"], dice.choice([0, 1, 1, 1, 2]))
+            if earlier
+        ]
+        containers = [job.id for job in cluster.waiting if "container" in job.types]
+        inner = [(f"inner={dice.choice(containers)}",)] * 3 if containers else []
+        types = dice.choice([(), (), (), (), ("container",), *inner])
+        request = f"{dice.choice(SIMPLE)},walltime=0:0:{dice.choice([3, 10, 30, 100])}"
+        cluster.job(request, id=number, types=types, after=after)
+    return cluster.snapshot()
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**9))
+def test_workflows_are_decided_as_by_a_full_plan(seed: int) -> None:
+    snapshot = workflows(seed)
+    check(urgent(snapshot), schedule(snapshot))
 
 
 class _Clock:

@@ -65,9 +65,19 @@ class PlacedTurns:
 class Footprint:
     """What a place that is not booked yet depends on."""
 
+    space: Space
     resources: ResourceSet
     end: int  #: until then others must leave the resources alone
     region: ResourceSet  #: jobs that reach none of these have nothing to do with it; more than the resources if counted
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether also jobs that have other resources, or are in other spaces, may be in the way of the place."""
+        return self.region != self.resources
+
+    def may_be_met_in(self, space: Space) -> bool:
+        """Whether a job in a space may be in the way of the place."""
+        return space is self.space or self.is_counted
 
 
 #: Returns a date before which a passed job does not begin.
@@ -90,10 +100,12 @@ class Kind:
     has_doubtful: bool = False  #: whether there ever was a doubtful member
     members: list[tuple[int, Turn]] = field(default_factory=list)  #: with their durations; some may be placed
     is_in_order: bool = True  #: the members are, the shortest first
+    searches: int = 0  #: made so far
     quiet_until: int = FOREVER  #: none of the members that there are can begin before this date
 
     def has_room(self, duration: int, begin: int, latest: int) -> bool:
         """Whether there is room for so long that begins between two dates."""
+        self.searches += 1
         return self.space.earliest(self.query._replace(duration=duration), begin, latest) is not None
 
     def first_start(self, duration: int, begin: int) -> int:
@@ -101,6 +113,7 @@ class Kind:
 
         Raises TimeIsUp.
         """
+        self.searches += 1
         match = self.space.earliest(self.query._replace(duration=duration), begin, check=self.check)
         return match.start if match else FOREVER
 

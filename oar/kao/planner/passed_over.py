@@ -17,7 +17,9 @@ from dataclasses import replace
 from oar.kao.facts.job_types import NO_TYPES, ParsedTypes, has_plugin
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, WaitingJob
+from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.limits.over_quota import OverQuota
+from oar.kao.planner.passed_chains import PassedChains, may_precede_required
 from oar.kao.planner.passed_counts import PassedCounts
 from oar.kao.planner.passed_jobs import EVERYTHING, Footprint, Kind, Place, PlacedTurns, PlainMode, Turn, connected
 from oar.kao.planner.placement.decisions import TimeIsUp
@@ -26,7 +28,7 @@ from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTa
 from oar.kao.planner.placement.placer import PlacementOutcome, Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.records import Dependency
+from oar.kao.planner.starts import Starts
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import ReasonCode
 
@@ -35,6 +37,9 @@ MAX_EXTENSIONS = 4
 
 #: So many places are cleared for the sake of one job, before passed jobs are placed in their order.
 MAX_CLEARED = 64
+
+#: A full plan is known to be cheaper than this number of searches for passed jobs, and these for each waiting job.
+LEAST_SEARCHES, SEARCHES_OF_A_JOB = 500, 2
 
 
 class PassedOver:
@@ -46,21 +51,24 @@ class PassedOver:
         placer: Placer,
         search: PlacementSearch,
         *,
-        soon: int,
+        dependencies: Dependencies,
+        starts: Starts,
         is_late: Callable[[], bool],
     ) -> None:
-        """``soon``: what begins until this date is decided.  ``is_late``: whether the time of the pass is over."""
+        """``is_late``: whether the time of the pass is over."""
         self._now = context.now
         self._security_time = context.settings.security_time
         self._hole_minimum = context.settings.hole_minimum
         self._context = context
         self._placer = placer
         self._search = search
-        self._soon = soon
+        self._starts = starts
+        self._soon = starts.soon  #: what begins until this date is decided
         self._is_late = is_late
         self._kinds: dict[tuple[object, ...], Kind] = {}
         self._plain: dict[tuple[int, bool], Kind] = {}  #: of jobs without types, by request and whether quotas hold
         self._turns: dict[int, Turn] = {}  #: the passed jobs, in their order
+        self._chains = PassedChains(self._turns, dependencies, context.now)
         self._without_place: set[int] = set()  #: jobs that are not placed because they do not start now
         self._names: set[str] = set()  #: names of containers that are passed over
         #: a job in a container that is passed over is passed, too; when it begins it counts for others, wherever it is
@@ -72,8 +80,10 @@ class PassedOver:
         self._count = 0
         self._placed = PlacedTurns()
         self._has_quotas = context.bookings.quotas.has_rules
-        self._over_quota = OverQuota(context.bookings.quotas, context.now, soon)
+        self._over_quota = OverQuota(context.bookings.quotas, context.now, self._soon)
         self._cleared = 0  #: so many places have been cleared for the sake of the present job
+        self._searches_left = LEAST_SEARCHES + SEARCHES_OF_A_JOB * len(context.snapshot.waiting)
+        self._passes_none = False  #: the searches are used up: all jobs are placed, as in a full plan
 
     @property
     def ids(self) -> set[int]:
@@ -99,10 +109,14 @@ class PassedOver:
         """
         self._count += 1
         turn = Turn(self._count, job, types, rules, place, is_doubtful=is_doubtful)
+        if self._passes_none:
+            if self._is_late():
+                raise TimeIsUp
+            self._place(turn)
+            return
         if self._waits_for_passed(turn):
             self._placer.note_turn(job)
-            may_begin_first = rules.depth and any(map(_may_precede, job.dependencies))
-            if may_begin_first or (types.inner and self._context.spaces.find(types.inner)):
+            if (rules.depth and may_precede_required(job)) or (types.inner and self._context.spaces.find(types.inner)):
                 self._place_exactly(turn)  # the container that was passed over may add to its space
             else:
                 self._pass(turn)
@@ -116,6 +130,8 @@ class PassedOver:
             self._place_exactly(turn)
         elif rules.depth:
             self._take_now(turn, task)
+        elif self._waits_for_running(turn):
+            self._pass(turn)
         elif not self._is_over_quota(turn, task) and self._may_begin(task, self._soon):
             self._decide(turn, task)
         else:
@@ -155,6 +171,13 @@ class PassedOver:
             at = end
         self._count += at - begin
         return at - begin
+
+    def _waits_for_running(self, turn: Turn) -> bool:
+        """Return whether a job cannot start now because its container, or a job that it requires, has not run."""
+        has_depth = self._context.settings.backfill_depth(turn.job.queue)
+        if turn.rules.is_now_only or has_depth or not (turn.types.inner or turn.job.dependencies):
+            return False
+        return self._starts.obstacle(turn.job, turn.rules.dependency_condition) is not None
 
     def _is_over_quota(self, turn: Turn, task: PlacementTask) -> bool:
         """Whether the quotas let a job begin only later than soon, whatever it finds free."""
@@ -201,7 +224,7 @@ class PassedOver:
             self._take_besteffort_now(turn, task, date)
         elif task:
             self._decide_besteffort(turn, task, date)
-        elif any(map(_may_precede, job.dependencies)) or types.inner:
+        elif may_precede_required(job) or types.inner:
             raise TimeIsUp
         else:
             self._note_turn(turn)
@@ -222,7 +245,7 @@ class PassedOver:
         See ``take_besteffort``.
         """
         quiet_until = min(date, self._besteffort_until)
-        if place.start + self._gap(task, place) > quiet_until:
+        if place.start + self._search.gap(task, place) > quiet_until:
             return False
         if not self._is_counted(turn):
             return True
@@ -245,7 +268,7 @@ class PassedOver:
             if best and is_exact and self._is_free(turn, task, best, date):
                 turn.place(task.job, task)
                 return
-            first = self._first_start(task, best)
+            first = self._search.first_start_of(task, best)
             if not is_regular:
                 first = min(first, self._first_unsettled(task, date))
             if first <= self._soon:
@@ -339,7 +362,7 @@ class PassedOver:
             if turn.is_doubtful and best and self._now < best.start <= self._soon:
                 break
             if best is None or best.start > self._soon:
-                turn.until = self._first_start(task, best)
+                turn.until = self._search.first_start_of(task, best)
                 if best is None or turn.until > self._soon:
                     self._pass(turn)
                     return
@@ -367,12 +390,9 @@ class PassedOver:
             turn.place(turn.job, turn.task)
         if turn.job.id in self._context.bookings.placements:
             self._placed.add(turn)
-        elif behind and self._is_counted(turn):
-            self._leave_reason(turn.job)
-
-    def _leave_reason(self, job: WaitingJob) -> None:
-        if self._context.decisions.reasons.pop(job.id, None):  # none if it is given up
-            self._without_place.add(job.id)
+        elif behind and self._is_counted(turn) and turn.job.id in self._context.decisions.reasons:
+            del self._context.decisions.reasons[turn.job.id]
+            self._without_place.add(turn.job.id)
 
     def _is_counted(self, turn: Turn) -> bool:
         """Whether a quota or the limit of its array may refuse a job."""
@@ -382,9 +402,13 @@ class PassedOver:
         return self._has_quotas and rules.has_quotas and types.counts_in_quotas
 
     def _pass(self, turn: Turn) -> None:
+        if self._passes_none:
+            self._place(turn)
+            return
         if turn.rules.is_now_only or turn.rules.depth:  # it gets no place at all
             self._without_place.add(turn.job.id)
             return
+        self._chains.bound(turn)
         self._note_turn(turn)
         self._names.update(turn.types.container_names(turn.job.id))
         is_hidden = turn.types.inner in self._names
@@ -406,9 +430,7 @@ class PassedOver:
     def _link(self, turn: Turn, reach: ResourceSet) -> None:
         """Note with which jobs before it a passed job is connected, besides those that share its ``reach``."""
         job = turn.job
-        for dependency in job.dependencies:
-            required = self._turns.get(dependency.required)
-            reach |= required.reach if required else 0
+        reach |= self._chains.reach(job)
         if job.array_limit:
             reach = self._arrays[job.array_id] = reach | self._arrays.get(job.array_id, 0)
         turn.reach = reach
@@ -424,11 +446,7 @@ class PassedOver:
         has_limits = self._has_quotas_for(types, rules) or bool(self._context.usable.limits)
         if has_limits or rules.is_now_only or has_plugin(turn.job):
             return False
-        queries = ((each, self._search.query(turn.job, each, types, rules)) for each in turn.job.alternatives)
-        return any(
-            not isinstance(query, Reason) and self._search.reasons.obstacle(query, alternative, types) is None
-            for alternative, query in queries
-        )
+        return self._search.is_satisfiable(turn.job, types, rules)
 
     def _may_begin(self, task: PlacementTask, latest: int) -> bool:
         """Whether there is room for any alternative of a job that begins until a date."""
@@ -490,29 +508,13 @@ class PassedOver:
                 return False
         return True
 
-    def _first_start(self, task: PlacementTask, best: Placement | None) -> int:
-        """Return the first date at which a job could begin with any alternative; ``best``: what was found for it."""
-        if best is None:
-            return FOREVER
-        first = self._search.earliest(task) if len(task.job.alternatives) > 1 else best.start
-        return first if isinstance(first, int) else FOREVER
-
     def _end(self, task: PlacementTask, best: Placement) -> int:
         """Return until when a placement depends on others.
 
         The reason of a job that begins when it ends tells whether it was counted one second before.
         """
         is_counted = self._has_quotas or bool(task.job.array_limit)
-        return max(best.start + self._gap(task, best), best.end + self._security_time) + is_counted
-
-    def _gap(self, task: PlacementTask, best: Placement) -> int:
-        """Return for how long the resources of a placement must be free."""
-        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
-        query = self._search.query(task.job, alternative, task.types, task.rules)
-        if isinstance(query, Reason):
-            return 0
-        is_cut = best.walltime < alternative.walltime
-        return min(query.duration, best.walltime + self._security_time) if is_cut else query.duration
+        return max(best.start + self._search.gap(task, best), best.end + self._security_time) + is_counted
 
     # -- the passed jobs ---------------------------------------------------------------------------------------------
 
@@ -537,7 +539,7 @@ class PassedOver:
         if turn.job.id not in self._turns:
             return date
         if self._waits_for_passed(turn):
-            if any(map(_may_precede, turn.job.dependencies)):
+            if may_precede_required(turn.job):
                 return FOREVER
             turn.until = date
             return date
@@ -546,7 +548,7 @@ class PassedOver:
             self._place_passed(turn)
             return date
         best, _ = self._search.best(task)
-        turn.until = self._first_start(task, best)
+        turn.until = self._search.first_start_of(task, best)
         if best is None or turn.until >= date:
             return date
         end = FOREVER if turn.is_doubtful else self._end(task, best)
@@ -569,6 +571,10 @@ class PassedOver:
 
         Those that are left behind meet it in no case.
         """
+        if self._searches_left <= 0:
+            self._passes_none = True
+            self.catch_up()
+            return True
         self._cleared += 1
         place = self._claim(task, best)
         early = self._early_touching(place, turn.number)
@@ -583,9 +589,9 @@ class PassedOver:
         """Return what others must leave alone if a place is to be that of a full plan."""
         job = task.job
         if self._has_quotas or job.promised:
-            return Footprint(best.resources, self._end(task, best), EVERYTHING)
+            return Footprint(task.space, best.resources, self._end(task, best), EVERYTHING)
         linked = self._arrays.get(job.array_id, 0) if job.array_limit else 0
-        return Footprint(best.resources, self._end(task, best), best.resources | linked)
+        return Footprint(task.space, best.resources, self._end(task, best), best.resources | linked)
 
     def _early_touching(self, claim: Footprint, before: int) -> dict[int, Turn]:
         """Return the turns before one, by number, that may meet a claim."""
@@ -594,14 +600,16 @@ class PassedOver:
         for kind in self._kinds.values():
             if kind.quiet_until >= claim.end or kind.first >= before or not kind.reach & claim.region:
                 continue
-            if kind.is_closed(claim.end):
+            if kind.is_closed(claim.end) or not claim.may_be_met_in(kind.space):
                 continue
             key = id(kind.space), bool(kind.query.keys)
             if key not in longest:
                 longest[key] = self._longest(kind, claim)
+            searches = kind.searches
             for turn in kind.early(self._turns, self._now, claim.end, self._first_date, longest[key]):
                 if turn.number < before:
                     early[turn.number] = turn
+            self._searches_left -= kind.searches - searches
         return early
 
     def _longest(self, kind: Kind, claim: Footprint) -> int:
@@ -610,7 +618,7 @@ class PassedOver:
         What is free for those who share resources is not the same for any two kinds: to ask whether there is room for a
         job costs less.
         """
-        if claim.region != claim.resources or kind.query.keys:
+        if claim.is_counted or kind.query.keys:
             return FOREVER
         return kind.space.slots.longest_free(claim.resources, self._now, claim.end)
 
@@ -640,15 +648,13 @@ class PassedOver:
         return self._place_alone(turn, task, claim)
 
     def _first_date(self, turn: Turn) -> int:
-        """Return a date before which a passed job does not begin: that of the job that it waits for, if it does."""
-        while self._waits_for_passed(turn):
-            required = [each.required for each in turn.job.dependencies if each.required in self._turns]
-            if not required or any(map(_may_precede, turn.job.dependencies)):
-                return turn.until
-            turn = self._turns[required[0]]
-        if turn.task:
-            best, _ = self._search.best(turn.task)
-            turn.until = max(turn.until, self._first_start(turn.task, best))
+        """Return a date before which a passed job does not begin: the earlier jobs of its chain bound it."""
+        *followers, first = self._chains.up_from(turn)
+        if first.task and not self._waits_for_passed(first):
+            best, _ = self._search.best(first.task)
+            first.until = max(first.until, self._search.first_start_of(first.task, best))
+        for follower in reversed(followers):
+            self._chains.bound(follower)
         return turn.until
 
     def _place_alone(self, turn: Turn, task: PlacementTask, claim: Footprint) -> bool:
@@ -658,7 +664,7 @@ class PassedOver:
             if self._is_late():
                 raise TimeIsUp
             best, _ = self._search.best(task)
-            turn.until = max(turn.until, self._first_start(task, best))
+            turn.until = max(turn.until, self._search.first_start_of(task, best))
             if best is None or turn.until >= claim.end:
                 return False
             if best == cleared:
@@ -692,8 +698,3 @@ class PassedOver:
         """Whether a job that has been placed has some of the resources of a claim before its end."""
         place = self._context.bookings.placements.get(turn.job.id)
         return place is not None and bool(place.resources & claim.resources) and place.start < claim.end
-
-
-def _may_precede(dependency: Dependency) -> bool:
-    """Whether a dependency lets a job start before the one that it requires."""
-    return "-" in dependency.min_shift

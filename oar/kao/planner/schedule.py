@@ -111,7 +111,7 @@ class Round:
         plugins = PluginChoices(site.load, context.snapshot, context.usable, check) if site.load else None
         search = PlacementSearch(context, plugins)
         containers = Containers(context)
-        dependencies = Dependencies(context.snapshot, self._bookings.placements)
+        self._dependencies = dependencies = Dependencies(context.snapshot, self._bookings.placements)
         self._closed = closed_frames(context.snapshot, healths, self._types)
         self._starts = Starts(context, dependencies, self._closed)
         self._reservation_decisions = ReservationDecisions(context, search, self._starts, self._health, self._clock)
@@ -168,7 +168,8 @@ class Round:
                 self._context,
                 self._placer,
                 self._search,
-                soon=self._starts.soon,
+                dependencies=self._dependencies,
+                starts=self._starts,
                 is_late=is_late,
             )
             self._urgent = UrgentPass(passed, is_due)

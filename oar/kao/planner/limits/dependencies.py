@@ -44,7 +44,7 @@ class MissedWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lifetime:
+class RequiredLifetime:
     """The start and the end of a required job, real or planned."""
 
     start: int
@@ -74,6 +74,12 @@ class Dependencies:
             window = window.intersected(dates)
         return window
 
+    def earliest(
+        self, dependency: Dependency, default_condition: DependencyCondition, required: RequiredLifetime
+    ) -> int:
+        """Return a date before which a dependency lets no job start if the required job is no earlier than that."""
+        return self._dates(dependency, _condition(dependency, default_condition), required).begin
+
     def are_met(self, job: WaitingJob, default_condition: DependencyCondition) -> bool:
         """Whether a job may start now: all required jobs have really ended, or started where that is enough."""
         return all(self._is_met(each, _condition(each, default_condition)) for each in job.dependencies)
@@ -97,7 +103,7 @@ class Dependencies:
             return MissedWindow(required) if lifetime.is_over else reasons.broken_dependency(required)
         return window
 
-    def _dates(self, dependency: Dependency, condition: DependencyCondition, lifetime: _Lifetime) -> StartWindow:
+    def _dates(self, dependency: Dependency, condition: DependencyCondition, lifetime: RequiredLifetime) -> StartWindow:
         required = dependency.required
         after_end = self._now if lifetime.is_over else lifetime.end + self._gap
         if not (dependency.min_shift or dependency.max_shift):
@@ -110,15 +116,15 @@ class Dependencies:
             begin = after_end if dependency.max_shift.startswith("]") else lifetime.start
         return StartWindow(begin, latest, required, required)
 
-    def _lifetime(self, job_id: int) -> _Lifetime | None:
+    def _lifetime(self, job_id: int) -> RequiredLifetime | None:
         ended = self._ended.get(job_id)
         if ended:
-            return _Lifetime(ended.start_time, ended.stop_time, is_over=True)
+            return RequiredLifetime(ended.start_time, ended.stop_time, is_over=True)
         running = self._running.get(job_id)
         if running:
-            return _Lifetime(running.start_time, max(running.end, self._now))
+            return RequiredLifetime(running.start_time, max(running.end, self._now))
         placement = self._placements.get(job_id)
-        return _Lifetime(placement.start, placement.end) if placement else None
+        return RequiredLifetime(placement.start, placement.end) if placement else None
 
 
 def _condition(dependency: Dependency, default: DependencyCondition) -> DependencyCondition:
@@ -146,7 +152,7 @@ def _holds(condition: DependencyCondition, ended: RequiredJob) -> bool:
     return True
 
 
-def _shifted(shift: str, lifetime: _Lifetime) -> int:
+def _shifted(shift: str, lifetime: RequiredLifetime) -> int:
     match = _SHIFT.match(shift)
     if not match:
         raise ValueError(f"{shift} is not a shift of a dependency")

@@ -236,6 +236,30 @@ class PlacementSearch:
         refusals = [each for each in found if isinstance(each, Reason)]
         return min(starts, default=begin) if starts or not refusals else refusals[0]
 
+    def first_start_of(self, task: PlacementTask, best: Placement | None) -> int:
+        """Return the first date at which a job could begin with any alternative; ``best``: what was found for it."""
+        if best is None:
+            return FOREVER
+        first = self.earliest(task) if len(task.job.alternatives) > 1 else best.start
+        return first if isinstance(first, int) else FOREVER
+
+    def gap(self, task: PlacementTask, best: Placement) -> int:
+        """Return for how long the resources of a placement must be free."""
+        alternative = next(each for each in task.job.alternatives if each.id == best.alternative)
+        query = self.query(task.job, alternative, task.types, task.rules)
+        if isinstance(query, Reason):
+            return 0
+        is_cut = best.walltime < alternative.walltime
+        return min(query.duration, best.walltime + self._settings.security_time) if is_cut else query.duration
+
+    def is_satisfiable(self, job: WaitingJob, types: ParsedTypes, rules: PlacementRules) -> bool:
+        """Return whether the usable resources satisfy an alternative of a job when all of them are free."""
+        queries = ((each, self.query(job, each, types, rules)) for each in job.alternatives)
+        return any(
+            not isinstance(query, Reason) and self.reasons.obstacle(query, alternative, types) is None
+            for alternative, query in queries
+        )
+
     def _begin(self, task: PlacementTask) -> int:
         """Return the first date that is looked at for a job."""
         begin = max(self._now, task.window.begin, task.types.postpone)

@@ -1,0 +1,57 @@
+"""Chains of passed jobs: what a passed job that requires passed jobs can begin at, without a search for it.
+
+See docs/design/planner.rst, "Two depths".
+"""
+
+from collections.abc import Mapping, Sequence
+
+from oar.kao.facts.snapshot import WaitingJob
+from oar.kao.planner.limits.dependencies import Dependencies, RequiredLifetime
+from oar.kao.planner.passed_jobs import Turn
+from oar.lib.facts.records import Dependency
+
+
+class PassedChains:
+    """The passed jobs that require passed jobs."""
+
+    def __init__(self, turns: Mapping[int, Turn], dependencies: Dependencies, now: int) -> None:
+        """``turns``: the passed jobs by id, as they change."""
+        self._turns = turns
+        self._dependencies = dependencies
+        self._now = now
+
+    def bound(self, turn: Turn) -> None:
+        """Raise the earliest date of a job to the first date that the passed jobs it requires allow."""
+        for required, dependency in self._requirements(turn.job):
+            begin = max(self._now, required.until)
+            lifetime = RequiredLifetime(begin, begin + _shortest_walltime(required.job))
+            date = self._dependencies.earliest(dependency, turn.rules.dependency_condition, lifetime)
+            turn.until = max(turn.until, date)
+
+    def up_from(self, turn: Turn) -> Sequence[Turn]:
+        """Return a job, a passed job that it requires, one that that requires, and so on to the first of the chain."""
+        chain = [turn]
+        while requirements := self._requirements(chain[-1].job):
+            chain.append(requirements[0][0])
+        return chain
+
+    def reach(self, job: WaitingJob) -> int:
+        """Return the resources with which the passed jobs that a job requires connect it."""
+        reach = 0
+        for required, _ in self._requirements(job):
+            reach |= required.reach
+        return reach
+
+    def _requirements(self, job: WaitingJob) -> list[tuple[Turn, Dependency]]:
+        turns = self._turns
+        return [(turns[each.required], each) for each in job.dependencies if each.required in turns]
+
+
+def may_precede_required(job: WaitingJob) -> bool:
+    """Return whether a dependency lets a job start before the job that it requires."""
+    return any("-" in dependency.min_shift for dependency in job.dependencies)
+
+
+def _shortest_walltime(job: WaitingJob) -> int:
+    """Return how long a job takes at least; the walltime of an alternative may be cut."""
+    return min((1 if each.cut_at else each.walltime for each in job.alternatives), default=0)
