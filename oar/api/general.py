@@ -14,7 +14,7 @@ from oar.api.routing.routes import Routes
 from oar.api.serving.service import asking, service_of
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import VERSION, explain_schema_mismatch
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 health = APIRouter(prefix="/health", tags=["health"])
@@ -86,21 +86,21 @@ def ready(request: Request) -> Answer:
     hub = service.hub
     try:
         with service.runtime.database.snapshot() as tx:
-            schema, last_round = tx.schema_version.find(), tx.usage.last_round()
+            mismatch, last_round = explain_schema_mismatch(tx.schema_version.find()), tx.usage.last_round()
             server: dict[str, bool | int | None] = {
                 "running": bool(tx.advisory_locks.holder(SERVER_LOCK)),
                 "round_age": tx.now - last_round if last_round else None,
             }
         database = "ok"
     except DatabaseUnavailable:
-        schema, database, server = None, "unreachable", {"running": None, "round_age": None}
+        mismatch, database, server = "unknown", "unreachable", {"running": None, "round_age": None}
     age = time.monotonic() - hub.told_at
     feed = {"mode": "notify" if hub.is_told else "poll", "lag": round(age, 1), "is_well": age < LONGEST_LOOK}
-    is_ready = database == "ok" and schema == VERSION
+    is_ready = database == "ok" and not mismatch
     config = service.runtime.config
     record = {
         "database": database,
-        "schema": "ok" if schema == VERSION else "another version",
+        "schema": "another version" if mismatch else "ok",
         "feed": feed,
         "workers": {"idle": service.workers.idle, "all": config.api_submission_workers},
         "threads": {"busy": service.requests.threads_busy, "all": config.api_threads},

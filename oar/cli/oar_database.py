@@ -20,7 +20,7 @@ from oar.lib.db.installation.migrations import Migrator, connect_admin, readable
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
 if TYPE_CHECKING:
@@ -414,11 +414,9 @@ def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
     database = Database(settings, application="oar:database")
     try:
         with database.snapshot() as tx:
-            version = tx.schema_version.find()
-        if version is None:
-            return _failed("No OAR database schema version found.")
-        if version != VERSION:
-            return _failed(f"OAR database version mismatch. Current version is {version} while {VERSION} is required.")
+            mismatch = explain_schema_mismatch(tx.schema_version.find())
+        if mismatch:
+            return _failed(mismatch)
         if deep:
             found = _found(database, settings.ro_user, config.reservation_answer_timeout)
             for line in found:

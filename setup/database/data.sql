@@ -1,6 +1,6 @@
 -- The rows a new database begins with.
 
-INSERT INTO schema (version, name) VALUES ('3.3.0', '');
+INSERT INTO schema (version, name, revision) VALUES ('3.2.0', '', '3.3');
 INSERT INTO alembic_version (version_num) VALUES ('3.3.0');
 
 INSERT INTO queues (queue_name, priority, scheduler_policy, state) VALUES

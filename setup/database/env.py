@@ -13,10 +13,16 @@ from alembic.runtime.migration import MigrationContext, MigrationInfo
 def keep_schema_equal(
     ctx: MigrationContext, step: MigrationInfo, heads: Collection[Any], run_args: Mapping[str, Any]
 ) -> None:
-    """Write the documented row of the version in the transaction of the migration."""
-    version = step.up_revision_id
+    """Write the row of the table ``schema`` in the transaction of the migration.
+
+    A migration that names the oldest release whose programs can use its schema has a revision beside it.
+    """
+    version = str(step.up_revision_id)
+    oldest = getattr(step.up_revision.module, "oldest", "")
     ctx.execute("DELETE FROM schema")
-    ctx.execute(f"INSERT INTO schema (version, name) VALUES ('{version}', '')")
+    ctx.execute(f"INSERT INTO schema (version, name) VALUES ('{oldest or version}', '')")
+    if oldest:
+        ctx.execute(f"UPDATE schema SET revision = '{version.rpartition('.')[0]}'")
 
 
 def run() -> None:

@@ -8,9 +8,11 @@
 
 SET LOCAL search_path = public;
 
+-- version: the oldest release whose programs can use the schema; revision: the minor release that made it.
 CREATE TABLE schema (
     version varchar(255) NOT NULL,
-    name varchar(255) NOT NULL DEFAULT ''
+    name varchar(255) NOT NULL DEFAULT '',
+    revision varchar(32) NOT NULL DEFAULT ''
 );
 
 CREATE TABLE alembic_version (

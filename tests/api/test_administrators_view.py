@@ -15,7 +15,7 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.frames import Frame, RoundsAnswer, RoundsQuestion, Status
 from oar.lib.facts.records import User
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA, VERSION
 from oar.lib.io import control
 from oar.lib.submission import rule_changes
 from tests.api.conftest import Api
@@ -50,7 +50,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("server")
 def test_versions_rounds_and_modules_are_told(admin: httpx.Client) -> None:
     record = admin.get("/v1/administration").json()
-    assert record["versions"] == {"api": VERSION, "server": VERSION, "schema": VERSION}
+    assert record["versions"] == {"api": VERSION, "server": VERSION, "schema": SCHEMA}
     assert (record["server"]["runner"], record["rounds"]["durations"]["number"]) == ({"waiting": 0, "running": 2}, 3)
     assert record["modules"]["MetaSched"]["passes"] == 3
     assert record["database"]["size"] > 2**20

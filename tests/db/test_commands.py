@@ -28,7 +28,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue, User
 from oar.lib.facts.states import QueueState
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA
 from oar.lib.runtime import Runtime
 from tests.builders import add_job
 
@@ -57,9 +57,12 @@ def test_an_interrupt_leaves_nothing_behind(database: Database) -> None:
 def test_a_database_of_another_version_is_refused(database: Database) -> None:
     runtime = Runtime(Config(), database)
     with database.begin() as tx:
-        tx.execute("UPDATE schema SET version = '2.5.10'")
+        tx.execute("UPDATE schema SET version = '2.5.10', revision = ''")
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
-        1, "", f"[ERROR] OAR database version mismatch. Current version is 2.5.10 while {VERSION} is required.\n"
+        1,
+        "",
+        f"[ERROR] OAR database version mismatch. Current version is 2.5.10 while {SCHEMA} is required."
+        " Run on the server: oar-database --setup\n",
     )
     with database.begin() as tx:
         tx.execute("DELETE FROM schema")

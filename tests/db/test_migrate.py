@@ -9,18 +9,20 @@ import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.installation import migrations
-from oar.lib.db.installation.migrations import Migrator, read_rules, version_number
+from oar.lib.db.installation.migrations import Migrator, read_rules
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import SchemaError
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA, StoredSchema, schema_number, version_number
 from tests.conftest import SETUP
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
 #: The version from which these tests upgrade, and the last one before this.
 OLD, BEFORE = "3.1.0", "3.2.0"
+#: The newest migration.
+LAST = "3.3.0"
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def own(postgres: PostgreSQL, template: DatabaseSettings) -> Iterator[DatabaseSe
 
 def change_last_step(directory: Path, *statements: str) -> None:
     """Put statements before those of the last migration."""
-    path = directory / "versions" / f"{VERSION}.py"
+    path = directory / "versions" / f"{LAST}.py"
     lines = "".join(f'    op.execute("{statement}")\n' for statement in statements)
     text = path.read_text()
     head, body = text.split('    """Create what new installations have."""\n')
@@ -65,14 +67,18 @@ def versions(settings: DatabaseSettings) -> tuple[object, object]:
         return tx.value("SELECT version FROM schema"), tx.value("SELECT version_num FROM alembic_version")
 
 
-def test_the_newest_migration_is_the_version_of_the_program() -> None:
+def test_the_newest_migration_makes_the_schema_of_the_programs_and_no_minor_release_has_two() -> None:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
     configuration = Config()
     configuration.set_main_option("script_location", str(SETUP))
     configuration.set_main_option("path_separator", "os")
-    assert ScriptDirectory.from_config(configuration).get_heads() == [VERSION]
+    scripts = ScriptDirectory.from_config(configuration)
+    assert scripts.get_heads() == [LAST]
+    assert schema_number(LAST) == schema_number(SCHEMA)
+    numbers = [schema_number(step.revision) for step in scripts.walk_revisions()]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_a_database_in_use_is_upgraded_to_what_is_installed(
@@ -86,17 +92,17 @@ def test_a_database_in_use_is_upgraded_to_what_is_installed(
     said: list[str] = []
     Migrator(own, directory, say=said.append).setup()
     assert said[:-1] == [
-        f"The current schema version is {OLD}. Upgrading to {VERSION}.",
+        f"The current schema version is {OLD}. Upgrading to {SCHEMA}.",
         "3.2.0: Advance reservations as objects: tables and views of reservations.sql. Since when a node says nothing"
         " of a job.",
         "3.3.0: Schema changes of release 3.3.0.",
         "  job_runs: 150,000 rows are written, about 15 s",
         "  queues: 4 rows are read, some seconds",
         "This takes about 15 s; until then no command can be used. Jobs that run go on.",
-        "There is no way back but your backup of the database.",
+        "OAR 3.2.0 and later can use it; an older release needs your backup of the database.",
     ]
-    assert re.fullmatch(rf"The database is up to date \(version {VERSION}\), after \d+ s\.", said[-1])
-    assert versions(own) == (VERSION, VERSION)
+    assert re.fullmatch(rf"The database is up to date \(version {SCHEMA}\), after \d+ s\.", said[-1])
+    assert versions(own) == (BEFORE, LAST)
     with Database(own).readonly() as tx:
         assert tx.value("SELECT job_user FROM jobs WHERE job_id = %s", (job,)) == "alice"
         assert tx.value("SELECT state FROM queues WHERE queue_name = 'night'") == "notActive"
@@ -124,7 +130,7 @@ def test_a_dry_upgrade_prints_the_statements(own: DatabaseSettings, directory: P
     make_old(own)
     said: list[str] = []
     Migrator(own, directory, say=said.append, dry=True).setup()
-    assert f"INSERT INTO schema (version, name) VALUES ('{VERSION}', '')" in "\n".join(said)
+    assert f"INSERT INTO schema (version, name) VALUES ('{BEFORE}', '')" in "\n".join(said)
     assert versions(own) == (OLD, OLD)
 
 
@@ -182,7 +188,7 @@ def test_names_with_quotes_are_names(postgres: PostgreSQL, template: DatabaseSet
     migrator = Migrator(settings, SETUP, connect_admin=administrator)
     migrator.create()
     try:
-        assert migrator.version() == VERSION
+        assert migrator.schema() == StoredSchema(SCHEMA, BEFORE)
     finally:
         migrator.database.close()
         migrator.drop()

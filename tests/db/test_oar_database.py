@@ -12,7 +12,7 @@ from oar.kao.facts.queue_policies import POLICIES
 from oar.kao.facts.snapshot import Settings
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobPriority
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
@@ -46,12 +46,12 @@ def run(conf: Path) -> Run:
 
 
 def test_create_then_check(run: Run) -> None:
-    assert run("--create") == CommandResult(0, f"The database fresh is ready (version {VERSION}).\n", "")
+    assert run("--create") == CommandResult(0, f"The database fresh is ready (version {SCHEMA}).\n", "")
     assert run("--check") == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
     assert run("--check", "--deep") == CommandResult(0, "[Success] The OAR database is accessible and ready.\n", "")
     again = run("--create")
     assert (again.exit, again.out) == (1, "")
-    assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {VERSION}).")
+    assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {SCHEMA}).")
 
 
 def test_purge_tells_what_is_removed(run: Run, conf: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_server_that_is_installed_anew_gets_its_database_back_with_new_passwor
     (before,) = passwords(postgres)
     result = run("--setup")
     assert (result.exit, result.err) == (0, "")
-    assert result.out.endswith(f"The database is up to date (version {VERSION}).\n")
+    assert result.out.endswith(f"The database is up to date (version {SCHEMA}).\n")
     (after,) = passwords(postgres)
     assert all(old != new for old, new in zip(before, after, strict=True))
     assert run("--setup", admin=False).exit == 0
@@ -112,9 +112,9 @@ def test_what_create_makes_is_what_the_tests_use(run: Run, postgres: PostgreSQL,
 
 
 def test_setup_creates_and_then_has_nothing_to_do(run: Run) -> None:
-    assert run("--setup").out == f"The database fresh is ready (version {VERSION}).\n"
-    assert run("--setup") == CommandResult(0, f"The database is up to date (version {VERSION}).\n", "")
-    assert run("upgrade", admin=False) == CommandResult(0, f"The database is up to date (version {VERSION}).\n", "")
+    assert run("--setup").out == f"The database fresh is ready (version {SCHEMA}).\n"
+    assert run("--setup") == CommandResult(0, f"The database is up to date (version {SCHEMA}).\n", "")
+    assert run("upgrade", admin=False) == CommandResult(0, f"The database is up to date (version {SCHEMA}).\n", "")
 
 
 def test_setup_fills_an_empty_database(run: Run, postgres: PostgreSQL) -> None:
@@ -168,7 +168,7 @@ def test_reset_twice_then_drop_twice(run: Run, postgres: PostgreSQL) -> None:
     run("--create")
     postgres.execute("INSERT INTO resources (network_address) VALUES ('node-1')", "fresh", "fresh_rw")
     for _ in range(2):
-        assert run("--reset", "-y").out == f"The database fresh is empty again (version {VERSION}).\n"
+        assert run("--reset", "-y").out == f"The database fresh is empty again (version {SCHEMA}).\n"
     connection = postgres.connect("fresh", "fresh_rw")
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM resources")
@@ -238,9 +238,12 @@ def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
     assert (absent.exit, absent.out) == (1, "[Failed] Cannot connect to OAR database.\n")
     assert absent.err.startswith("[ERROR] Cannot connect to the database: ")
     run("--create")
-    postgres.execute("UPDATE schema SET version = '2.5.10'", "fresh", "fresh_rw")
+    postgres.execute("UPDATE schema SET version = '2.5.10', revision = ''", "fresh", "fresh_rw")
     assert run("check") == CommandResult(
-        1, f"[Failed] OAR database version mismatch. Current version is 2.5.10 while {VERSION} is required.\n", ""
+        1,
+        f"[Failed] OAR database version mismatch. Current version is 2.5.10 while {SCHEMA} is required."
+        " Run on the server: oar-database --setup\n",
+        "",
     )
     postgres.execute("DELETE FROM schema", "fresh", "fresh_rw")
     assert run("--check") == CommandResult(1, "[Failed] No OAR database schema version found.\n", "")
@@ -248,15 +251,20 @@ def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
 
 def test_an_unknown_future_is_not_touched(run: Run, postgres: PostgreSQL) -> None:
     run("--create")
-    postgres.execute("UPDATE schema SET version = '3.10.0'", "fresh", "fresh_rw")
+    postgres.execute("UPDATE schema SET version = '3.10.0', revision = ''", "fresh", "fresh_rw")
     assert run("--upgrade") == CommandResult(
-        1, "", f"[ERROR] The schema version 3.10.0 is newer than this program ({VERSION}).\n"
+        1,
+        "",
+        f"[ERROR] The schema version 3.10.0 is newer than this program ({SCHEMA}). Install OAR 3.10.0 on"
+        " this machine, or restore the dump that was made before the upgrade.\n",
     )
 
 
 def test_a_database_of_an_earlier_generation_is_not_touched(run: Run, postgres: PostgreSQL) -> None:
     run("--create")
-    postgres.execute("UPDATE schema SET version = '2.5.10'; DROP TABLE alembic_version", "fresh", "fresh_rw")
+    postgres.execute(
+        "UPDATE schema SET version = '2.5.10', revision = ''; DROP TABLE alembic_version", "fresh", "fresh_rw"
+    )
     result = run("--upgrade")
     assert (result.exit, result.out) == (1, "")
     assert result.err.startswith("[ERROR] The schema version 2.5.10 is that of an earlier generation of OAR")
@@ -333,7 +341,7 @@ def test_without_an_administrator_nothing_is_created(run: Run) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming postgres takes root")
 def test_root_becomes_postgres_for_a_moment(run: Run) -> None:
-    assert run("--setup", "--db-is-local", admin=False).out == f"The database fresh is ready (version {VERSION}).\n"
+    assert run("--setup", "--db-is-local", admin=False).out == f"The database fresh is ready (version {SCHEMA}).\n"
     assert os.geteuid() == 0
     assert run("--drop", "--db-is-local", "-y", admin=False).exit == 0
 

@@ -18,6 +18,7 @@ from machines.site import Site
 from packager import libraries
 from room import cache
 
+from oar.lib.facts.version import version_number
 from tests.site.chapter import Reader
 from tests.site.steps import mpi_begun, mpi_ends_well
 
@@ -25,7 +26,7 @@ from tests.site.steps import mpi_begun, mpi_ends_well
 #: site without packages has.
 SOURCES, NEXT, _MIRROR = "/root/oar", "/srv/next", "/srv/wheels"
 #: The next release, whose database is another one, too.
-NEXT_VERSION = "99.1.0"
+NEXT_VERSION, NEXT_SCHEMA = "99.1.0", "99.1"
 _MIGRATION = """\
 \"\"\"The next release.\"\"\"
 
@@ -63,9 +64,11 @@ def next_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = environments.version()
     for name in ("pyproject.toml", "oar/lib/facts/version.py"):
         text = (sources / name).read_text()
-        (sources / name).write_text(re.sub(rf'(?m)^(version|VERSION) = "{before}"', rf'\1 = "{NEXT_VERSION}"', text))
+        text = re.sub(rf'(?m)^(version|VERSION) = "{before}"', rf'\1 = "{NEXT_VERSION}"', text)
+        (sources / name).write_text(re.sub(r"(?m)^SCHEMA = .*", f'SCHEMA = "{NEXT_SCHEMA}"', text))
     migration = sources / "setup" / "database" / "versions" / f"{NEXT_VERSION}.py"
-    migration.write_text(_MIGRATION.format(before=before))
+    steps = [path.stem for path in migration.parent.glob("[0-9]*.py")]
+    migration.write_text(_MIGRATION.format(before=max(steps, key=version_number)))
     names = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node", "oar-api", "oar-agent")
     return build(sources, tmp_path_factory.mktemp("next-packages"), *names)
 

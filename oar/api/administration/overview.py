@@ -42,7 +42,7 @@ def administration_record(who: Asking) -> dict[str, object]:
         database = tx.database_figures.find()._asdict()
         rules = _rules(tx) if who.config.api_admission_rules else None
     return {
-        "versions": {"api": VERSION, "server": state.get("version"), "schema": schema},
+        "versions": {"api": VERSION, "server": state.get("version"), "schema": schema and schema.revision},
         "database": database,
         "server": {name: state[name] for name in ("start", "ready", "runner")} if state else None,
         "modules": state.get("modules"),

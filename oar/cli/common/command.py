@@ -34,7 +34,7 @@ from oar.lib.facts.errors import (
     WordedRefusal,
 )
 from oar.lib.facts.records import User
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, open_runtime
 
 if TYPE_CHECKING:
@@ -204,13 +204,9 @@ class Context:
 
     def _check_version(self, database: Database) -> None:
         with database.snapshot() as tx:
-            version = tx.schema_version.find()
-        if version is None:
-            raise Stop("[ERROR] No OAR database schema version found.")
-        if version != VERSION:
-            raise Stop(
-                f"[ERROR] OAR database version mismatch. Current version is {version} while {VERSION} is required."
-            )
+            mismatch = explain_schema_mismatch(tx.schema_version.find())
+        if mismatch:
+            raise Stop(f"[ERROR] {mismatch}")
         self._is_checked = True
 
 

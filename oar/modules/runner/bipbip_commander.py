@@ -35,7 +35,7 @@ from oar.lib.facts.frames import (
 )
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
 from oar.lib.facts.states import EventType, ExecCode
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.io import bus, clock_memory, logs, processes
 from oar.lib.jobs import clock_doubts, launch_holds, recovery
 from oar.lib.reservations import repairs as reservation_repairs
@@ -401,9 +401,9 @@ def _give_up(tx: Transaction, job_id: int) -> None:
 def serve(opened: Runtime, endpoint: str) -> int:
     """Run the Runner; return exit code 4 if another server is running, 1 if the schema has another version."""
     with opened.database.snapshot() as tx:
-        version = tx.schema_version.find()
-    if version != VERSION:
-        log.error("the database has the schema %s, this is OAR %s: run oar-database --setup", version, VERSION)
+        mismatch = explain_schema_mismatch(tx.schema_version.find())
+    if mismatch:
+        log.error("%s", mismatch)
         return BAD_SCHEMA
     with bus.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
         if lock is None:

@@ -23,7 +23,7 @@ from oar.lib.db.installation.old_databases import OldDatabase
 from oar.lib.db.sql.statements import psycopg2, quoted
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import SchemaError
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA
 from oar.lib.rules.adopted_rules import AdoptedRule, OldRule, adopt_rules
 from oar.lib.rules.adoption_report import AdoptedQueue, AdoptionReport, TableCount
 
@@ -124,10 +124,10 @@ class Adoption(NamedTuple):
 
 def require_empty(tx: Transaction) -> None:
     """Refuse to take something over into a database that is in use.  Raises SchemaError."""
-    version = tx.schema_version.find()
-    if version != VERSION:
-        told = f"has the schema {version}" if version else "has no schema"
-        raise SchemaError(f"The new database {told}, not that of {VERSION}: create it first (oar-database --create).")
+    schema = tx.schema_version.find()
+    if schema is None or schema.is_outdated or schema.is_newer:
+        told = f"has the schema {schema.revision}" if schema else "has no schema"
+        raise SchemaError(f"The new database {told}, not {SCHEMA}: create it first (oar-database --create).")
     names = tx.column(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
     )

@@ -14,7 +14,7 @@ from oar.lib.db.sql.statements import quoted
 from oar.lib.db.transaction import Transaction
 from oar.lib.db.upkeep.purge import ALTERNATIVES, ROWS_OF_JOBS
 from oar.lib.facts.errors import SchemaError
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import explain_schema_mismatch
 
 #: Keys, who may do what, plans and what the Runner notes: worth nothing when a job is over, or secret.
 _LEFT_OUT = ("challenges", "token_jobs", "job_runs", "job_reasons", "job_predictions", "gantt_", "job_dependencies")
@@ -50,11 +50,11 @@ class Archive:
         with live.snapshot() as source, self._database.begin() as target:
             if source.row(_IDENTITY) == target.row(_IDENTITY):
                 raise SchemaError(f"DB_ARCHIVE_BASE_NAME: {self._name} is the database of the server itself.")
-            version = target.schema_version.find()
-            if version != VERSION:
-                found = f"has the schema version {version}" if version else "has no schema of OAR"
+            schema = target.schema_version.find()
+            if explain_schema_mismatch(schema):
+                found = f"has the schema version {schema.revision}" if schema else "has no schema of OAR"
                 raise SchemaError(
-                    f"The archive {self._name} {found}: run oar-database {'--setup' if version else '--create'}"
+                    f"The archive {self._name} {found}: run oar-database {'--setup' if schema else '--create'}"
                     f" --db-name {self._name} with the logins of the archive first."
                 )
             present: dict[str, str] = dict(target.rows(_COLUMNS, ("resources",)))

@@ -25,7 +25,7 @@ from oar.lib.db.sql.connections import TCP_LIMITS, DatabaseSettings
 from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
-from oar.lib.facts.version import VERSION
+from oar.lib.facts.version import SCHEMA, WAY_FROM_NEWER, StoredSchema
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -251,15 +251,6 @@ def remove_tables(owner: MigrationConnection) -> None:
         owner.run("DROP TABLE IF EXISTS public.{} CASCADE", table)
 
 
-def version_number(version: str) -> tuple[int, ...]:
-    """Return a version as numbers that can be compared.
-
-    >>> version_number("3.0.0.dev3") < version_number("3.1.0") < version_number("3.10")
-    True
-    """
-    return tuple(int(digits) for digits in re.findall(r"\d+", version))
-
-
 class Migrator:
     """The actions of ``oar-database``.  Each raises SchemaError, or DatabaseUnavailable."""
 
@@ -316,23 +307,24 @@ class Migrator:
                 return self.create()
             with self._admin("postgres") as admin:  # of a server that was installed anew, with other passwords
                 create_logins(admin, self.settings)
-        version = self.version()
-        if version is None:
+        schema = self.schema()
+        if schema is None:
             self._say("No schema version found. Initialising the database.")
             return self.init()
-        if version_number(version) > version_number(VERSION):
-            raise SchemaError(f"The schema version {version} is newer than this program ({VERSION}).")
-        if version == VERSION:
-            self._regrant()
-            return self._say(f"The database is up to date (version {VERSION}).")
-        return self._upgrade(version)
+        if schema.is_outdated:
+            return self._upgrade(schema.revision)
+        if schema.is_newer:  # whose grants the programs of a later release know
+            way = WAY_FROM_NEWER.format(revision=schema.revision)
+            raise SchemaError(f"The schema version {schema.revision} is newer than this program ({SCHEMA}). {way}")
+        self._regrant()
+        return self._say(f"The database is up to date (version {SCHEMA}).")
 
     def reset(self) -> None:
         """Drop every table of ours and create them anew."""
         with self.alone(), self._owner() as owner, owner.transaction():
             remove_tables(owner)
             install(owner, self._directory, self.settings.ro_user, self.rules)
-        self._say(f"The database {self.settings.name} is empty again (version {VERSION}).")
+        self._say(f"The database {self.settings.name} is empty again (version {SCHEMA}).")
 
     def drop(self) -> None:
         """Drop the database, and the logins if nothing else uses them."""
@@ -367,8 +359,8 @@ class Migrator:
                 owner.run(statement)
                 self._say(f"{index}: created")
 
-    def version(self) -> str | None:
-        """Return the version of the schema; None if there is none."""
+    def schema(self) -> StoredSchema | None:
+        """Return the schema of the database; None if there is none."""
         with self.database.snapshot() as tx:
             return tx.schema_version.find()
 
@@ -378,11 +370,13 @@ class Migrator:
         with session.transaction():
             install(session, self._directory, self.settings.ro_user, self.rules)
         if not self._dry:
-            self._say(f"The database {self.settings.name} is ready (version {VERSION}).")
+            self._say(f"The database {self.settings.name} is ready (version {SCHEMA}).")
 
     def _require_empty(self, session: MigrationConnection) -> None:
         if session.ask("SELECT to_regclass('public.schema') IS NOT NULL")[0][0]:
-            version = session.ask("SELECT version FROM public.schema")
+            version = session.ask(
+                "SELECT COALESCE(NULLIF(to_jsonb(s) ->> 'revision', ''), version) FROM public.schema s"
+            )
             present = version[0][0] if version else "unknown"
             raise SchemaError(
                 f"The database {self.settings.name} already has an OAR schema (version {present})."
@@ -415,22 +409,30 @@ class Migrator:
     def _upgrade(self, version: str) -> None:
         with self._owner() as owner:
             is_ours = owner.ask(_HAS_ALEMBIC)[0][0]
-            foreseen = list(self._foresee(owner, version)) if is_ours else []
+            step = owner.ask("SELECT version_num FROM public.alembic_version")[0][0] if is_ours else ""
+            foreseen = list(self._foresee(owner, step)) if is_ours else []
         if not is_ours:
             raise SchemaError(
                 f"The schema version {version} is that of an earlier generation of OAR: create a new database"
                 f" (--create with another --db-name), and take this one over (--adopt --from)."
             )
-        self._say(f"The current schema version is {version}. Upgrading to {VERSION}.")
+        self._say(f"The current schema version is {version}. Upgrading to {SCHEMA}.")
         for line in foreseen:
             self._say(line)
-        self._say("There is no way back but your backup of the database.")
+        self._say(f"OAR {self._oldest()} and later can use it; an older release needs your backup of the database.")
         began = time.monotonic()
         with self.alone():
-            self._migrate(version)
+            self._migrate(step)
         self._regrant()
         if not self._dry:
-            self._say(f"The database is up to date (version {VERSION}), after {time.monotonic() - began:.0f} s.")
+            self._say(f"The database is up to date (version {SCHEMA}), after {time.monotonic() - began:.0f} s.")
+
+    def _oldest(self) -> str:
+        """Return the oldest release whose programs can use the new schema."""
+        from alembic.script import ScriptDirectory
+
+        head = ScriptDirectory.from_config(self._alembic()).get_revision("head")
+        return str(getattr(head.module, "oldest", head.revision))
 
     def _foresee(self, owner: MigrationConnection, version: str) -> Iterator[str]:
         """Give the lines that tell what the migrations from ``version`` on will do."""

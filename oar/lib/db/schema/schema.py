@@ -57,7 +57,7 @@ SECRET = (
 
 _LIVE = text("state <> 'Terminated' AND state <> 'Error'")
 
-schema = table("schema", Column("version", String(255), nullable=False), string("name", 255))
+schema = table("schema", Column("version", String(255), nullable=False), string("name", 255), string("revision", 32))
 alembic_version = table(
     "alembic_version",
     Column("version_num", String(32), nullable=False),

@@ -1,21 +1,24 @@
-"""The version of the schema (``tx.schema_version``): the only row of the table ``schema``."""
+"""The schema of the database (``tx.schema_version``): the only row of the table ``schema``."""
 
 import psycopg2
 
 from oar.lib.db.sql.statements import Table
+from oar.lib.facts.version import StoredSchema
 
+#: Before 3.3 there was no column ``revision``: programs and schema had the same version.
+_FIND = "SELECT COALESCE(NULLIF(to_jsonb(s) ->> 'revision', ''), version), version FROM schema s"
 _UNDEFINED_TABLE = "42P01"
 
 
 class SchemaVersion(Table):
-    """The version that ``oar-database`` has written."""
+    """What ``oar-database`` has written."""
 
-    def find(self) -> str | None:
-        """Return the version, None if the database has no schema.  The transaction is of no use after that."""
+    def find(self) -> StoredSchema | None:
+        """Return the schema; None if the database has none.  The transaction cannot be used after that."""
         try:
-            version: str | None = self._tx.value("SELECT version FROM schema")
+            row = self._tx.row(_FIND)
         except psycopg2.Error as error:
             if error.pgcode == _UNDEFINED_TABLE:
                 return None
             raise
-        return version
+        return StoredSchema(*row) if row else None

@@ -88,7 +88,8 @@ INVARIANTS = (
     Invariant(
         "alembic_version",
         "differs from schema",
-        "SELECT count(*) FROM alembic_version WHERE version_num NOT IN (SELECT version FROM schema)",
+        "SELECT count(*) FROM alembic_version a"
+        " WHERE NOT EXISTS (SELECT FROM schema s WHERE a.version_num LIKE s.revision || '.%%')",
     ),
     Invariant(
         "jobs",

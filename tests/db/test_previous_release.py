@@ -1,0 +1,107 @@
+"""Programs of the previous release work with the database of this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.facts.states import JobState
+from tests.builders import add_job, add_resources, state_of
+from tests.previous import PREVIOUS, previous_sources
+
+_CONF = """DB_HOSTNAME="{host}"
+DB_PORT="{port}"
+DB_BASE_NAME="{name}"
+SERVER_HOSTNAME="127.0.0.1"
+LOG_FILE="/dev/null"
+"""
+
+
+class PreviousPrograms:
+    """Commands of the previous release, typed by alice."""
+
+    def __init__(self, sources: Path, conf: Path) -> None:
+        self._sources = sources
+        self._environment = {**os.environ, "PYTHONPATH": str(sources), "OARCONFFILE": str(conf)}
+
+    def run(self, command: str, *arguments: str) -> str:
+        """Run a command that succeeds; return what it prints."""
+        module = f"oar.cli.{command.replace('-', '_')}"
+        return self._python(
+            "-c", f"import sys; from {module} import main; sys.argv[0] = {command!r}; main()", *arguments
+        )
+
+    def make_round(self) -> None:
+        """Let the scheduler make one round."""
+        self._python("-m", "oar.modules.meta_sched", "round")
+
+    def _python(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+            cwd=self._sources,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return previous_sources(tmp_path_factory.mktemp("previous") / "oar")
+
+
+@pytest.fixture
+def previous(sources: Path, settings: DatabaseSettings, tmp_path: Path) -> PreviousPrograms:
+    conf = tmp_path / "oar.conf"
+    conf.write_text(_CONF.format(host=settings.host, port=settings.port, name=settings.name))
+    return PreviousPrograms(sources, conf)
+
+
+def test_it_is_the_previous_release_and_accepts_the_database(previous: PreviousPrograms) -> None:
+    assert PREVIOUS in previous.run("oarstat", "--version")
+    assert "is accessible and ready" in previous.run("oar-database", "--check")
+
+
+def test_users_of_a_frontend_that_is_not_upgraded_yet_go_on(previous: PreviousPrograms, database: Database) -> None:
+    resources = add_resources(database)
+    running = add_job(database, JobState.RUNNING, on=resources[:1])
+    job = int(previous.run("oarsub", "-l", "nodes=1,walltime=0:05", "true").rpartition("OAR_JOB_ID=")[2])
+    assert state_of(database, job) is JobState.WAITING
+    listed = previous.run("oarstat", "-J")
+    assert {f'"{running}"', f'"{job}"'} <= set(listed.replace(":", " ").split())
+    assert "node-1" in previous.run("oarnodes")
+    previous.run("oarhold", str(job))
+    assert state_of(database, job) is JobState.HOLD
+    previous.run("oarresume", str(job))
+    previous.run("oardel", str(job), str(running))
+    with database.snapshot() as tx:
+        assert tx.column("SELECT frag_id_job FROM frag_jobs ORDER BY 1") == [running, job]
+
+
+def test_administrators_with_the_previous_programs_go_on(previous: PreviousPrograms, database: Database) -> None:
+    previous.run("oarnodesetting", "-a", "-h", "node-9")
+    previous.run("oarqueue", "--add", "night,3,kamelot")
+    add_job(database, JobState.ERROR)
+    previous.run("oaraccounting", "-q")
+    assert "night" in previous.run("oarqueue", "-l")
+    assert "is up to date" in previous.run("oar-database", "--setup")
+    with database.snapshot() as tx:
+        assert tx.queues.exists("night")
+
+
+def test_a_round_of_the_previous_release_starts_a_job(previous: PreviousPrograms, database: Database) -> None:
+    """The site has gone back to the former release: its server works with the database as it is."""
+    add_resources(database)
+    job = int(previous.run("oarsub", "-l", "nodes=1,walltime=0:05", "true").rpartition("OAR_JOB_ID=")[2])
+    previous.make_round()
+    assert state_of(database, job) is JobState.TO_LAUNCH
