@@ -209,14 +209,23 @@ _AGAIN = {
 
 def consequences() -> str:
     """What each event does to its job and to nodes."""
-    head = ("event", "job becomes", "nodes suspected", "submitted again", "queues")
+    head = ("event", "job becomes", "nodes suspected", "submitted again", "suspicion ends by")
     return table(head, [_consequence(event, consequence) for event, consequence in CONSEQUENCES.items()])
 
 
 def _consequence(event: str, consequence: Consequence) -> tuple[str, ...]:
     state = consequence.state or "-"
     blamed, again = _BLAMED[consequence.suspects] or "-", _AGAIN[consequence.resubmit] or "-"
-    return code(event), state, blamed, again, "stopped" if consequence.stops_queues else "-"
+    return code(event), state, blamed, again, _end_of_suspicion(consequence)
+
+
+def _end_of_suspicion(consequence: Consequence) -> str:
+    """Return what makes suspected nodes Alive again."""
+    if consequence.suspects is Suspects.NOBODY:
+        return "-"
+    if consequence.check:
+        return f"the check ``{consequence.check}``"
+    return "an answer" if consequence.by_finaud else "an administrator"
 
 
 def exec_codes() -> str:

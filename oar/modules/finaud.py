@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.messages import Mail, Tag, Wake
+from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import FinaudCode
 from oar.lib.facts.states import EventType, ResourceState
 from oar.lib.io.ping_checker import is_configured, silent_hosts
@@ -67,7 +67,10 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     recovered: list[str] = []
     if not config.disable_suspected_nodes_repair:
         answering = [node for node, alive in nodes.items() if not alive and node not in silent]
-        recovered = [node for node in answering if _make_alive(tx, node)]
+        checked = tuple(node for node in answering if node in tx.state_reasons.checks())
+        recovered = [node for node in answering if node not in checked and _make_alive(tx, node)]
+        if checked:
+            tx.outbox.append(Ask(JobAction.CHECK, 0, checked))
     bad, good = "does not answer", "answers again"
     if is_configured(config):
         bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"

@@ -18,14 +18,17 @@ from oar.lib.facts.messages import Ask, Mail, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Cause, Event, Job
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import HOLDS_OF_LAUNCHES, EndCode, EventType, JobState, QueueState
-from oar.lib.jobs import control, lifecycle
+from oar.lib.facts.states import HOLDS_OF_LAUNCHES, EndCode, EventType, JobState, LaunchFault
+from oar.lib.jobs import control, fault_holds, lifecycle
+from oar.lib.jobs.fault_holds import Failed
 from oar.lib.resources import nodes
-from oar.lib.rules import event_consequences
+from oar.lib.resources.nodes import Suspicion
+from oar.lib.rules import event_consequences, launch_faults
 from oar.lib.rules.event_consequences import ConsequenceSettings, JobFacts, Verdict
 from oar.lib.submission import resubmission
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
+from oar.modules.runner.actions.nodes import site_manager
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -70,6 +73,7 @@ def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.State
 def _site(config: "Config") -> ConsequenceSettings:
     return ConsequenceSettings(
         confines=config.job_resource_manager_property_db_field is not None,
+        has_own_manager=site_manager(config) is not None,
         max_resubmissions=config.max_automatic_resubmissions,
         heals=not config.disable_suspected_nodes_repair,
     )
@@ -96,7 +100,9 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
     """Decide about events and carry the decisions out; return whether a resource changed."""
     claimed = tx.events.claim([event.id for event in events])
     events = [event for event in events if event.id in claimed]
-    facts = _gather(tx, events)
+    faults = {fault for event in events if (fault := launch_faults.fault_of(event_consequences.event_type(event.type)))}
+    common = fault_holds.common_faults(tx, faults)
+    facts = _gather(tx, events, common)
     decisions = []
     for event in events:
         job_facts = facts.get(event.job_id)
@@ -104,14 +110,34 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
         decisions.append(_Decision(event, job_facts, verdict))
         if job_facts and verdict.state:
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
-    return _carry_out(tx, decisions, heals=site.heals)
+    changed = _carry_out(tx, decisions, heals=site.heals)
+    if faults:
+        fault_holds.note_failures(tx, _failures(decisions), common)
+    return changed
+
+
+def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
+    """Return the failures among events; on nodes only those of jobs whose command runs on a node of the cluster."""
+    failures = []
+    for decision in decisions:
+        fault = launch_faults.fault_of(event_consequences.event_type(decision.event.type))
+        if fault is None or decision.facts is None:
+            continue
+        if fault not in launch_faults.OF_SERVER and not decision.event.hosts:
+            continue
+        node = decision.event.hosts[0] if decision.event.hosts else ""
+        failures.append(Failed(fault, decision.job, node, decision.event.description))
+    return failures
 
 
 # -- facts about the jobs ---------------------------------------------------------------------------------------------
 
 
-def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
-    """Return the facts about the jobs of these events that the decisions need; the jobs are locked."""
+def _gather(tx: "Transaction", events: Sequence[Event], common: Mapping[LaunchFault, str]) -> dict[int, JobFacts]:
+    """Return the facts about the jobs of these events that the decisions need; the jobs are locked.
+
+    ``common``: the faults of several nodes, each with the user whom it concerns, '' for all.
+    """
     jobs = tx.jobs.lock_all({event.job_id for event in events if event.job_id})
     types = tx.jobs.types(jobs) if jobs else {}
     event_type = event_consequences.event_type
@@ -120,7 +146,12 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
     rerun = {job.id for type_, job in of_jobs if event_consequences.may_be_rerun(type_, job)}
     standings = tx.resubmissions.facts(rerun)
     kills = tx.events.having(rerun, _KILLS) if rerun else set()
-    unstable, unknown_on = _unstable_hosts(tx, events), _unknown_accounts(tx, events)
+    unstable, relapsed = _unstable_hosts(tx, events), _relapsed_hosts(tx, events)
+    is_common = {
+        job.id
+        for type_, job in of_jobs
+        if (fault := launch_faults.fault_of(type_)) and common.get(fault) in ("", job.user)
+    }
     facts = {}
     for job_id, job in jobs.items():
         facts[job_id] = JobFacts(
@@ -128,7 +159,8 @@ def _gather(tx: "Transaction", events: Sequence[Event]) -> dict[int, JobFacts]:
             JobTypes(types.get(job_id, ())),
             hosts.get(job_id, ()),
             unstable_hosts=unstable,
-            unknown_on=unknown_on.get(job_id, ""),
+            relapsed_hosts=relapsed,
+            is_common=job_id in is_common,
         )
         if job_id in rerun:
             facts[job_id] = facts[job_id]._replace(
@@ -155,16 +187,12 @@ def _unstable_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str
     )
 
 
-def _unknown_accounts(tx: "Transaction", events: Sequence[Event]) -> dict[int, str]:
-    """Return the jobs whose account was lately unknown on another node, too, and the first such node."""
-    if not any(event_consequences.event_type(event.type) is EventType.USER_SHELL for event in events):
-        return {}
-    first: dict[str, str] = {}  # node by user
-    found = {}
-    for failure in tx.events.head_failures(EventType.USER_SHELL, tx.now - event_consequences.UNKNOWN_SECONDS):
-        if first.setdefault(failure.user, failure.host) != failure.host:
-            found[failure.job] = first[failure.user]
-    return found
+def _relapsed_hosts(tx: "Transaction", events: Sequence[Event]) -> frozenset[str]:
+    """Return the hosts of these events whose suspicion was ended by too many checks lately."""
+    is_checked, event_type = event_consequences.is_checked, event_consequences.event_type
+    return fault_holds.relapsed_nodes(
+        tx, {host for event in events if is_checked(event_type(event.type)) for host in event.hosts}
+    )
 
 
 def _hosts(tx: "Transaction", ids: Collection[int]) -> dict[int, tuple[str, ...]]:
@@ -210,8 +238,6 @@ def _carry_out(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool
     _resubmit(tx, decisions)  # first: the keys of a job are copied before its end blanks them
     _move(tx, decisions)
     changed = _suspect(tx, decisions, heals=heals)
-    if any(decision.verdict.stops_queues for decision in decisions):
-        _stop_queues(tx, decisions)
     for decision in decisions:
         _tell(tx, decision)
     tx.events.done([decision.event.id for decision in decisions if not decision.verdict.pending])
@@ -263,12 +289,12 @@ def _move_wave(tx: "Transaction", wave: Mapping[JobState, Sequence[int]]) -> Non
 
 def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) -> bool:
     """Make nodes Suspected; return whether one of them was not."""
-    suspects: dict[tuple[bool, bool], dict[str, str]] = defaultdict(dict)
+    suspects: dict[tuple[bool, bool], dict[str, Suspicion]] = defaultdict(dict)
     for decision in decisions:
         event = decision.event
         for host in decision.verdict.suspects:
             reasons = suspects[decision.verdict.by_finaud, bool(event.hosts)]
-            reasons.setdefault(host, f"{event.type}: {event.description}")
+            reasons.setdefault(host, Suspicion(f"{event.type}: {event.description}", decision.verdict.check))
     changed = [
         nodes.suspect(tx, reasons, finaud=by_finaud, heals=heals, named=named, reasons=reasons)
         for (by_finaud, named), reasons in suspects.items()
@@ -278,15 +304,6 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) 
         text = f"[NodeChangeState] {host} was rebooted under jobs more than {event_consequences.REBOOTS_FORGIVEN} times"
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text} within a day: it stays Suspected", hosts=[host])
     return any(changed)
-
-
-def _stop_queues(tx: "Transaction", decisions: Sequence[_Decision]) -> None:
-    if not tx.queues.set_state(None, QueueState.NOT_ACTIVE):
-        return
-    events = [decision.event for decision in decisions if decision.verdict.stops_queues]
-    texts = [f"{event.type}: {event.description}" for event in events]
-    text = "\n".join([*texts, "When it is repaired, let the jobs be scheduled again: run `oarnotify -E`"])
-    tx.outbox.append(Mail("Stop all scheduling queues", text))
 
 
 def _tell(tx: "Transaction", decision: _Decision) -> None:

@@ -14,6 +14,7 @@ class ProgramAction:
     PROBE = "probe"  #: node_probe: tell what is known of jobs
     SURVEY = "survey"  #: node_probe: tell the jobs that are here, of whom nobody asks
     PING = "ping"  #: node_probe: answer
+    CHECK = "check"  #: node_check: carry out the checks of the data
     INIT = "init"  #: job resource manager: prepare the node for a job
     CLEAN = "clean"  #: job resource manager: remove all of a job
     SWEEP = "sweep"  #: job resource manager: remove all of the jobs that may not be here
@@ -83,6 +84,16 @@ class FaultKind:
     FULL = "full"  #: there is no room for what the job writes
     SESSION = "session"  #: nobody came for the interactive session
     HOOK = "hook"  #: the hook of the site forbade the job
+
+
+class CheckKind:
+    """What this node can check by itself: ``kind`` of a check (``node_check``)."""
+
+    ACCOUNT = "account"  #: the account of a user is known
+    HOME = "home"  #: the home directory of a user is there
+    DISK = "disk"  #: the runtime directory can be written
+    CGROUP = "cgroup"  #: a control group can be made and removed
+    REACH = "reach"  #: a session of the server works
 
 
 class OarexecExit:

@@ -508,6 +508,32 @@ CREATE TABLE policy_log (
 );
 CREATE INDEX policy_log_name ON policy_log (kind, name, log_id);
 
+-- Launches that are held until a fault is gone; job_user '' = those of all users.
+CREATE TABLE launch_holds (
+    hold_id bigserial PRIMARY KEY,
+    fault varchar(16) NOT NULL DEFAULT 'ACCOUNT'
+        CHECK (fault IN ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE')),
+    job_user varchar(255) NOT NULL DEFAULT '',
+    node varchar(255) NOT NULL DEFAULT '',
+    began bigint NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,
+    next_try bigint NOT NULL DEFAULT 0,
+    confirmed varchar(3) NOT NULL DEFAULT 'NO' CHECK (confirmed IN ('YES', 'NO')),
+    trial_job bigint NOT NULL DEFAULT 0,
+    reason text NOT NULL DEFAULT ''
+);
+CREATE UNIQUE INDEX launch_holds_fault ON launch_holds (fault, job_user);
+
+-- Why a resource is Suspected, Absent or Dead; author '' = OAR decided it.
+CREATE TABLE state_reasons (
+    resource_id integer PRIMARY KEY,
+    date bigint NOT NULL DEFAULT 0,
+    author varchar(255) NOT NULL DEFAULT '',
+    reason text NOT NULL DEFAULT '',
+    node_check varchar(16) NOT NULL DEFAULT '',
+    job_user varchar(255) NOT NULL DEFAULT ''
+);
+
 
 -- Views --------------------------------------------------------------------------------------------------------
 

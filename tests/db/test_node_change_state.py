@@ -81,32 +81,6 @@ def test_an_event_ends_a_job_with_everything_that_belongs_to_it(
         assert tx.jobs.assigned([job_id], current=True) == {}
 
 
-def test_a_removed_account_costs_one_node_however_many_jobs_it_has(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
-    gone = [add_job(database, JobState.LAUNCHING, on=[each], user="gone") for each in resources[:3]]
-    other = add_job(database, JobState.LAUNCHING, on=resources[3:], user="alice")
-    for node, job in enumerate((*gone, other), 1):
-        happen(database, "USER_SHELL", job, f"node-{node}")
-    assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
-    assert [state for state, _, _ in states(database).values()] == ["Suspected", "Alive", "Alive", "Suspected"]
-    assert {state_of(database, job) for job in (*gone, other)} == {JobState.ERROR}
-    copied = [bool(events_of(database, job, "RESUBMIT_JOB_AUTOMATICALLY")) for job in (*gone, other)]
-    assert copied == [True, False, False, True]
-    (refusal,) = events_of(database, gone[2], "RESUBMIT_JOB_AUTOMATICALLY_CANCELLED")
-    assert refusal.description.endswith("the account gone is unknown on node-1, too")
-
-
-def test_what_happened_on_one_node_says_nothing_of_the_account(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=1, cores=2)
-    jobs = [add_job(database, JobState.LAUNCHING, on=[each], user="alice") for each in resources]
-    for job in jobs:
-        happen(database, "USER_SHELL", job, "node-1")
-        ncs.run(runtime)
-        assert events_of(database, job, "RESUBMIT_JOB_AUTOMATICALLY")
-
-
 def test_the_end_of_a_job_tells_listeners_nothing_of_resources(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +254,7 @@ def test_hosts_of_an_event_are_suspected_once(runtime: Runtime) -> None:
     assert states(database)[ids[0]] == ("Suspected", "UnChanged", True)
     happen(database, "PING_CHECKER_NODE_SUSPECTED_END_JOB", 0, "node-1")
     assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
-    happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
+    happen(database, "SUSPEND_ERROR", 0, "node-1")
     assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE
     assert states(database)[ids[0]] == ("Suspected", "UnChanged", False)
 
@@ -294,19 +268,6 @@ def test_what_is_away_is_not_suspected(runtime: Runtime, state: ResourceState) -
     happen(database, "CPUSET_CLEAN_ERROR", 0, "node-1")
     assert ncs.run(runtime) == NodeChangeStateCode.NOTHING
     assert states(database)[ids[0]][0] == state
-
-
-def test_errors_of_server_scripts_stop_the_queues(runtime: Runtime, sent: list[Effect]) -> None:
-    database = runtime.database
-    job_id = add_job(database, JobState.LAUNCHING, on=add_resources(database))
-    happen(database, "SERVER_PROLOGUE_ERROR", job_id, text="no such file")
-    ncs.run(runtime)
-    with database.begin() as tx:
-        assert {queue.state for queue in tx.queues.all()} == {"notActive"}
-    mail = next(effect for effect in sent if isinstance(effect, Mail))
-    assert mail.subject == "Stop all scheduling queues"
-    assert "oarnotify -E" in mail.text
-    assert "no such file" in mail.text
 
 
 # -- submitted again --------------------------------------------------------------------------------------------------

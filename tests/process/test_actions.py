@@ -246,8 +246,8 @@ def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World)
     launch_job(world.context, job_id)
     finish.finish(world.context, job_id)
     with world.database.begin() as tx:
-        (failure,) = tx.events.head_failures(EventType.USER_SHELL, 0)
-    assert failure[1:] == (job_id, "gone", NODE)
+        (failure,) = tx.events.failures([EventType.USER_SHELL], 0)
+    assert (failure.job, failure.user, failure.node) == (job_id, "gone", NODE)
     assert world.cause(job_id) == Cause(EndCode.ACCOUNT_UNKNOWN, {"node": NODE})
 
 

@@ -22,6 +22,7 @@ from oar.lib.facts.request import ALL
 from oar.lib.facts.states import (
     JobPriority,
     JobState,
+    LaunchFault,
     QueueState,
     ReasonCode,
     ResourceState,
@@ -296,9 +297,9 @@ def test_a_reason_of_another_version_is_told_by_its_text() -> None:
 
 #: A value for each parameter of the functions of ``reasons``.
 SAMPLES: dict[str, Sequence[Any]] = {
-    **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "over", "since"), (NOW, 0)),
+    **dict.fromkeys(("date", "end", "freed", "limit", "latest", "now", "over", "since", "next_try"), (NOW, 0)),
     **dict.fromkeys(("job", "array", "before", "most", "matching", "size", "have", "want", "number", "left"), (0, 3)),
-    **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error", "fault"), ("some",)),
+    **dict.fromkeys(("container", "name", "scheduler", "kind", "trouble", "error", "fault", "user"), ("some",)),
     **dict.fromkeys(("text", "detail", "said"), ("some", "")),
     **dict.fromkeys(("jobs", "reservations", "numbers"), ((1,), range(1, 13))),
     **dict.fromkeys(("suspected", "absent", "hosts"), (("n1",), [f"n{number}" for number in range(12)])),
@@ -309,6 +310,7 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "rule": [QuotaRule("*", "*", "*", "/", resources=2), QuotaRule("default", "*", "*", "ann", jobs=3, seconds=3600)],
     "is_treated": [False, True],
     "which": list(RoundLimit),
+    "launch_fault": list(LaunchFault),
     "depth": (1, 3),
     "overdue": ((), (1,), range(1, 13)),
 }

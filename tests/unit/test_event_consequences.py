@@ -13,6 +13,7 @@ from oar.lib.facts.states import (
     ExecCode,
     JobState,
     JobType,
+    NodeCheck,
     Reservation,
 )
 from oar.lib.rules.event_consequences import (
@@ -147,7 +148,7 @@ def test_hosts_that_an_event_names_are_to_blame_and_no_other() -> None:
 
 def test_a_suspicion_by_a_ping_may_be_taken_back_by_finaud() -> None:
     assert verdict("PING_CHECKER_NODE_SUSPECTED", facts(), hosts=("node-2",)).by_finaud
-    assert not verdict("CPUSET_ERROR", facts(), hosts=("node-2",)).by_finaud
+    assert not verdict("SUSPEND_ERROR", facts(), hosts=("node-2",)).by_finaud
 
 
 def test_a_node_that_does_not_answer_may_come_back_by_itself() -> None:
@@ -201,12 +202,21 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
         assert not verdict("PROLOGUE_ERROR", facts(name)).resubmit
 
 
-def test_an_account_that_a_second_node_does_not_know_costs_no_more_nodes() -> None:
-    assert verdict("USER_SHELL", facts()) == Verdict(state=JobState.ERROR, suspects=HOSTS[:1], resubmit=True)
-    assert verdict("USER_SHELL", facts(unknown_on="node-9")) == Verdict(
-        state=JobState.ERROR, not_resubmitted="the account alice is unknown on node-9, too"
-    )
-    assert verdict("PROLOGUE_ERROR", facts(unknown_on="node-9")).suspects == HOSTS[:1]
+@pytest.mark.parametrize("type_", ["USER_SHELL", "HOME_MISSING"])
+def test_what_nodes_check_themselves_blames_none_before(type_: str) -> None:
+    assert verdict(type_, facts(), hosts=("node-1",)) == Verdict(state=JobState.ERROR, resubmit=True)
+
+
+def test_a_common_fault_of_a_prologue_blames_no_node_and_counts_against_no_job() -> None:
+    assert verdict("PROLOGUE_ERROR", facts(is_common=True, chain=9)) == Verdict(state=JobState.ERROR, resubmit=True)
+    assert verdict("CAN_NOT_WRITE_PID_FILE", facts(is_common=True)).suspects == HOSTS[:1]
+
+
+def test_what_the_manager_of_a_site_needs_cannot_be_checked() -> None:
+    event = Event(1, "CPUSET_ERROR", 42, 0, "", True, ("node-2",))
+    assert judge(event, facts(), ConsequenceSettings()).check is NodeCheck.CGROUP
+    verdict = judge(event, facts(), ConsequenceSettings(has_own_manager=True))
+    assert (verdict.suspects, verdict.check, verdict.by_finaud) == (("node-2",), None, False)
 
 
 def test_all_nodes_are_suspected_when_nothing_cleans_them() -> None:
@@ -226,8 +236,8 @@ def test_a_reservation_goes_on_without_its_bad_hosts(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", [type_ for type_ in EventType if type_.startswith("SERVER_")])
-def test_errors_of_the_server_stop_the_queues(type_: str) -> None:
-    assert verdict(type_, facts()).stops_queues
+def test_errors_of_the_server_blame_no_node(type_: str) -> None:
+    assert verdict(type_, facts()).state is JobState.ERROR
     assert verdict(type_, facts()).suspects == ()
 
 

@@ -140,6 +140,11 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
         ),
         (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 2)), ServerHealth.OK, ""),
         (HealthFacts([ON], launch_holds=["TAKTUK_CMD"]), ServerHealth.CRITICAL, "no job is started: TAKTUK_CMD"),
+        (
+            HealthFacts([ON], user_holds=["the account anna is unknown"]),
+            ServerHealth.WARNING,
+            "launches are held, of 1 user(s): the account anna is unknown",
+        ),
         (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)), ServerHealth.WARNING, "PROLOGUE"),
     ],
 )

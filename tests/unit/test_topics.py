@@ -17,7 +17,7 @@ TABLES = {
         " job_resource_descriptions assigned_resources frag_jobs walltime_change job_reasons job_waits job_ends"
         " job_usage auto_resubmissions"
     ),
-    Topic.RESOURCES: "resources resource_logs",
+    Topic.RESOURCES: "resources resource_logs state_reasons",
     Topic.GANTT: "gantt_jobs_predictions gantt_jobs_sets job_predictions",
     Topic.QUEUES: "queues",
     Topic.ACCOUNTING: "accounting",
@@ -33,7 +33,7 @@ TOPIC_OF = {table: topic for topic, tables in TABLES.items() for table in tables
 SILENT = {
     *("challenges", "job_runs", "files", "admission_rules", "admission_rules_log", "event_log_hostnames", "token_jobs"),
     *("gantt_jobs_predictions_visu", "gantt_jobs_sets_visu", "gantt_jobs_predictions_log", "gantt_jobs_resources_log"),
-    *("submission_keys", "history_positions", "policy_log", "task_runs"),
+    *("submission_keys", "history_positions", "policy_log", "launch_holds", "task_runs"),
 }
 #: Changes that are nothing to look at: the date of a round that changed nothing, a mark that a job has been counted,
 #: the date when a token was used, the date of the last job of a resource, which is told as the end of that job.

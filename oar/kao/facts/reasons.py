@@ -9,7 +9,7 @@ from oar.kao.facts.plan import Json, Reason
 from oar.kao.facts.snapshot import FOREVER, QuotaRule
 from oar.lib.facts.records import Level
 from oar.lib.facts.request import format_quantity
-from oar.lib.facts.states import ReasonCode, RoundLimit
+from oar.lib.facts.states import LaunchFault, ReasonCode, RoundLimit
 from oar.lib.facts.times import format_date, format_duration
 
 #: A reason names at most so many jobs or nodes.
@@ -347,6 +347,12 @@ def removed_queue(name: str) -> Reason:
 def held(since: int) -> Reason:
     """Nobody looks at the job until somebody lets it go."""
     return Reason(ReasonCode.HOLD, f"on hold since {format_date(since)}", {"since": since})
+
+
+def launch_held(launch_fault: LaunchFault, user: str, text: str, next_try: int) -> Reason:
+    """Launches are held because something that several nodes need does not work; ``text`` says what."""
+    data: dict[str, Json] = {"fault": launch_fault, "user": user, "date": next_try}
+    return Reason(ReasonCode.FAULT, f"launches are held: {text}", data)
 
 
 def shared_suspected(kind: str) -> Reason:

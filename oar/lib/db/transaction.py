@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oar.lib.db.jobs.job_waits import JobWaits
     from oar.lib.db.jobs.jobs import Jobs
     from oar.lib.db.jobs.kill_requests import KillRequests
+    from oar.lib.db.jobs.launch_holds import LaunchHolds
     from oar.lib.db.jobs.listings import Listings
     from oar.lib.db.jobs.moldables import Moldables
     from oar.lib.db.jobs.resubmissions import Resubmissions
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from oar.lib.db.resources.property_columns import PropertyColumns
     from oar.lib.db.resources.queues import Queues
     from oar.lib.db.resources.resources import Resources
+    from oar.lib.db.resources.state_reasons import StateReasons
     from oar.lib.db.schema.id_sequences import IdSequences
     from oar.lib.db.schema.schema_version import SchemaVersion
     from oar.lib.db.submission.admission_rules import AdmissionRules
@@ -134,6 +136,7 @@ class Transaction(Statements):
     job_waits: "Lazy[JobWaits]" = Lazy("jobs")
     jobs: "Lazy[Jobs]" = Lazy("jobs")
     kill_requests: "Lazy[KillRequests]" = Lazy("jobs")
+    launch_holds: "Lazy[LaunchHolds]" = Lazy("jobs")
     listings: "Lazy[Listings]" = Lazy("jobs")
     moldables: "Lazy[Moldables]" = Lazy("jobs")
     new_jobs: "Lazy[NewJobs]" = Lazy("submission")
@@ -159,6 +162,7 @@ class Transaction(Statements):
     schema_version: "Lazy[SchemaVersion]" = Lazy("schema")
     challenges: "Lazy[Challenges]" = Lazy("access")
     staged_files: "Lazy[StagedFiles]" = Lazy("submission")
+    state_reasons: "Lazy[StateReasons]" = Lazy("resources")
     stored_conditions: "Lazy[StoredConditions]" = Lazy("submission")
     submission_checks: "Lazy[SubmissionChecks]" = Lazy("submission")
     submission_keys: "Lazy[SubmissionKeys]" = Lazy("submission")

@@ -47,7 +47,8 @@ class HealthFacts(NamedTuple):
     lost_nodes: int = 0  #: number of nodes that are not Alive, if no node is Alive; else 0
     refusals: Refusals = Refusals()
     failed_launches: FailedLaunches | None = None
-    launch_holds: Sequence[str] = ()  #: why no job is started, by open events
+    launch_holds: Sequence[str] = ()  #: why no job is started
+    user_holds: Sequence[str] = ()  #: why the jobs of single users are not started, one for each user
     rule_errors: Sequence[str] = ()  #: each enabled admission rule that cannot run, and why
     oldest_not_accounted: int = 0  #: date of the end of the first job that is not accounted; 0 = none
     successes: Sequence[tuple[str, int]] = ()  #: date of the last success of each task

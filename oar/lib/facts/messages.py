@@ -41,6 +41,7 @@ class JobAction(StrEnum):
     TELL = "TELL"
     SWEEP = "SWEEP"  #: not of a job: ``lines`` are nodes that must be cleaned before they may be Alive
     PROBE = "PROBE"  #: not of a job: ``lines`` are nodes whose jobs should be asked for
+    CHECK = "CHECK"  #: not of a job: ``lines`` are nodes that should check what failed there
     ENERGY = "ENERGY"  #: not of a job: nodes are to be halted or woken; which ones is in the event log
     HEAL = "HEAL"  #: not of a job: ``lines`` are "<resource id> <node>" for SUSPECTED_HEALING_EXEC_FILE
     AR_EVENT = "AR_EVENT"  #: of a frame: the log of its advance reservation has new lines

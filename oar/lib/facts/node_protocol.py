@@ -26,6 +26,7 @@ class NodeAction(StrEnum):
     PROBE = "probe"  #: node_probe: tell what is known of jobs
     SURVEY = "survey"  #: node_probe: tell the jobs that are there
     PING = "ping"  #: node_probe: answer
+    CHECK = "check"  #: node_check: carry out each ``NodeCheck`` that the data names
     INIT = "init"  #: job resource manager: prepare the node for a job
     CLEAN = "clean"  #: job resource manager: kill and remove what a job left
     SWEEP = "sweep"  #: job resource manager: remove what belongs to no job

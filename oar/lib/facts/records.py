@@ -16,6 +16,8 @@ from oar.lib.facts.states import (
     JobState,
     JobType,
     KillState,
+    LaunchFault,
+    NodeCheck,
     Phase,
     QueueState,
     ReasonCode,
@@ -255,6 +257,44 @@ class Event(NamedTuple):
     description: str
     to_check: bool
     hosts: tuple[str, ...] = ()
+
+
+class LaunchHold(NamedTuple):
+    """Launches that are held until a fault is gone, a row of ``launch_holds``."""
+
+    id: int
+    fault: LaunchFault
+    user: str  #: whose launches are held; '' = everybody's
+    node: str  #: where a launch failed last; '' if it failed on the server
+    began: int
+    failures: int
+    next_try: int  #: date of the next check, or of the next trial
+    is_confirmed: bool  #: several nodes have the fault, so that none of them is to blame
+    trial_job: int  #: the job that is launched as a trial; 0 = none
+    reason: str
+    trial_state: JobState | None = None  #: of the trial; None if there is none
+
+
+class LaunchFailure(NamedTuple):
+    """A failed launch or end of a job, from the log of events."""
+
+    event: int
+    date: int
+    job: int
+    user: str
+    queue: str
+    node: str  #: '' if it failed on the server
+
+
+class StateReason(NamedTuple):
+    """Why a resource is in its state, a row of ``state_reasons``."""
+
+    resource: int
+    date: int
+    author: str  #: the user who asked for the state; '' = OAR itself
+    reason: str
+    check: NodeCheck | None = None  #: the check that ends a suspicion
+    user: str = ""  #: whose account or home is checked
 
 
 class KillRequest(NamedTuple):

@@ -267,6 +267,7 @@ class EventType(StrEnum):
     EXTERMINATE_JOB = "EXTERMINATE_JOB"
     WORKING_DIRECTORY = "WORKING_DIRECTORY"
     OUTPUT_FILES = "OUTPUT_FILES"
+    HOME_MISSING = "HOME_MISSING"
     CANNOT_NOTIFY_OARSUB = "CANNOT_NOTIFY_OARSUB"
     LOST_SESSION = "LOST_SESSION"
     WALLTIME = "WALLTIME"
@@ -326,6 +327,7 @@ class EventType(StrEnum):
     SWITCH_INTO_ERROR_STATE = "SWITCH_INTO_ERROR_STATE"
     FORCE_TERMINATE_FINISHING_JOB = "FORCE_TERMINATE_FINISHING_JOB"
     LOG_SUSPECTED = "LOG_SUSPECTED"
+    LAUNCHES_HELD = "LAUNCHES_HELD"
     FINAUD_ERROR = "FINAUD_ERROR"
     FINAUD_RECOVER = "FINAUD_RECOVER"
     #: A node was cleaned and may be Alive; written by the Runner to be checked, consumed by NodeChangeState.
@@ -356,6 +358,28 @@ class EventType(StrEnum):
 
 #: While an event of one of these types is open, rounds start no job.
 HOLDS_OF_LAUNCHES = frozenset({EventType.LAUNCH_CONFIGURATION_ERROR})
+
+
+class LaunchFault(StrEnum):
+    """A fault that makes launches fail on several nodes, ``launch_holds.fault``."""
+
+    ACCOUNT = "ACCOUNT"  #: an account is unknown
+    HOME = "HOME"  #: a home directory is missing
+    PROLOGUE = "PROLOGUE"  #: the prologue of the site fails
+    NODE_SETUP = "NODE_SETUP"  #: nodes cannot be reached or prepared
+    SERVER_SCRIPT = "SERVER_SCRIPT"  #: the server prologue fails
+    SERVER_EPILOGUE = "SERVER_EPILOGUE"  #: the server epilogue fails; no launch is held for it
+
+
+class NodeCheck(StrEnum):
+    """What a node checks by itself (``oar/tools/node_check.py``), ``state_reasons.node_check``."""
+
+    ACCOUNT = "account"  #: the account of a user is known
+    HOME = "home"  #: the home directory of a user is there
+    DISK = "disk"  #: the runtime directory can be written
+    CGROUP = "cgroup"  #: a control group can be made and removed
+    REACH = "reach"  #: a session of the server works
+
 
 #: Spellings of OAR 2.5 that an older database may hold.
 OLD_EVENT_NAMES: Mapping[str, EventType] = {
@@ -483,6 +507,7 @@ class ReasonCode(StrEnum):
     EXTERNAL = "EXTERNAL"  #: a scheduler of the site plans it
     QUEUE = "QUEUE"  #: its queue is stopped
     HOLD = "HOLD"  #: it is on hold
+    FAULT = "FAULT"  #: launches are held because something that several nodes need does not work
     INTERNAL = "INTERNAL"  #: the scheduler failed for this job: see its log
 
 

@@ -9,11 +9,11 @@ See docs/design/events.rst, "States of resources".
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, EventType, JobTypeName, ResourceState
+from oar.lib.facts.states import STATE_NUMBERS, UNCHANGED, EventType, JobTypeName, NodeCheck, ResourceState
 from oar.lib.resources.properties import Setting, logged
 from oar.lib.rules.node_reasons import with_reason
 
@@ -38,6 +38,14 @@ class StateChanges:
     doomed: "Mapping[int, tuple[str, ...]]" = field(default_factory=dict)  #: jobs that must end, with their lost nodes
 
 
+class Suspicion(NamedTuple):
+    """Why a node is suspected, and the check that ends that; without one, it ends when the node answers."""
+
+    text: str = ""
+    check: NodeCheck | None = None
+    user: str = ""  #: whose account or home is checked
+
+
 def suspect(
     tx: "Transaction",
     nodes: Collection[str],
@@ -45,37 +53,43 @@ def suspect(
     finaud: bool,
     heals: bool = True,
     named: bool = True,
-    reasons: Mapping[str, str] | None = None,
+    reasons: Mapping[str, Suspicion] | None = None,
 ) -> list[int]:
     """Make the resources of nodes Suspected, if their state allows it; return them.
 
     ``finaud``: Finaud may make them Alive again, and does where the site ``heals`` nodes.  ``named``: the event of the
-    suspicion names the nodes; otherwise another event that names them is written.  ``reasons``: by nodes, for who
-    reads of it.
+    suspicion names the nodes; otherwise another event that names them is written.  ``reasons``: by nodes.
     """
+    for host, reason in (reasons or {}).items() if finaud else ():
+        if reason.check:
+            tx.state_reasons.require_check(host, reason.text, reason.check, reason.user)
     nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
     if not nodes_by_resource:
         return []
     tx.resources.move(nodes_by_resource, ResourceState.SUSPECTED, finaud=finaud)
-    by_reason: dict[str, list[str]] = defaultdict(list)
+    by_reason: dict[Suspicion, list[str]] = defaultdict(list)
     for host in sorted(set(nodes_by_resource.values())):
-        by_reason[(reasons or {}).get(host, "")].append(host)
-    for reason, hosts in by_reason.items() if not named else ():
-        text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason and f' for {reason}'}"
-        tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
+        by_reason[(reasons or {}).get(host, Suspicion())].append(host)
+    for reason, hosts in by_reason.items():
+        ids = [resource for resource, host in nodes_by_resource.items() if host in hosts]
+        tx.state_reasons.set(ids, "", reason.text, reason.check if finaud else None, reason.user)
+        if not named:
+            text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason.text and f' for {reason.text}'}"
+            tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
     tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, returns=finaud and heals)))
     tx.outbox.extend(_heal(nodes_by_resource))
     return list(nodes_by_resource)
 
 
-def _suspicion_text(by_reason: Mapping[str, Sequence[str]], *, returns: bool) -> str:
+def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bool) -> str:
     """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
-    lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason] if reason else []))]
-    fate = (
-        "when they answer, they are swept and used again"
-        if returns
-        else "when it is mended: oarnodesetting -h NODE -s Alive"
-    )
+    lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason.text] if reason.text else []))]
+    if not returns:
+        fate = "when it is mended: oarnodesetting -h NODE -s Alive"
+    elif any(reason.check for reason in by_reason):
+        fate = "Finaud checks them again; when the check succeeds, they are swept and used again"
+    else:
+        fate = "when they answer, they are swept and used again"
     return "\n".join([*lines, fate])
 
 
@@ -107,6 +121,7 @@ def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
     moved = tuple(change for change in ready if change.changes)
     for (state, finaud), ids in _by_target(moved).items():
         tx.resources.move(ids, state, finaud=finaud)
+    tx.state_reasons.forget([change.id for change in moved if change.next_state is ResourceState.ALIVE])
     tx.resources.clear_asked_state([change.id for change in ready if not change.changes])
     if unclean:
         tx.outbox.append(Ask(JobAction.SWEEP, 0, tuple(sorted(unclean))))

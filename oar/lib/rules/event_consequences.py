@@ -21,8 +21,10 @@ from oar.lib.facts.states import (
     JobState,
     JobType,
     JobTypeName,
+    NodeCheck,
     Reservation,
 )
+from oar.lib.rules.launch_faults import is_node_innocent
 
 #: Exit status by which an idempotent job asks for another run, and the shortest run that counts, in seconds, so that a
 #: job that fails at once is not run for ever.
@@ -32,9 +34,6 @@ RERUN_LEAST_SECONDS = 60
 #: A host that was rebooted under more jobs than this within ``REBOOTS_SECONDS`` is broken: it stays Suspected.
 REBOOTS_FORGIVEN = 3
 REBOOTS_SECONDS = 24 * 3600
-
-#: A node that did not know an account keeps other nodes from being blamed for the same one for this time.
-UNKNOWN_SECONDS = 3600
 
 #: In descriptions of LAUNCHING_OAREXEC_TIMEOUT and NODE_SHUTDOWN: it is proved that the command has not been started.
 NOT_STARTED = "not started"
@@ -68,39 +67,45 @@ class Consequence(NamedTuple):
     state: JobState | None = None  #: the next state of the job, if its state allows it
     suspects: Suspects = Suspects.NOBODY
     by_finaud: bool = False  #: Finaud may make the hosts Alive again
+    check: NodeCheck | None = None  #: Finaud may, when this check succeeds on them
     returns: bool = False  #: the hosts answer: they become Alive again as soon as they are swept
     resubmit: ResubmitRule = ResubmitRule.NEVER
-    stops_queues: bool = False
     spares_reservations: bool = False  #: a reservation goes on with its other hosts
     told_to_administrators: bool = False  #: they have to correct something: they get a mail with the description
 
 
 _ERROR = JobState.ERROR
-_SCRIPT_ERROR = Consequence(_ERROR, stops_queues=True)
-_PROLOGUE_ERROR = Consequence(_ERROR, stops_queues=True, resubmit=ResubmitRule.ALWAYS)
+_SCRIPT_ERROR = Consequence(_ERROR)
+#: The command was never started.  Launches are held meanwhile (``launch_faults``), so that nothing loops.
+_NOT_LAUNCHED = Consequence(_ERROR, resubmit=ResubmitRule.ALWAYS)
 _HEAD_ERROR = Consequence(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.ALWAYS)
+_DISK_ERROR = _HEAD_ERROR._replace(check=NodeCheck.DISK)
 
 #: Events with consequences for their job or for nodes.  Events of holds and deletions have rules below; all others are
 #: only a record.
 CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.SWITCH_INTO_TERMINATE_STATE: Consequence(JobState.TERMINATED),
     EventType.SWITCH_INTO_ERROR_STATE: Consequence(_ERROR),
-    EventType.FORCE_TERMINATE_FINISHING_JOB: Consequence(_ERROR, Suspects.ALL),
+    EventType.FORCE_TERMINATE_FINISHING_JOB: Consequence(_ERROR, Suspects.ALL, check=NodeCheck.CGROUP),
     EventType.PING_CHECKER_NODE_SUSPECTED: Consequence(
         _ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.ALWAYS, spares_reservations=True
     ),
     EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB: Consequence(None, Suspects.HOSTS, by_finaud=True),
-    EventType.CPUSET_ERROR: Consequence(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ALWAYS, spares_reservations=True),
+    EventType.CPUSET_ERROR: Consequence(
+        _ERROR, Suspects.HOSTS, check=NodeCheck.CGROUP, resubmit=ResubmitRule.ALWAYS, spares_reservations=True
+    ),
     EventType.CPUSET_PROPERTY_ERROR: Consequence(
         _ERROR, Suspects.HOSTS, resubmit=ResubmitRule.ONCE, spares_reservations=True, told_to_administrators=True
     ),
-    EventType.CPUSET_CLEAN_ERROR: Consequence(JobState.TERMINATED, Suspects.HOSTS),
+    EventType.CPUSET_CLEAN_ERROR: Consequence(JobState.TERMINATED, Suspects.HOSTS, check=NodeCheck.CGROUP),
     EventType.PROLOGUE_ERROR: _HEAD_ERROR,
     EventType.EPILOGUE_ERROR: Consequence(JobState.TERMINATED, Suspects.HEAD),
-    EventType.CANNOT_CREATE_TMP_DIRECTORY: _HEAD_ERROR,
-    EventType.CAN_NOT_WRITE_NODE_FILE: _HEAD_ERROR,
-    EventType.CAN_NOT_WRITE_PID_FILE: _HEAD_ERROR,
-    EventType.USER_SHELL: _HEAD_ERROR,
+    EventType.CANNOT_CREATE_TMP_DIRECTORY: _DISK_ERROR,
+    EventType.CAN_NOT_WRITE_NODE_FILE: _DISK_ERROR,
+    EventType.CAN_NOT_WRITE_PID_FILE: _DISK_ERROR,
+    # Nodes check them before one of them is suspected (``launch_faults.judge_check``).
+    EventType.USER_SHELL: _NOT_LAUNCHED,
+    EventType.HOME_MISSING: _NOT_LAUNCHED,
     # The Runner names no host if oarexec died on a host that answers and was not rebooted.
     EventType.EXIT_VALUE_OAREXEC: Consequence(_ERROR, Suspects.HOSTS, resubmit=ResubmitRule.IF_IDEMPOTENT),
     EventType.NODE_LOST: Consequence(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_IDEMPOTENT),
@@ -111,18 +116,19 @@ CONSEQUENCES: Mapping[EventType, Consequence] = {
     EventType.NODE_SHUTDOWN: Consequence(_ERROR, Suspects.HOSTS, by_finaud=True, resubmit=ResubmitRule.IF_NOT_STARTED),
     # Hosts whose clean-up failed come as CPUSET_CLEAN_ERROR.
     EventType.EXTERMINATE_JOB: Consequence(_ERROR, Suspects.ALL_UNCONFINED),
-    EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR,
+    EventType.SSH_TRANSFER_TIMEOUT: _HEAD_ERROR._replace(check=NodeCheck.REACH),
     # The error is in the data, not on the node.
     EventType.BAD_HASHTABLE_DUMP: Consequence(_ERROR),
-    EventType.LAUNCHING_OAREXEC_TIMEOUT: Consequence(_ERROR, Suspects.HEAD, resubmit=ResubmitRule.IF_NOT_STARTED),
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: Consequence(
+        _ERROR, Suspects.HEAD, check=NodeCheck.REACH, resubmit=ResubmitRule.IF_NOT_STARTED
+    ),
     EventType.RESERVATION_NO_NODE: Consequence(_ERROR),
     # The code that writes the event also asks for the end of the job.
     EventType.SUSPEND_ERROR: Consequence(None, Suspects.HOSTS),
     EventType.RESUME_ERROR: Consequence(None, Suspects.HOSTS),
-    # The command was never started, and the queues are stopped: nothing loops.
-    EventType.SERVER_PROLOGUE_TIMEOUT: _PROLOGUE_ERROR,
-    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _PROLOGUE_ERROR,
-    EventType.SERVER_PROLOGUE_ERROR: _PROLOGUE_ERROR,
+    EventType.SERVER_PROLOGUE_TIMEOUT: _NOT_LAUNCHED,
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: _NOT_LAUNCHED,
+    EventType.SERVER_PROLOGUE_ERROR: _NOT_LAUNCHED,
     EventType.SERVER_EPILOGUE_TIMEOUT: _SCRIPT_ERROR,
     EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR: _SCRIPT_ERROR,
     EventType.SERVER_EPILOGUE_ERROR: _SCRIPT_ERROR,
@@ -166,6 +172,9 @@ EXEC_EVENTS: Mapping[int, tuple[EventType, ...]] = {
     ExecCode.DIED: (EventType.OAREXEC_DIED, EventType.EXIT_VALUE_OAREXEC),
 }
 
+#: Exit codes of oarexec that may mean that the home directory of the user is missing: then it is no fault of the job.
+NO_HOME = (ExecCode.DIRECTORY, ExecCode.DIRECTORY_EPILOGUE, ExecCode.OUTPUT, ExecCode.OUTPUT_EPILOGUE)
+
 
 def events_of(code: int) -> tuple[EventType, ...]:
     """Return the events that the end of a job writes for an exit code of oarexec."""
@@ -193,7 +202,8 @@ class JobFacts(NamedTuple):
     chain: int = 0  #: automatic resubmissions that led to it
     oarexec_code: int | None = None
     unstable_hosts: frozenset[str] = frozenset()  #: that were rebooted under too many jobs lately
-    unknown_on: str = ""  #: another node that did not know the account of its user, lately; '' = none
+    relapsed_hosts: frozenset[str] = frozenset()  #: whose suspicion was ended by too many checks lately
+    is_common: bool = False  #: what failed fails on several nodes, or for several users
 
     @property
     def runs_elsewhere(self) -> bool:
@@ -210,6 +220,7 @@ class ConsequenceSettings(NamedTuple):
     """The part of the configuration that the judgement needs."""
 
     confines: bool = True  #: a job resource manager is configured
+    has_own_manager: bool = False  #: it is a program of the site
     max_resubmissions: int = 3
     heals: bool = True  #: suspected nodes that answer again may become Alive
 
@@ -222,9 +233,9 @@ class Verdict(NamedTuple):
     by_finaud: bool = False
     returning: tuple[str, ...] = ()  #: suspects that are asked to be Alive again
     unstable: tuple[str, ...] = ()  #: suspects that are not, since they were rebooted too often
+    check: NodeCheck | None = None  #: the check that makes the suspects Alive again
     resubmit: bool = False
     not_resubmitted: str = ""  #: why the job is not resubmitted although the event allows it
-    stops_queues: bool = False
     mail: str = ""  #: to the administrators
     notice: bool = False  #: tell the user that his job has a kill request
     action: JobAction | None = None  #: for the Runner
@@ -247,15 +258,18 @@ def judge(event: Event, facts: JobFacts | None, site: ConsequenceSettings) -> Ve
     suspects = _suspects(event, consequence, facts, site)
     unstable = tuple(host for host in suspects if consequence.returns and facts and host in facts.unstable_hosts)
     resubmit, refusal = _decide_resubmission(event, consequence, facts, site) if facts and state else (False, "")
+    check = _check_of(type_, consequence, facts, site)
+    may_return = consequence.by_finaud or check is not None or bool(facts and facts.is_fetched)
+    has_relapsed = bool(facts and check and facts.relapsed_hosts.intersection(suspects))
     return Verdict(
         state=state,
         suspects=suspects,
-        by_finaud=(consequence.by_finaud or bool(facts and facts.is_fetched)) and not unstable,
+        by_finaud=may_return and not unstable and not has_relapsed,
+        check=check,
         returning=suspects if consequence.returns and site.heals and not unstable else (),
         unstable=unstable,
         resubmit=resubmit,
         not_resubmitted=refusal,
-        stops_queues=consequence.stops_queues,
         mail=event.description if consequence.told_to_administrators else "",
     )
 
@@ -280,26 +294,32 @@ def _state(consequence: Consequence, facts: JobFacts) -> JobState | None:
     return consequence.state
 
 
+def _check_of(
+    type_: EventType | None, consequence: Consequence, facts: JobFacts | None, site: ConsequenceSettings
+) -> NodeCheck | None:
+    """Return the check that ends the suspicion of this event; what the site's own manager needs cannot be checked."""
+    if consequence.check is NodeCheck.CGROUP and (site.has_own_manager or not site.confines):
+        return None
+    if type_ is EventType.EXIT_VALUE_OAREXEC and facts and facts.oarexec_code == ExecCode.NO_INTERPRETER:
+        return NodeCheck.REACH
+    return consequence.check
+
+
 def _suspects(
     event: Event, consequence: Consequence, facts: JobFacts | None, site: ConsequenceSettings
 ) -> tuple[str, ...]:
-    if consequence.suspects in (Suspects.NOBODY, Suspects.HOSTS) or facts is None:
-        return event.hosts if consequence.suspects is not Suspects.NOBODY else ()
-    if facts.runs_elsewhere or JobTypeName.NOOP in facts.types or _is_account_at_fault(event, facts):
+    is_innocent = facts is not None and facts.is_common and is_node_innocent(event_type(event.type))
+    if consequence.suspects is Suspects.NOBODY or is_innocent:
+        return ()
+    if consequence.suspects is Suspects.HOSTS or facts is None:
+        return event.hosts
+    if facts.runs_elsewhere or JobTypeName.NOOP in facts.types:
         return ()
     if consequence.suspects is Suspects.HEAD:
         return event.hosts or facts.hosts[:1]
     if consequence.suspects is Suspects.ALL_UNCONFINED and site.confines and not facts.is_fetched:
         return ()
     return facts.hosts
-
-
-def _is_account_at_fault(event: Event, facts: JobFacts) -> bool:
-    """Whether two nodes do not know an account: then it is probably gone, and each job of it would cost one more node.
-
-    If both nodes are broken, the jobs of others say so.
-    """
-    return event_type(event.type) is EventType.USER_SHELL and bool(facts.unknown_on)
 
 
 def spares_reservations(type_: EventType) -> bool:
@@ -312,6 +332,12 @@ def suspects_job_hosts(type_: EventType | None) -> bool:
     """Whether an event may suspect nodes of its job that it does not name."""
     consequence = CONSEQUENCES.get(type_) if type_ else None
     return consequence is not None and consequence.suspects not in (Suspects.NOBODY, Suspects.HOSTS)
+
+
+def is_checked(type_: EventType | None) -> bool:
+    """Whether a check may end the suspicion of this event."""
+    consequence = CONSEQUENCES.get(type_) if type_ else None
+    return consequence is not None and consequence.check is not None
 
 
 # -- automatic resubmission -------------------------------------------------------------------------------------------
@@ -348,8 +374,6 @@ def _decide_resubmission(
     if rule is ResubmitRule.NEVER or (rule is ResubmitRule.IF_IDEMPOTENT and JobTypeName.IDEMPOTENT not in facts.types):
         return False, ""
     refusal = why_not_resubmitted(facts, site.max_resubmissions)
-    if _is_account_at_fault(event, facts) and not refusal:
-        refusal = f"the account {facts.job.user} is unknown on {facts.unknown_on}, too"
     if rule is ResubmitRule.ONCE and facts.chain and not refusal:
         refusal = "it was resubmitted before, and a third node may fail in the same way"
     return not refusal, refusal
@@ -403,7 +427,7 @@ def why_not_resubmitted(facts: JobFacts, most: int) -> str:
         (facts.runs_elsewhere, "its command runs on a frontend"),
         (facts.was_resubmitted, "it was resubmitted before"),
         (facts.has_kill_request, "its deletion was asked"),
-        (facts.chain >= most, f"it was resubmitted {facts.chain} times in a row"),
+        (facts.chain >= most and not facts.is_common, f"it was resubmitted {facts.chain} times in a row"),
     )
     return next((refusal for applies, refusal in refusals if applies), "")
 

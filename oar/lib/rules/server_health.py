@@ -217,6 +217,9 @@ def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:
 def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
     for hold in facts.launch_holds:
         yield HealthFinding(ServerHealth.CRITICAL, f"no job is started: {_shorten(hold)}")
+    if facts.user_holds:
+        text = f"launches are held, of {len(facts.user_holds)} user(s): {_shorten(facts.user_holds[0])}"
+        yield HealthFinding(ServerHealth.WARNING, text)
     failed = facts.failed_launches
     if failed and failed.number >= MANY_FAILURES:
         text = f"the last {failed.number} jobs could not be launched: {failed.code} (the log says more)"

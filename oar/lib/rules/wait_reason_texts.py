@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from oar.lib.facts.records import WaitReason
-from oar.lib.facts.states import ReasonCode, RoundLimit, WaitStage
+from oar.lib.facts.states import LaunchFault, ReasonCode, RoundLimit, WaitStage
 from oar.lib.facts.times import format_date, format_duration
+from oar.lib.rules.launch_faults import describe
 
 #: Texts after a duration: "1:00:00 behind reservations".
 WAITING_FOR: Mapping[ReasonCode | WaitStage | str, str] = {
@@ -34,6 +35,7 @@ WAITING_FOR: Mapping[ReasonCode | WaitStage | str, str] = {
     ReasonCode.EXTERNAL: "for the scheduler of its queue",
     ReasonCode.QUEUE: "because its queue was stopped",
     ReasonCode.HOLD: "on hold",
+    ReasonCode.FAULT: "because launches were held after a fault",
     ReasonCode.INTERNAL: "because of an error of the scheduler",
     WaitStage.STARTING: "while its nodes were prepared",
 }
@@ -60,6 +62,7 @@ _LABELS: Mapping[ReasonCode | str, str] = {
     ReasonCode.EXTERNAL: "scheduler {scheduler}",
     ReasonCode.QUEUE: "queue stopped",
     ReasonCode.HOLD: "hold",
+    ReasonCode.FAULT: "launches held",
     ReasonCode.INTERNAL: "error",
 }
 
@@ -296,6 +299,11 @@ def _held(data: Mapping[str, Any]) -> str:
     return f"It is on hold since {format_date(data['since'])}, until it is released with oarresume."
 
 
+def _fault(data: Mapping[str, Any]) -> str:
+    fault = describe(LaunchFault(data["fault"]), data["user"])
+    return f"Launches are held because {fault}. OAR tries again by itself, next on {format_date(data['date'])}."
+
+
 _SENTENCES: Mapping[ReasonCode | str, Callable[[Mapping[str, Any]], str]] = {
     ReasonCode.IMPOSSIBLE: _impossible,
     ReasonCode.CONDITION: _condition,
@@ -317,4 +325,5 @@ _SENTENCES: Mapping[ReasonCode | str, Callable[[Mapping[str, Any]], str]] = {
     ReasonCode.EXTERNAL: _external,
     ReasonCode.QUEUE: _queue,
     ReasonCode.HOLD: _held,
+    ReasonCode.FAULT: _fault,
 }

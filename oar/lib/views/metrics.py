@@ -83,8 +83,8 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
     stopped = sum(not (queue.is_active or queue.author) for queue in queues)
     yield MetricFamily("oar_queues_stopped_by_oar", "Queues that OAR itself stopped.", (), [((), float(stopped))])
-    holds = float(len(tx.events.open(HOLDS_OF_LAUNCHES)))
-    yield MetricFamily("oar_launch_holds", "Faults because of which no job is started.", (), [((), holds)])
+    holds = float(len(tx.events.open(HOLDS_OF_LAUNCHES)) + len(tx.launch_holds.all()))
+    yield MetricFamily("oar_launch_holds", "Faults because of which launches are held.", (), [((), holds)])
     suspected = [((kind,), float(number)) for kind, (_, number) in tx.health_figures.suspected().items()]
     yield MetricFamily("oar_resources_suspected", "Suspected resources by type.", ("type",), suspected)
     ages = [((task,), float(tx.now - date)) for task, date in tx.task_runs.successes()]

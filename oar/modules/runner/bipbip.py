@@ -26,6 +26,7 @@ from oar.lib.io.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
 from oar.modules.runner import protocol
 from oar.modules.runner.actions import (
+    check,
     finish,
     launch,
     notification_commands,
@@ -68,6 +69,7 @@ WORK: dict[ActionKind, Callable[[ActionContext, Action], RetryAfter | None]] = {
     ActionKind.SUSPEND: lambda context, action: suspend.suspend(context, action.job_id),
     ActionKind.RESUME: lambda context, action: suspend.resume(context, action.job_id),
     ActionKind.PROBE: lambda context, action: probe.probe(context, action.host),
+    ActionKind.CHECK: lambda context, action: check.check(context, action.host),
     ActionKind.SWEEP: lambda context, action: probe.sweep(context, action.host),
     ActionKind.TELL: lambda context, action: tell.tell(context, action.job_id, action.args),
     ActionKind.NOTICE: lambda context, action: notification_commands.run_command(context, action.job_id, action.args),

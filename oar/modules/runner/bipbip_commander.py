@@ -39,6 +39,7 @@ from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.io import bus, clock_memory, logs, processes
 from oar.lib.jobs import clock_doubts, launch_holds, recovery
 from oar.lib.reservations import repairs as reservation_repairs
+from oar.lib.rules import launch_faults
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions import launch_needs
@@ -288,6 +289,7 @@ class Runner:
             signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
             self._watch_launch_needs(tx)
+            checks = tx.launch_holds.due_nodes(launch_faults.CHECKS)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.kill_requests.is_leon_late(stale):
                 tx.outbox.append(Wake(Tag.QDEL))
@@ -296,6 +298,7 @@ class Runner:
         heads = {job.job_id: job.head_host for job in jobs}
         self._add(Action(ActionKind.SIGNAL, signal.job_id, heads.get(signal.job_id, "")) for signal in signals)
         self._add(host_action(ActionKind.SWEEP, host) for host in sweeps)
+        self._add(host_action(ActionKind.CHECK, host) for host in checks)
         self._add([Action(ActionKind.ENERGY)] if has_orders else [])
         if time.monotonic() >= self._next_expiry:
             self._next_expiry = time.monotonic() + EXPIRY_SECONDS

@@ -42,6 +42,7 @@ class ActionKind(StrEnum):
     RESUME = "RESUME"  #: thaw it
     PROBE = "PROBE"  #: ask a host about its jobs
     SWEEP = "SWEEP"  #: remove what former jobs left on a host
+    CHECK = "CHECK"  #: ask a host whether what failed there works again
     TELL = "TELL"  #: send lines to a waiting oarsub
     NOTICE = "NOTICE"  #: run a command of the owner of a job; the first of ``args`` is his name
     ENERGY = "ENERGY"  #: halt and wake the nodes that rounds have chosen
@@ -60,7 +61,7 @@ MESSAGE_KINDS = (ActionKind.TELL, ActionKind.NOTICE, ActionKind.AR_EVENT)
 SCRIPT_KINDS = (ActionKind.NOTICE, ActionKind.AR_EVENT)
 
 #: The actions on hosts that a doorbell may ask for.
-HOST_ACTIONS = {JobAction.SWEEP: ActionKind.SWEEP, JobAction.PROBE: ActionKind.PROBE}
+HOST_ACTIONS = {JobAction.SWEEP: ActionKind.SWEEP, JobAction.PROBE: ActionKind.PROBE, JobAction.CHECK: ActionKind.CHECK}
 
 #: The actions on jobs that a doorbell may ask for; the others are found in the database.
 JOB_ACTIONS = {

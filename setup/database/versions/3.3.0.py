@@ -14,6 +14,21 @@ def upgrade():
     op.execute(
         "CREATE TABLE public.task_runs (task varchar(32) PRIMARY KEY, last_success bigint NOT NULL DEFAULT 0)"
     )
+    op.execute(
+        "CREATE TABLE public.launch_holds (hold_id bigserial PRIMARY KEY,"
+        " fault varchar(16) NOT NULL DEFAULT 'ACCOUNT' CHECK (fault IN"
+        " ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE')),"
+        " job_user varchar(255) NOT NULL DEFAULT '', node varchar(255) NOT NULL DEFAULT '',"
+        " began bigint NOT NULL DEFAULT 0, failures integer NOT NULL DEFAULT 0, next_try bigint NOT NULL DEFAULT 0,"
+        " confirmed varchar(3) NOT NULL DEFAULT 'NO' CHECK (confirmed IN ('YES', 'NO')),"
+        " trial_job bigint NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '')"
+    )
+    op.execute("CREATE UNIQUE INDEX launch_holds_fault ON public.launch_holds (fault, job_user)")
+    op.execute(
+        "CREATE TABLE public.state_reasons (resource_id integer PRIMARY KEY, date bigint NOT NULL DEFAULT 0,"
+        " author varchar(255) NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',"
+        " node_check varchar(16) NOT NULL DEFAULT '', job_user varchar(255) NOT NULL DEFAULT '')"
+    )
 
 
 def downgrade():

@@ -9,7 +9,7 @@ from oar.lib.db.jobs.job_waits import StoredReason
 from oar.lib.db.planning.rounds import JobRow, MoldableRow
 from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import Dependency
+from oar.lib.facts.records import Dependency, LaunchHold
 from oar.lib.facts.states import JobState
 
 #: Returns the number of free tokens for those of some names that have a script; None = unknown.
@@ -42,6 +42,8 @@ class Situation:
     reservations: Mapping[int, AdvanceReservation] = field(default_factory=dict)  #: the live ones, by id
     reservations_need_repair: bool = False  #: rows that do not fit together would mislead a round
     mails: Sequence[Mail] = ()  #: for the administrator
+    launch_holds: Sequence[LaunchHold] = ()
+    launches_held: Mapping[int, LaunchHold] = field(default_factory=dict)  #: jobs that are not planned meanwhile
     deferrals: Sequence[Deferral] = ()  #: conditions that the round has put aside
 
     def in_state(self, state: JobState) -> list[JobRow]:

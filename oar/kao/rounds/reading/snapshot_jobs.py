@@ -1,6 +1,6 @@
 """The jobs of a snapshot, made from the rows of a round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -150,9 +150,10 @@ class SnapshotJobs:
             turn=rows.turns.get(row.id, 0),
         )
 
-    def required(self, jobs: Mapping[int, CachedJob]) -> tuple[RequiredJob, ...]:
-        """Return the jobs that others require and that are neither waiting nor running, by id."""
+    def required(self, jobs: Mapping[int, CachedJob], held: Collection[int]) -> tuple[RequiredJob, ...]:
+        """Return the jobs that others require and that are not planned, by id; ``held``: waiting ones that are not."""
         planned = {job_id for job_id, job in jobs.items() if job.is_waiting or job.row.state in CURRENT}
+        planned -= set(held)
         required: dict[int, RequiredJob] = {}
         for row in self._rows.dependencies:
             job_id = row.dependency.required

@@ -9,7 +9,7 @@ See docs/design/planner.rst, "Memory between rounds".
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from oar.kao.facts.snapshot import Snapshot
@@ -29,10 +29,13 @@ from oar.lib.db.database import Database
 from oar.lib.db.planning.rounds import Rounds
 from oar.lib.facts.energy import KeptNodes
 from oar.lib.facts.messages import Mail
-from oar.lib.facts.states import CURRENT, JobPriority
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import CURRENT, JobPriority, JobTypeName, Reservation
 from oar.lib.jobs import launch_holds
 from oar.lib.reservations.repairs import oldest_request
 from oar.lib.resources import energy
+from oar.lib.rules import launch_faults
 from oar.lib.rules.clock_watch import ClockWatch, Look
 
 log = logging.getLogger(__name__)
@@ -97,7 +100,10 @@ class SnapshotReader:
             held_containers = _held_containers(rounds) if on_hold else ()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             used_lately = rounds.used_since(now - settings.idle_time) if settings.idle_time else ()
-            waiting = [job for job in cache.jobs.values() if job.is_waiting]
+            holds = () if hypothetical_jobs else tuple(tx.launch_holds.all())
+            held = _held_launches(cache.jobs.values(), holds, tx.now)
+            held_containers += _containers_among(held, cache.jobs)
+            waiting = [job for job in cache.jobs.values() if job.is_waiting and job.row.id not in held]
             owners = reservations.add_filters(_owners(waiting))
             self._pools.read_columns(tx, owners, resources)
         pools = self._pools.read(owners, resources)
@@ -110,7 +116,7 @@ class SnapshotReader:
             pools=pools,
             waiting=reservations.with_frames([records.waiting(job) for job in waiting], resources, self._pools.numbers),
             running=tuple(records.running(row, now) for row in rows.running),
-            required=records.required(cache.jobs),
+            required=records.required(cache.jobs, held),
             held_containers=held_containers,
             consumption=consumption,
             tokens=count_tokens(_token_names((*types, *rows.running_types.values()))),
@@ -132,6 +138,8 @@ class SnapshotReader:
             reservations={reservation.id: reservation for reservation in reservations.live},
             reservations_need_repair=reservations.need_repair,
             mails=mails,
+            launch_holds=holds,
+            launches_held=held,
             deferrals=tuple(self._pools.deferrals),
         )
 
@@ -184,6 +192,31 @@ def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
         for filters in job.filters:
             owners.setdefault(filters, set()).add(job.row.user)
     return owners
+
+
+def _held_launches(jobs: Iterable[CachedJob], holds: Sequence[LaunchHold], now: int) -> dict[int, LaunchHold]:
+    """Return the waiting jobs whose launches are held, each with its hold.
+
+    Reservations and the frames of advance reservations keep their places in the plan.
+    """
+    active = [hold for hold in holds if not launch_faults.is_over(hold) and not launch_faults.may_launch(hold, now)]
+    held: dict[int, LaunchHold] = {}
+    for job in jobs if active else ():
+        types = JobTypes(job.types)
+        if job.is_waiting and job.row.reservation is Reservation.NONE and JobTypeName.AR not in types:
+            hold = next((hold for hold in active if launch_faults.concerns(hold, job.row.user, types)), None)
+            held |= {job.row.id: hold} if hold else {}
+    return held
+
+
+def _containers_among(held: Collection[int], jobs: Mapping[int, CachedJob]) -> tuple[str, ...]:
+    """Return the names and the job ids of the containers among jobs whose launches are held."""
+    names: list[str] = []
+    for job_id in sorted(held):
+        types = JobTypes(jobs[job_id].types)
+        if JobTypeName.CONTAINER in types:
+            names += [str(job_id), *types.values(JobTypeName.CONTAINER)]
+    return tuple(names)
 
 
 def _held_containers(rounds: Rounds) -> tuple[str, ...]:

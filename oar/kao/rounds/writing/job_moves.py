@@ -11,14 +11,43 @@ from oar.lib.db.jobs.jobs import GivenStart
 from oar.lib.db.planning.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
-from oar.lib.facts.records import Cause
+from oar.lib.facts.records import Cause, LaunchHold
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.jobs import control, lifecycle
+from oar.lib.rules import launch_faults
 
 #: Type, job and description of an event.
 _Event = tuple[str, int, str]
+
+
+def permitted_starts(situation: Situation, plan: Plan) -> list[JobStart]:
+    """Return the starts of a plan that no hold of launches forbids: of those that one concerns, one trial at a time."""
+    now, tried = situation.snapshot.now, set[int]()
+    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
+    permitted = []
+    for start in plan.started:
+        concerning = _holds_concerning(situation, holds, start.placement.job_id)
+        if all(launch_faults.may_launch(hold, now) and hold.id not in tried for hold in concerning):
+            tried |= {hold.id for hold in concerning}
+            permitted.append(start)
+    return permitted
+
+
+def begin_trials(tx: Transaction, situation: Situation, started: Collection[int]) -> None:
+    """Note which of the started jobs are trials of holds."""
+    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
+    for job_id in started if holds else ():
+        for hold in _holds_concerning(situation, holds, job_id):
+            tx.launch_holds.begin_trial(hold, job_id)
+
+
+def _holds_concerning(situation: Situation, holds: Sequence[LaunchHold], job_id: int) -> list[LaunchHold]:
+    if not holds:
+        return []
+    types = next((JobTypes(job.types) for job in situation.snapshot.waiting if job.id == job_id), JobTypes(()))
+    return [hold for hold in holds if launch_faults.concerns(hold, situation.rows[job_id].user, types)]
 
 
 def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]) -> set[int]:

@@ -16,8 +16,10 @@ from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.writing.job_moves import (
     answer_reservations,
+    begin_trials,
     end_refused_jobs,
     kill_besteffort_jobs,
+    permitted_starts,
     remind_runner,
     resume_jobs,
     start_jobs,
@@ -29,9 +31,12 @@ from oar.lib.db.jobs.job_waits import StoredReason
 from oar.lib.db.planning.gantt import AGE, PredictionRow
 from oar.lib.db.planning.rounds import JobText
 from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import FINAL, EventType
+from oar.lib.jobs import fault_holds
 from oar.lib.resources import nodes
+from oar.lib.rules import launch_faults
 
 #: Characters of a condition that an event quotes.
 LONGEST_QUOTATION = 500
@@ -69,7 +74,9 @@ class PlanWriter:
         """Write a plan; return the ids of the jobs that start."""
         write_reservations(tx, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
-        started = start_jobs(tx, situation, plan.started)
+        fault_holds.end_trials(tx, [hold for hold in situation.launch_holds if launch_faults.is_over(hold)])
+        started = start_jobs(tx, situation, permitted_starts(situation, plan))
+        begin_trials(tx, situation, started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)
@@ -171,6 +178,7 @@ class PlanWriter:
         self._reasons = _stored_reasons(plan, started, self._written.reasons)
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
         new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
+        new |= {job_id: _stored(_reason_of_hold(hold)) for job_id, hold in situation.launches_held.items()}
         changed = {job_id: stored for job_id, stored in new.items() if situation.reasons.get(job_id) != stored}
         self._explain(tx, changed)
         tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys() - set(plan.undecided))
@@ -261,6 +269,11 @@ def _stored_reasons(
             old = last.get(job_id)
             stored[job_id] = old if old and old[0] is reason else (reason, _stored(reason))
     return stored
+
+
+def _reason_of_hold(hold: LaunchHold) -> Reason:
+    text = launch_faults.describe(hold.fault, hold.user)
+    return reasons.launch_held(hold.fault, hold.user, text, hold.next_try)
 
 
 def _stored(reason: Reason) -> StoredReason:

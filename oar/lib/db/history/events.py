@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
-from oar.lib.facts.records import Event
+from oar.lib.facts.records import Event, LaunchFailure
 from oar.lib.facts.topics import Topic
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
@@ -34,13 +34,13 @@ _OF_JOBS = f"""
 #: Events of some types of one job since a date.
 _OF_TYPES = f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.job_id = %s AND e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id"""
-#: Events of a type since a date that name one node, with their jobs.
-_HEADS = Prepared("""
-    SELECT e.event_id, e.job_id, j.job_user, h.hostname
+#: Events of jobs of some types since a date, once for each node that they name.
+_FAILURES = Prepared("""
+    SELECT e.event_id, e.date, e.job_id, j.job_user, j.queue_name, COALESCE(h.hostname, '')
     FROM event_logs e
-    CROSS JOIN LATERAL (SELECT hostname FROM event_log_hostnames WHERE event_id = e.event_id LIMIT 1) h
-    CROSS JOIN LATERAL (SELECT job_user FROM jobs WHERE job_id = e.job_id LIMIT 1) j
-    WHERE e.type = %s AND e.date >= %s ORDER BY e.event_id""")
+    CROSS JOIN LATERAL (SELECT job_user, queue_name FROM jobs WHERE job_id = e.job_id LIMIT 1) j
+    LEFT JOIN LATERAL (SELECT hostname FROM event_log_hostnames WHERE event_id = e.event_id LIMIT 1000) h ON true
+    WHERE e.type = ANY(%s) AND e.date >= %s ORDER BY e.event_id, h.hostname""")
 #: Events behind one, up to and including another.
 _BETWEEN = (
     f"SELECT {_COLUMNS} FROM event_logs e WHERE e.event_id > %s AND e.event_id <= %s ORDER BY e.event_id LIMIT %s"
@@ -95,15 +95,6 @@ def _by_job(rows: Iterable[Row]) -> dict[int, list[Event]]:
     for row in rows:
         events[row[2]].append(_event(row, row[6]))
     return events
-
-
-class HeadFailure(NamedTuple):
-    """An event that blames the first node of a job."""
-
-    event: int
-    job: int
-    user: str
-    host: str
 
 
 class Events(Table):
@@ -204,9 +195,9 @@ class Events(Table):
         """Return the events of some types of a job since a date, oldest first."""
         return [_event(row) for row in self._tx.rows(_OF_TYPES, (job_id, [str(name) for name in types], since))]
 
-    def head_failures(self, type_: str, since: int) -> list[HeadFailure]:
-        """Return the events of a type since a date that blame a node, oldest first."""
-        return [HeadFailure(*row) for row in self._tx.rows(_HEADS, (str(type_), since))]
+    def failures(self, types: Collection[str], since: int) -> list[LaunchFailure]:
+        """Return the events of some types of jobs since a date, oldest first, once for each node that they name."""
+        return [LaunchFailure(*row) for row in self._tx.rows(_FAILURES, ([str(type_) for type_ in types], since))]
 
     def number_since(self, type_: str, date: int) -> int:
         """Return how many events of a type were written after a date."""

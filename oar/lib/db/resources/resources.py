@@ -31,7 +31,8 @@ _TO_SWEEP = Prepared("""
 #: Ask for a state of resources; with conditions on what they are now.
 _ASK = """
     UPDATE resources SET next_state = %(to)s, next_finaud_decision = %(finaud)s
-    WHERE resource_id IN (SELECT resource_id FROM resources WHERE {where} ORDER BY resource_id FOR NO KEY UPDATE)"""
+    WHERE resource_id IN (SELECT resource_id FROM resources WHERE {where} ORDER BY resource_id FOR NO KEY UPDATE)
+    RETURNING resource_id"""
 _HOLD = "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id FOR NO KEY UPDATE"
 #: Give resources their state.
 _MOVE = """
@@ -57,6 +58,13 @@ _CHECKABLE = """
     GROUP BY network_address ORDER BY network_address"""
 _ANY_ALIVE = """
     SELECT EXISTS (SELECT FROM resources WHERE type = 'default' AND state = 'Alive' AND network_address <> '')"""
+_COUNT_NODES = """
+    SELECT count(DISTINCT network_address) FROM resources
+    WHERE type = 'default' AND desktop_computing = 'NO' AND state <> 'Dead' AND network_address <> ''"""
+_SOME_ALIVE = """
+    SELECT network_address FROM resources
+    WHERE type = 'default' AND desktop_computing = 'NO' AND state = 'Alive' AND network_address NOT IN ('', %s)
+    GROUP BY network_address ORDER BY random() LIMIT %s"""
 #: Nodes that are out of service, and may come back.
 _AWAY = """
     SELECT network_address FROM resources
@@ -214,10 +222,10 @@ class Resources(Table):
         return self._ask(where, parameters)
 
     def _ask(self, where: str, parameters: Mapping[str, object]) -> int:
-        count = self._tx.execute(_ASK.format(where=where), dict(parameters))
-        if count:
+        ids = self._tx.column(_ASK.format(where=where), dict(parameters))
+        if ids:
             self._changed(Topic.RESOURCES)
-        return count
+        return len(ids)
 
     def to_sweep(self) -> list[str]:
         """Return the nodes that come back, and have to be cleaned before they may be Alive, sorted."""
@@ -278,6 +286,15 @@ class Resources(Table):
     def is_any_node_alive(self) -> bool:
         """Whether a node is Alive, of whatever kind, and whatever is asked of it."""
         return bool(self._tx.value(_ANY_ALIVE))
+
+    def count_nodes(self) -> int:
+        """Return the number of nodes that are not Dead and run jobs of the server."""
+        count: int = self._tx.value(_COUNT_NODES)
+        return count
+
+    def alive_nodes(self, besides: str, most: int) -> list[str]:
+        """Return some nodes that are Alive, at random, without one of them."""
+        return self._tx.column(_SOME_ALIVE, (besides, most))
 
     def away_nodes(self) -> list[str]:
         """Return the nodes that are out of service and may come back, sorted."""
@@ -353,7 +370,7 @@ class Resources(Table):
 
     def delete(self, resource_id: int) -> None:
         """Remove a resource with its history."""
-        for table in ("resources", "resource_logs", "assigned_resources", *_PLANS):
+        for table in ("resources", "resource_logs", "assigned_resources", "state_reasons", *_PLANS):
             self._tx.execute(f"DELETE FROM {table} WHERE resource_id = %s", (resource_id,))
         self._changed(Topic.RESOURCES, Topic.JOBS, Topic.GANTT)
 

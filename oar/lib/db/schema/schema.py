@@ -463,6 +463,29 @@ submission_keys = table(
     PrimaryKeyConstraint("key_user", "key_hash"),
     Index("submission_keys_created", "created"),
 )
+launch_holds = table(
+    "launch_holds",
+    sequence_number("hold_id"),
+    one_of("fault", 16, states.LaunchFault.ACCOUNT, states.LaunchFault),
+    string("job_user", 255),
+    string("node", 255),
+    number("began"),
+    integer("failures"),
+    number("next_try"),
+    flag("confirmed"),
+    number("trial_job"),
+    long_text("reason"),
+    Index("launch_holds_fault", "fault", "job_user", unique=True),
+)
+state_reasons = table(
+    "state_reasons",
+    resource_key(),
+    number("date"),
+    string("author", 255),
+    long_text("reason"),
+    string("node_check", 16),
+    string("job_user", 255),
+)
 history_positions = table(
     "history_positions", Column("reader", String(32), primary_key=True), number("state_log"), number("event")
 )

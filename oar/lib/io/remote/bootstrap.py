@@ -31,6 +31,7 @@ PROGRAMS = (
     "node_probe.py",
     "site_script.py",
     "node_faults.py",
+    "node_check.py",
     "oarexec_user.py",
     "oarexec_control.py",
     "oarexec_report.py",

@@ -80,8 +80,8 @@ def finish(context: ActionContext, job_id: int) -> RetryAfter | None:
         return RetryAfter(CROWDED_SECONDS)
     traces = [*_epilogue(context, data), *lost]
     answers = _clean(context, data)
-    traces = [*_end_traces(context, data, answers), *traces, *_node_failures(context, data, answers)]
     fault = read_fault(_clean_report(answers.get(data.exec_host(context.config))).get("reason"))
+    traces = [*_end_traces(context, data, answers, fault), *traces, *_node_failures(context, data, answers)]
     end = _End(data, data.exec_host(context.config), traces, _usage(data, context, answers), fault)
     context.together.do(_conclude, end)
     return None
@@ -286,8 +286,10 @@ def _write_traces(tx: Transaction, ends: Sequence[_End]) -> None:
         tx.events.add_many([(trace.event, job_id, text) for job_id, trace, text in rows], to_check=True)
 
 
-def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer]) -> list[Trace]:
-    """Return the events that say how the job ended."""
+def _end_traces(
+    context: ActionContext, data: JobData, answers: Mapping[str, nodes.NodeAnswer], fault: NodeFault | None
+) -> list[Trace]:
+    """Return the events that say how the job ended; ``fault``: what failed on its head, as the clean-up reports it."""
     run = data.run
     if run is None:  # the row of a database of another version
         has_exit_code = data.job.exit_code is not None
@@ -302,6 +304,8 @@ def _end_traces(context: ActionContext, data: JobData, answers: Mapping[str, nod
             return [lost]
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
     hosts = () if data.is_elsewhere or data.is_fetched else _faulty_hosts(context, data, run, answers)
+    if fault and fault.home and code in event_consequences.NO_HOME and hosts:
+        return [Trace(EventType.HOME_MISSING, f"{data.job.user}: {fault.home} is missing on {hosts[0]}", hosts)]
     return [
         Trace(event, _PHRASES.get(event, detail), hosts if event in _HEAD_EVENTS else ())
         for event in event_consequences.events_of(code)

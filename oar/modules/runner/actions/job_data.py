@@ -21,7 +21,7 @@ from oar.lib.facts.node_protocol import ControlSignal
 from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.reservation_requests import decode_readable
-from oar.lib.facts.states import JobType, JobTypeName, Reservation
+from oar.lib.facts.states import JobType, JobTypeName, NodeCheck, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.submission import job_environment
 
@@ -315,6 +315,16 @@ def probe_data(jobs: Iterable[JobData], config: Config, *, fence: int = 0) -> di
 def survey_data(config: Config) -> dict[str, Any]:
     """Return the input of node_probe that asks which jobs are there."""
     return {"oar_tmp_directory": config.oar_runtime_directory}
+
+
+def check_data(checks: Iterable[tuple[NodeCheck, str]], config: Config) -> dict[str, Any]:
+    """Return the input of node_check."""
+    return {
+        "oar_tmp_directory": config.oar_runtime_directory,
+        "cpuset_path": config.cpuset_path or None,
+        "options": manager_options(config),
+        "checks": [{"kind": kind, "user": user} for kind, user in checks],
+    }
 
 
 def sweep_data(jobs: Collection[JobData], config: Config) -> dict[str, Any]:

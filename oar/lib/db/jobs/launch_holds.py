@@ -1,0 +1,88 @@
+"""Holds of launches (``tx.launch_holds``): rows of ``launch_holds``, one for each fault and user."""
+
+from collections.abc import Collection
+
+from oar.lib.db.sql.statements import Prepared, Row, Table
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.states import JobState, LaunchFault
+
+_COLUMNS = """h.hold_id, h.fault, h.job_user, h.node, h.began, h.failures, h.next_try, h.confirmed = 'YES', h.trial_job,
+        h.reason"""
+#: All holds; of a trial also the state of its job.
+_ALL = Prepared(f"""
+    SELECT {_COLUMNS}, (SELECT j.state FROM jobs j WHERE j.job_id = h.trial_job)
+    FROM launch_holds h ORDER BY h.hold_id""")
+_DUE_NODES = Prepared("""
+    SELECT DISTINCT node FROM launch_holds WHERE fault = ANY(%s) AND node <> '' AND next_try <= %s ORDER BY node""")
+_HOLD = """
+    INSERT INTO launch_holds (fault, job_user, node, began, failures, next_try, confirmed, reason)
+    VALUES (%s, %s, %s, %s, 1, %s, %s, %s) ON CONFLICT (fault, job_user) DO NOTHING"""
+_POSTPONE = """
+    UPDATE launch_holds SET failures = failures + 1, next_try = %s, confirmed = %s, reason = %s, trial_job = 0
+    WHERE hold_id = %s"""
+_TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s"
+_LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
+#: The last date at which a job that needs a node was started.
+_LAST_START = Prepared("""
+    SELECT l.date_start FROM job_state_logs l
+    WHERE l.job_state = 'Running' AND l.date_start >= %s
+      AND NOT EXISTS (SELECT FROM job_types t WHERE t.job_id = l.job_id AND split_part(t.type, '=', 1) = ANY(%s))
+    ORDER BY l.date_start DESC LIMIT 1""")
+#: The last date since another one at which a job of a queue got into a state, without an event of some types.
+_LAST_SUCCESS = """
+    SELECT l.date_start FROM job_state_logs l JOIN jobs j USING (job_id)
+    WHERE l.job_state = %s AND l.date_start >= %s AND j.queue_name = %s
+      AND NOT EXISTS (SELECT FROM event_logs e WHERE e.job_id = l.job_id AND e.type = ANY(%s))
+    ORDER BY l.date_start DESC LIMIT 1"""
+
+
+class LaunchHolds(Table):
+    """Rows of ``launch_holds``."""
+
+    def all(self) -> list[LaunchHold]:
+        """Return the holds, the oldest first."""
+        return [_hold(row) for row in self._tx.rows(_ALL)]
+
+    def due_nodes(self, faults: Collection[LaunchFault]) -> list[str]:
+        """Return the nodes on which holds for some faults are to be checked now, sorted."""
+        return self._tx.column(_DUE_NODES, ([str(fault) for fault in faults], self._tx.now))
+
+    def hold(self, fault: LaunchFault, user: str, node: str, next_try: int, reason: str, *, is_confirmed: bool) -> bool:
+        """Hold the launches of a user, '' for everybody's; return whether they were not held yet."""
+        values = (fault, user, node, self._tx.now, next_try, _flag(is_confirmed), reason)
+        return self._tx.execute(_HOLD, values) == 1
+
+    def postpone(self, hold: LaunchHold, next_try: int, reason: str, *, is_confirmed: bool) -> None:
+        """Note that the check or the trial of a hold has failed."""
+        self._tx.execute(_POSTPONE, (next_try, _flag(is_confirmed), reason, hold.id))
+
+    def begin_trial(self, hold: LaunchHold, job_id: int) -> None:
+        """Note which job is launched as the trial of a hold."""
+        self._tx.execute(_TRY, (job_id, hold.id))
+
+    def lift(self, ids: Collection[int]) -> None:
+        """Delete holds."""
+        self._tx.execute(_LIFT, (list(ids),))
+
+    def last_start(self, since: int, without: Collection[str]) -> int:
+        """Return the last date since ``since`` at which a job of other types was started, 0 if there is none."""
+        return self._tx.value(_LAST_START, (since, [str(name) for name in without])) or 0
+
+    def last_success(self, since: int, queue: str, state: JobState, failures: Collection[str]) -> int:
+        """Return the last date at which a job of a queue got into a state without an event of the types ``failures``.
+
+        0 if there is none since ``since``.
+        """
+        types = [str(type_) for type_ in failures]
+        return self._tx.value(_LAST_SUCCESS, (state, since, queue, types)) or 0
+
+
+def _flag(value: bool) -> str:
+    return "YES" if value else "NO"
+
+
+def _hold(row: Row) -> LaunchHold:
+    hold = LaunchHold(*row)
+    return hold._replace(
+        fault=LaunchFault(hold.fault), trial_state=JobState(hold.trial_state) if hold.trial_state else None
+    )

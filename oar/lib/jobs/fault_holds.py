@@ -1,0 +1,181 @@
+"""Holds of launches: they begin with failed launches, and end when a check or a trial succeeds.
+
+``oar.lib.rules.launch_faults`` decides; the facts are read and the decisions stored here.
+
+See docs/design/events.rst, "Faults of several nodes".
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
+from oar.lib.facts.records import Job, LaunchFailure, LaunchHold
+from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ResourceState
+from oar.lib.rules import launch_faults
+from oar.lib.rules.launch_faults import Blame
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: What a job of a queue has to reach before failures of the queue's jobs are counted from the start again.
+_SUCCESSES: Mapping[LaunchFault, JobState] = {
+    LaunchFault.SERVER_SCRIPT: JobState.RUNNING,
+    LaunchFault.SERVER_EPILOGUE: JobState.TERMINATED,
+}
+
+
+class Failed(NamedTuple):
+    """A launch that has failed, or an end."""
+
+    fault: LaunchFault
+    job: Job
+    node: str  #: '' if it failed on the server
+    text: str
+
+
+def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[LaunchFault, str]:
+    """Return those of some faults for which no node is to blame, each with the user whom it concerns, '' for all."""
+    holds = {hold.fault: hold for hold in tx.launch_holds.all()} if faults else {}
+    common = {}
+    for fault in sorted(faults - launch_faults.CHECKS.keys()):
+        hold = holds.get(fault)
+        failures = _failures_since_success(tx, fault)
+        users = launch_faults.concerned_user(failures) if failures else ""
+        if hold and hold.user == "":
+            common[fault] = ""
+        elif fault in launch_faults.OF_SERVER:
+            common |= {} if users else {fault: ""}
+        elif hold or launch_faults.are_nodes_innocent(failures, tx.resources.count_nodes()):
+            common[fault] = users
+    return common
+
+
+def _failures_since_success(tx: "Transaction", fault: LaunchFault) -> list[LaunchFailure]:
+    """Return the recent failures of a kind; those on nodes since a job was last started."""
+    types = launch_faults.events_of(fault)
+    if fault in launch_faults.OF_SERVER:
+        return tx.events.failures(types, tx.now - launch_faults.SERVER_WINDOW)
+    failures = tx.events.failures(types, tx.now - launch_faults.NODE_WINDOW)
+    last = tx.launch_holds.last_start(failures[0].date, launch_faults.WITHOUT_NODE) if failures else 0
+    return [failure for failure in failures if failure.date >= last]
+
+
+def note_failures(tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, str]) -> None:
+    """Hold the launches that would fail like these, and stop the queues of which job after job fails."""
+    for failed in failures:
+        fault, user = failed.fault, failed.job.user
+        if fault in launch_faults.CHECKS:
+            _hold(tx, failed, user, tx.now, is_confirmed=False)
+            tx.outbox.append(Ask(JobAction.CHECK, 0, (failed.node,)))
+        elif fault is LaunchFault.SERVER_SCRIPT:
+            _hold_and_mail(tx, failed, common.get(fault, user))
+        elif fault in common:
+            _hold_and_mail(tx, failed, common[fault])
+    for fault in {failed.fault for failed in failures} & _SUCCESSES.keys():
+        _stop_failing_queues(tx, fault, {failed.job.queue for failed in failures if failed.fault is fault})
+
+
+def _hold_and_mail(tx: "Transaction", failed: Failed, user: str) -> None:
+    """Hold launches until a trial succeeds; tell the administrators once."""
+    is_new = _hold(tx, failed, user, tx.now + launch_faults.pause_after(1), is_confirmed=True)
+    others = [hold for hold in tx.launch_holds.all() if hold.fault is failed.fault]
+    if not user:
+        tx.launch_holds.lift([hold.id for hold in others if hold.user])
+    if is_new and len(others) == 1:
+        _mail(tx, failed.fault, user, failed.text)
+    for hold in others:
+        if hold.trial_job == failed.job.id:
+            pause = launch_faults.pause_after(hold.failures + 1)
+            tx.launch_holds.postpone(hold, tx.now + pause, failed.text, is_confirmed=True)
+
+
+def _hold(tx: "Transaction", failed: Failed, user: str, next_try: int, *, is_confirmed: bool) -> bool:
+    is_new = tx.launch_holds.hold(failed.fault, user, failed.node, next_try, failed.text, is_confirmed=is_confirmed)
+    if is_new:
+        whose = f"launches of {user}" if user else "launches"
+        text = f"{whose} are held: {launch_faults.describe(failed.fault, user)}: {failed.text}"
+        tx.events.add(EventType.LAUNCHES_HELD, failed.job.id, text)
+    return is_new
+
+
+def _mail(tx: "Transaction", fault: LaunchFault, user: str, text: str) -> None:
+    parts = (f"{launch_faults.describe(fault, user)}.", text, launch_faults.advise(fault, user))
+    tx.outbox.append(Mail("Launches are held", "\n".join(part[:1].upper() + part[1:] for part in parts)))
+
+
+def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable[str]) -> None:
+    """Stop the queues of which ``QUEUE_FAILURES`` jobs in a row have failed on the server."""
+    types, since = launch_faults.events_of(fault), tx.now - launch_faults.SERVER_WINDOW
+    failures = tx.events.failures(types, since)
+    for queue in sorted(queues):
+        last = tx.launch_holds.last_success(since, queue, _SUCCESSES[fault], types)
+        own = [failure for failure in failures if failure.queue == queue and failure.date >= last]
+        if launch_faults.is_queue_failing(own) and tx.queues.set_state([queue], QueueState.NOT_ACTIVE):
+            jobs = ", ".join(str(failure.job) for failure in own)
+            text = f"The queue {queue} is stopped: {launch_faults.describe(fault, '')} for the jobs {jobs}."
+            advice = f"{launch_faults.advise(fault, '')}\nThen start the queue: oarqueue --enable {queue}"
+            tx.outbox.append(Mail(f"The queue {queue} is stopped", f"{text}\n{advice}"))
+
+
+# -- the end of holds -------------------------------------------------------------------------------------------------
+
+
+def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
+    """End holds: the scheduler may start the jobs again."""
+    tx.launch_holds.lift([hold.id for hold in holds])
+    for hold in holds:
+        whose = f"launches of {hold.user}" if hold.user else "launches"
+        tx.events.add(EventType.LAUNCHES_RESUMED, 0, f"{whose} are resumed: {why}")
+    if holds:
+        tx.outbox.append(Wake(Tag.QRESUME))
+
+
+def end_trials(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
+    """End the holds of which the trial was launched."""
+    for hold in holds:
+        if hold.fault not in launch_faults.OF_SERVER:
+            _release_nodes(tx, hold)
+        lift(tx, [hold], f"the job {hold.trial_job} was launched")
+
+
+def _release_nodes(tx: "Transaction", hold: LaunchHold) -> None:
+    """Make the nodes Alive that were suspected for the fault, if the trial was launched where it had failed before."""
+    types = launch_faults.events_of(hold.fault)
+    failures = tx.events.failures(types, hold.began - launch_faults.NODE_WINDOW)
+    nodes = {failure.node for failure in failures}
+    assigned = tx.jobs.assigned([hold.trial_job]).get(hold.trial_job, ())
+    if nodes.isdisjoint(resource.network_address for resource in assigned):
+        return
+    suspected = [one.id for one in tx.resources.of_nodes(nodes) if one.state is ResourceState.SUSPECTED]
+    innocent = [
+        reason.resource
+        for reason in tx.state_reasons.of_resources(suspected)
+        if not reason.author and reason.reason.partition(":")[0] in types
+    ]
+    tx.resources.ask_state(innocent, ResourceState.ALIVE, finaud=True)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def store_check(tx: "Transaction", hold: LaunchHold, blame: Blame, witnesses: Collection[str]) -> None:
+    """Store the result of a check of a hold."""
+    match blame:
+        case Blame.NOBODY | Blame.NODE:
+            nodes = hold.node if blame is Blame.NOBODY else ", ".join(sorted(witnesses))
+            lift(tx, [hold], f"the check succeeds on {nodes}")
+        case Blame.SERVICE | Blame.UNKNOWN:
+            is_confirmed = hold.is_confirmed or blame is Blame.SERVICE
+            is_first = not any(other.is_confirmed for other in tx.launch_holds.all() if other.fault is hold.fault)
+            nodes = ", ".join(sorted({hold.node, *witnesses}))
+            text = f"{launch_faults.describe(hold.fault, hold.user)} on {nodes}"
+            pause = launch_faults.pause_after(hold.failures)
+            tx.launch_holds.postpone(hold, tx.now + pause, text, is_confirmed=is_confirmed)
+            if is_first and is_confirmed:
+                _mail(tx, hold.fault, hold.user, f"Seen on {nodes}.")
+
+
+def relapsed_nodes(tx: "Transaction", nodes: Collection[str]) -> frozenset[str]:
+    """Return those of some nodes whose suspicion was ended by too many checks lately."""
+    if not nodes:
+        return frozenset()
+    histories = tx.events.of_nodes(nodes, since=tx.now - launch_faults.LIFTS_SECONDS)
+    return frozenset(node for node, events in histories.items() if launch_faults.has_relapsed(events))

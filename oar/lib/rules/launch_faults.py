@@ -1,0 +1,214 @@
+"""Judgement over several failures: is a node to blame, or something that all nodes need?
+
+Tables and functions of plain values: nothing is read or written here.  ``oar.lib.jobs.fault_holds`` reads the
+failures, calls these functions and stores what they decide.
+
+- An account or a home directory is checked by the nodes themselves: the node of the failure, and some others
+  (``judge_check``).  Until then the launches of that user are held, and no node is blamed.
+- Other faults of nodes blame each node, until as many as ``NODES`` fail in the same way while no job starts anywhere.
+  Then launches are held, and a prologue that fails blames no further node.
+- The server prologue is no node's fault.
+
+While launches are held, one job at a time is launched as a trial, after a pause that grows (``may_launch``).
+
+See docs/design/events.rst, "Faults of several nodes".
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from oar.lib.facts.records import Event, LaunchFailure, LaunchHold
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, NodeCheck
+
+#: Failures of nodes, and of scripts of the server, within this time, in seconds, are judged together.
+NODE_WINDOW, SERVER_WINDOW = 600, 3600
+#: So many nodes that fail in the same way while no job starts are not to blame; all nodes of a smaller cluster.
+NODES = 3
+#: A queue is stopped after failures of so many of its jobs in a row: more than one job and its resubmissions make.
+QUEUE_FAILURES = 5
+#: Pause before the first trial or the second check, and the longest one, in seconds.
+FIRST_PAUSE, LONGEST_PAUSE = 30, 300
+#: A node whose suspicion was ended by so many checks within ``LIFTS_SECONDS`` stays Suspected.
+LIFTS_FORGIVEN = 3
+LIFTS_SECONDS = 24 * 3600
+#: In descriptions of FINAUD_RECOVER: a check has ended the suspicion.
+CHECKED = "checked again"
+
+_FAULTS: Mapping[EventType, LaunchFault] = {
+    EventType.USER_SHELL: LaunchFault.ACCOUNT,
+    EventType.HOME_MISSING: LaunchFault.HOME,
+    EventType.PROLOGUE_ERROR: LaunchFault.PROLOGUE,
+    EventType.PING_CHECKER_NODE_SUSPECTED: LaunchFault.NODE_SETUP,
+    EventType.CPUSET_ERROR: LaunchFault.NODE_SETUP,
+    EventType.CANNOT_CREATE_TMP_DIRECTORY: LaunchFault.NODE_SETUP,
+    EventType.CAN_NOT_WRITE_NODE_FILE: LaunchFault.NODE_SETUP,
+    EventType.CAN_NOT_WRITE_PID_FILE: LaunchFault.NODE_SETUP,
+    EventType.SSH_TRANSFER_TIMEOUT: LaunchFault.NODE_SETUP,
+    EventType.LAUNCHING_OAREXEC_TIMEOUT: LaunchFault.NODE_SETUP,
+    EventType.SERVER_PROLOGUE_TIMEOUT: LaunchFault.SERVER_SCRIPT,
+    EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: LaunchFault.SERVER_SCRIPT,
+    EventType.SERVER_PROLOGUE_ERROR: LaunchFault.SERVER_SCRIPT,
+    EventType.SERVER_EPILOGUE_TIMEOUT: LaunchFault.SERVER_EPILOGUE,
+    EventType.SERVER_EPILOGUE_EXIT_CODE_ERROR: LaunchFault.SERVER_EPILOGUE,
+    EventType.SERVER_EPILOGUE_ERROR: LaunchFault.SERVER_EPILOGUE,
+}
+#: Faults that nodes check themselves: no job is spent on a trial.
+CHECKS: Mapping[LaunchFault, NodeCheck] = {
+    LaunchFault.ACCOUNT: NodeCheck.ACCOUNT,
+    LaunchFault.HOME: NodeCheck.HOME,
+}
+#: Faults of the server: no node is blamed.
+OF_SERVER = (LaunchFault.SERVER_SCRIPT, LaunchFault.SERVER_EPILOGUE)
+#: Types of jobs that need no node for their launch.
+WITHOUT_NODE = (JobTypeName.NOOP, JobTypeName.DEPLOY, JobTypeName.COSYSTEM, JobTypeName.DESKTOP_COMPUTING)
+#: States of a trial that was launched, and of one of which nothing is known yet.
+_LAUNCHED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING, JobState.TERMINATED)
+_UNDECIDED = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.FINISHING)
+
+
+def fault_of(type_: EventType | None) -> LaunchFault | None:
+    """Return the fault that an event shows, None if it concerns its job or node alone."""
+    return _FAULTS.get(type_) if type_ else None
+
+
+def is_node_innocent(type_: EventType | None) -> bool:
+    """Whether an event blames no node as long as its fault is common: no check would make the node Alive again."""
+    return fault_of(type_) is LaunchFault.PROLOGUE
+
+
+def events_of(fault: LaunchFault) -> list[EventType]:
+    """Return the events that show a fault."""
+    return [type_ for type_, other in _FAULTS.items() if other is fault]
+
+
+def pause_after(failures: int) -> int:
+    """Return after how many seconds a hold is tried again.
+
+    >>> [pause_after(failures) for failures in (1, 2, 4, 5, 99)]
+    [30, 60, 240, 300, 300]
+    """
+    return min(FIRST_PAUSE << min(failures - 1, 10), LONGEST_PAUSE)
+
+
+# -- several failures -------------------------------------------------------------------------------------------------
+
+
+def are_nodes_innocent(failures: Sequence[LaunchFailure], nodes: int) -> bool:
+    """Whether failures of one kind, since a job was started anywhere, have a cause that all nodes share.
+
+    ``nodes``: of the cluster.
+    """
+    return len({failure.node for failure in failures}) >= max(2, min(NODES, nodes))
+
+
+def concerned_user(failures: Sequence[LaunchFailure]) -> str:
+    """Return the user of all failures, '' if there are several."""
+    users = {failure.user for failure in failures}
+    return users.pop() if len(users) == 1 else ""
+
+
+def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
+    """Whether a queue is stopped after these failures of its jobs, since one of them succeeded."""
+    return len({failure.job for failure in failures}) >= QUEUE_FAILURES
+
+
+# -- holds ------------------------------------------------------------------------------------------------------------
+
+
+def concerns(hold: LaunchHold, user: str, types: JobTypes) -> bool:
+    """Whether a hold concerns the launch of a job."""
+    is_spared = hold.fault not in OF_SERVER and any(name in types for name in WITHOUT_NODE)
+    return hold.user in ("", user) and not is_spared
+
+
+def is_over(hold: LaunchHold) -> bool:
+    """Whether the trial of a hold was launched, so that the fault is gone."""
+    return hold.trial_state in _LAUNCHED
+
+
+def may_launch(hold: LaunchHold, now: int) -> bool:
+    """Whether one of the jobs that a hold concerns may be launched now, as a trial."""
+    return hold.fault not in CHECKS and hold.trial_state not in _UNDECIDED and now >= hold.next_try
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+class Blame(Enum):
+    """The result of a check of a hold."""
+
+    NOBODY = auto()  #: the fault is gone
+    NODE = auto()  #: only the node of the failure has it
+    SERVICE = auto()  #: other nodes have it, too
+    UNKNOWN = auto()  #: nobody answered
+
+
+def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
+    """Return who is to blame for a fault.
+
+    ``here``: whether the check succeeds on the node of the failure, None if that does not answer.  ``elsewhere``: the
+    answers of other nodes.
+
+    >>> judge_check(False, [False, True]), judge_check(False, [False]), judge_check(None, [True])
+    (<Blame.NODE: 2>, <Blame.SERVICE: 3>, <Blame.NOBODY: 1>)
+    """
+    if here:
+        return Blame.NOBODY
+    if any(elsewhere):
+        return Blame.NOBODY if here is None else Blame.NODE
+    if here is False or elsewhere:
+        return Blame.SERVICE
+    return Blame.UNKNOWN
+
+
+def has_relapsed(events: Iterable[Event]) -> bool:
+    """Whether checks have ended the suspicion of a node so often that it stays Suspected."""
+    lifts = [event for event in events if event.type == EventType.FINAUD_RECOVER and CHECKED in event.description]
+    return len(lifts) >= LIFTS_FORGIVEN
+
+
+class HoldTexts(NamedTuple):
+    """What administrators and users read of a fault."""
+
+    fault: str  #: what does not work; ``{user}`` is filled in
+    advice: str
+
+
+TEXTS: Mapping[LaunchFault, HoldTexts] = {
+    LaunchFault.ACCOUNT: HoldTexts(
+        "the account {user} is unknown",
+        "Check the directory service (LDAP, SSSD). OAR checks the account again and resumes the launches by itself. "
+        "If the account was removed, delete its jobs: oardel --sql \"job_user = '{user}'\".",
+    ),
+    LaunchFault.HOME: HoldTexts(
+        "the home directory of {user} is missing",
+        "Check the file server and the mounts. OAR checks the directory again and resumes the launches by itself.",
+    ),
+    LaunchFault.PROLOGUE: HoldTexts(
+        "the prologue fails on several nodes",
+        "Correct the prologue. OAR launches one job at a time as a trial and resumes the launches by itself.",
+    ),
+    LaunchFault.NODE_SETUP: HoldTexts(
+        "several nodes cannot be reached or prepared",
+        "Check the network, the name service and the configuration. OAR launches one job at a time as a trial and"
+        " resumes the launches by itself.",
+    ),
+    LaunchFault.SERVER_SCRIPT: HoldTexts(
+        "the server prologue fails",
+        "Correct SERVER_PROLOGUE_EXEC_FILE. OAR launches one job at a time as a trial and"
+        " resumes the launches by itself.",
+    ),
+    LaunchFault.SERVER_EPILOGUE: HoldTexts("the server epilogue fails", "Correct SERVER_EPILOGUE_EXEC_FILE."),
+}
+
+
+def describe(fault: LaunchFault, user: str) -> str:
+    """Return what does not work."""
+    return TEXTS[fault].fault.format(user=user)
+
+
+def advise(fault: LaunchFault, user: str) -> str:
+    """Return what an administrator has to do."""
+    return TEXTS[fault].advice.format(user=user)

@@ -1,0 +1,110 @@
+"""CHECK: ask a node whether what made it, or launches on it, fail works again.
+
+See docs/design/events.rst, "Faults of several nodes".
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.node_protocol import NodeAction
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.states import EventType, NodeCheck, ResourceState
+from oar.lib.io.logs import of_nodes
+from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
+from oar.lib.jobs import fault_holds
+from oar.lib.resources import nodes
+from oar.lib.resources.nodes import Suspicion
+from oar.lib.rules import launch_faults
+from oar.lib.rules.launch_faults import Blame
+from oar.modules.runner.actions import job_data
+from oar.modules.runner.actions.context import ActionContext, log
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+SECONDS = 20
+#: So many other nodes are asked about the fault of a node.
+WITNESSES = 3
+
+#: What is checked, and the user whose account or home it is.
+Check = tuple[NodeCheck, str]
+
+
+def check(context: ActionContext, host: str) -> None:
+    """Carry out the checks of a node: those that end its suspicion, and those of held launches."""
+    with context.database.begin() as tx:
+        suspicions = tx.state_reasons.checks().get(host, [])
+        holds = [hold for hold in tx.launch_holds.all() if _is_due(hold, host, tx.now)]
+        witnesses = tx.resources.alive_nodes(host, WITNESSES) if holds else []
+    held = [(launch_faults.CHECKS[hold.fault], hold.user) for hold in holds]
+    questions = {host: [*suspicions, *held], **dict.fromkeys(witnesses, held)}
+    answers = _ask(context, {node: checks for node, checks in questions.items() if checks})
+    with context.database.begin() as tx:
+        if suspicions:
+            _store_suspicions(tx, host, suspicions, answers.get(host, {}))
+        for hold, question in zip(holds, held, strict=True):
+            _store_hold(tx, hold, question, answers)
+
+
+def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
+    return hold.fault in launch_faults.CHECKS and hold.node == host and hold.next_try <= now
+
+
+def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, dict[Check, bool]]:
+    """Return the results of the checks by node; nodes that do not answer are left out."""
+    requests = {
+        node: NodeRequest("node_check", NodeAction.CHECK, job_data.check_data(checks, context.config))
+        for node, checks in questions.items()
+    }
+    outcomes = context.remote.run(requests, SECONDS)
+    return {node: _read(outcome, questions[node]) for node, outcome in outcomes.items() if _has_answered(outcome)}
+
+
+def _has_answered(outcome: Outcome) -> bool:
+    return isinstance(outcome, CommandRan) and outcome.exit == 0
+
+
+def _read(outcome: Outcome, checks: Collection[Check]) -> dict[Check, bool]:
+    """Read a line for each check, in their order; what a node does not say has failed."""
+    lines = outcome.lines if isinstance(outcome, CommandRan) else ()
+    results = [_succeeded(line) for line in lines[: len(checks)]]
+    return dict(zip(checks, [*results, *[False] * (len(checks) - len(results))], strict=True))
+
+
+def _succeeded(line: str) -> bool:
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(report, dict) and report.get("error") == ""
+
+
+def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check], answers: Mapping[Check, bool]) -> None:
+    """Ask for a suspected node to be Alive if all its checks succeed; it is swept before."""
+    failed = [f"{kind} {user}".strip() for kind, user in suspicions if not answers.get((kind, user))]
+    if failed:
+        of_nodes(log, host).info("%s stays Suspected: the check fails: %s", host, ", ".join(failed))
+        return
+    if tx.resources.ask_state_of_node(host, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True):
+        kinds = ", ".join(sorted({kind for kind, _ in suspicions}))
+        tx.events.add(
+            EventType.FINAUD_RECOVER, 0, f"[Finaud] {host}: {launch_faults.CHECKED}: {kinds} works", hosts=[host]
+        )
+        tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def _store_hold(
+    tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Mapping[Check, bool]]
+) -> None:
+    """Store who is to blame for the fault of held launches."""
+    here = answers[hold.node][question] if hold.node in answers else None
+    elsewhere = {node: results[question] for node, results in answers.items() if node != hold.node}
+    blame = launch_faults.judge_check(here, elsewhere.values())
+    if blame is Blame.NODE:
+        text = f"{launch_faults.describe(hold.fault, hold.user)}; other nodes know it"
+        finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
+        nodes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})
+    witnesses = [node for node, is_well in elsewhere.items() if is_well or blame is Blame.SERVICE]
+    fault_holds.store_check(tx, hold, blame, witnesses)

@@ -1,0 +1,307 @@
+"""Failures of several nodes or jobs are judged together: oar/lib/rules/launch_faults.py."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db.database import Database
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ReasonCode
+from oar.lib.jobs import fault_holds, lifecycle
+from oar.lib.rules.launch_faults import FIRST_PAUSE, QUEUE_FAILURES, Blame
+from oar.lib.runtime import Runtime
+from oar.modules import node_change_state
+from tests.builders import add_job, add_resources, state_of
+
+
+def fail(
+    runtime: Runtime, type_: str, user: str, *, on: Sequence[int], hosts: Sequence[str] = (), queue: str = "default"
+) -> int:
+    """Let the launch of a job fail; return the job."""
+    job_id = add_job(runtime.database, JobState.LAUNCHING, on=on, user=user, queue=queue)
+    with runtime.database.begin() as tx:
+        tx.events.add(type_, job_id, f"{user} fails", to_check=True, hosts=hosts)
+    node_change_state.run(runtime)
+    return job_id
+
+
+def node_states(database: Database) -> dict[str, str]:
+    """Return the state of each node."""
+    with database.begin() as tx:
+        return {one.network_address: str(one.state) for one in tx.resources.all()}
+
+
+def holds(database: Database) -> list[LaunchHold]:
+    """Return the holds."""
+    with database.begin() as tx:
+        return tx.launch_holds.all()
+
+
+def copies(database: Database, *jobs: int) -> list[int]:
+    """Return the jobs that are copies of others."""
+    with database.begin() as tx:
+        return tx.column("SELECT job_id FROM jobs WHERE resubmit_job_id = ANY(%s) ORDER BY 1", (list(jobs),))
+
+
+def reason(database: Database, job_id: int) -> str:
+    """Return the code of the reason why a job waits."""
+    with database.begin() as tx:
+        return str(tx.job_waits.stored_reasons()[job_id].code)
+
+
+def mails(sent: Sequence[Effect]) -> list[str]:
+    """Return the subjects of the mails."""
+    return [effect.subject for effect in sent if isinstance(effect, Mail)]
+
+
+def pass_time(database: Database, seconds: int) -> None:
+    """Let all holds have begun earlier."""
+    with database.begin() as tx:
+        tx.execute("UPDATE launch_holds SET next_try = next_try - %s, began = began - %s", (seconds, seconds))
+        tx.execute("UPDATE event_logs SET date = date - %s", (seconds,))
+        tx.execute("UPDATE job_state_logs SET date_start = date_start - %s", (seconds,))
+
+
+def launched(database: Database, job_id: int) -> None:
+    """Let a job that was started run."""
+    with database.begin() as tx:
+        assert lifecycle.move(tx, job_id, JobState.LAUNCHING)
+        assert lifecycle.move(tx, job_id, JobState.RUNNING)
+
+
+# -- a directory, a file server ---------------------------------------------------------------------------------------
+
+
+def test_a_minute_without_ldap_costs_no_node_and_holds_the_jobs_of_its_users_only(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=6, cores=1)
+    users = ("anna", "ben", "cleo")
+    failed = [
+        fail(runtime, "USER_SHELL", user, on=[resources[number]], hosts=[f"node-{number + 1}"])
+        for number, user in enumerate(users)
+    ]
+    assert set(node_states(database).values()) == {"Alive"}
+    assert [(hold.fault, hold.user, hold.node) for hold in holds(database)] == [
+        (LaunchFault.ACCOUNT, user, f"node-{number + 1}") for number, user in enumerate(users)
+    ]
+    assert Ask(JobAction.CHECK, 0, ("node-2",)) in sent
+    local = add_job(database, user="local")
+    MetaScheduler(runtime).round()
+    waiting = copies(database, *failed)
+    assert len(waiting) == 3
+    assert {state_of(database, job) for job in waiting} == {JobState.WAITING}
+    assert {reason(database, job) for job in waiting} == {"FAULT"}
+    assert state_of(database, local) is JobState.TO_LAUNCH
+
+
+def test_the_directory_is_told_once_and_launches_go_on_when_the_account_is_known(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    failed = [
+        fail(runtime, "USER_SHELL", user, on=[resources[number]], hosts=[f"node-{number + 1}"])
+        for number, user in enumerate(("anna", "ben"))
+    ]
+    for _ in range(2):
+        for hold in holds(database):
+            with database.begin() as tx:
+                fault_holds.store_check(tx, hold, Blame.SERVICE, ["node-3"])
+    assert mails(sent) == ["Launches are held"]
+    assert [hold.is_confirmed for hold in holds(database)] == [True, True]
+    for hold in holds(database):
+        with database.begin() as tx:
+            fault_holds.store_check(tx, hold, Blame.NOBODY, [])
+    assert holds(database) == []
+    MetaScheduler(runtime).round()
+    assert {state_of(database, job) for job in copies(database, *failed)} == {JobState.TO_LAUNCH}
+
+
+def test_a_removed_account_costs_one_job_and_no_node(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    others = [add_job(database, user="gone") for _ in range(3)]
+    failed = fail(runtime, "USER_SHELL", "gone", on=resources[:1], hosts=["node-1"])
+    MetaScheduler(runtime).round()
+    assert {state_of(database, job) for job in (*others, *copies(database, failed))} == {JobState.WAITING}
+    assert set(node_states(database).values()) == {"Alive"}
+
+
+def test_a_missing_home_is_no_fault_of_its_job(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    failed = fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
+    assert [hold.fault for hold in holds(database)] == [LaunchFault.HOME]
+    assert len(copies(database, failed)) == 1
+
+
+# -- scripts of the site ----------------------------------------------------------------------------------------------
+
+
+def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=6, cores=1)
+    failed = [
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+        for number in range(4)
+    ]
+    assert list(node_states(database).values()) == ["Suspected"] * 2 + ["Alive"] * 4
+    (hold,) = holds(database)
+    assert (hold.fault, hold.user) == (LaunchFault.PROLOGUE, "")
+    assert mails(sent).count("Launches are held") == 1
+    scheduler = MetaScheduler(runtime)
+    scheduler.round()
+    waiting = copies(database, *failed)
+    assert {state_of(database, job) for job in waiting} == {JobState.WAITING}
+    assert scheduler.next_start == hold.next_try
+    pass_time(database, FIRST_PAUSE)
+    scheduler.round()
+    (trial,) = [job for job in waiting if state_of(database, job) is JobState.TO_LAUNCH]
+    scheduler.round()
+    assert [state_of(database, job) for job in waiting].count(JobState.TO_LAUNCH) == 1
+    launched(database, trial)
+    scheduler.round()
+    assert holds(database) == []
+    assert JobState.WAITING not in {state_of(database, job) for job in waiting}
+    node_change_state.run(runtime)  # the trial ran where the prologue had failed
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == ["node-1", "node-2"]
+
+
+def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    for number in range(3):
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    pass_time(database, FIRST_PAUSE)
+    MetaScheduler(runtime).round()
+    (hold,) = holds(database)
+    with database.begin() as tx:
+        assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
+        tx.events.add("PROLOGUE_ERROR", hold.trial_job, "again", to_check=True, hosts=["node-3"])
+    node_change_state.run(runtime)
+    (hold,) = holds(database)
+    with database.begin() as tx:
+        assert (hold.failures, hold.trial_job, hold.next_try - tx.now) == (2, 0, 2 * FIRST_PAUSE)
+    assert node_states(database)["node-3"] == "Alive"
+
+
+def test_nodes_that_fail_while_others_start_jobs_are_to_blame(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=6, cores=1)
+    for number in range(3):
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+        pass_time(database, 1)
+        add_job(database, JobState.RUNNING, on=resources[5:])
+    assert holds(database) == []
+    assert list(node_states(database).values()).count("Suspected") == 3
+
+
+def test_a_server_prologue_that_fails_once_holds_the_jobs_of_its_user_only(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    failed = fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "anna", on=resources[:1])
+    other = add_job(database, user="ben")
+    MetaScheduler(runtime).round()
+    assert state_of(database, other) is JobState.TO_LAUNCH
+    (copy,) = copies(database, failed)
+    assert reason(database, copy) == ReasonCode.FAULT
+    with database.begin() as tx:
+        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+    pass_time(database, FIRST_PAUSE)
+    MetaScheduler(runtime).round()
+    assert state_of(database, copy) is JobState.TO_LAUNCH
+
+
+@pytest.mark.parametrize("type_", ["SERVER_PROLOGUE_TIMEOUT", "SERVER_EPILOGUE_ERROR"])
+def test_a_queue_is_stopped_when_its_jobs_fail_one_after_the_other(
+    runtime: Runtime, sent: list[Effect], type_: str
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    for number in range(QUEUE_FAILURES):
+        with database.begin() as tx:
+            assert {queue.name for queue in tx.queues.all() if queue.state is not QueueState.ACTIVE} == set()
+        fail(runtime, type_, f"user{number}", on=resources[:1])
+    with database.begin() as tx:
+        assert {queue.name for queue in tx.queues.all() if queue.state is not QueueState.ACTIVE} == {"default"}
+    assert mails(sent).count("The queue default is stopped") == 1
+
+
+def test_a_success_between_failures_keeps_a_queue_going(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    for number in range(QUEUE_FAILURES):
+        fail(runtime, "SERVER_PROLOGUE_ERROR", f"user{number}", on=resources[:1])
+        if number == 2:
+            pass_time(database, 1)
+            add_job(database, JobState.RUNNING, on=resources[1:], queue="default")
+            pass_time(database, 1)
+    with database.begin() as tx:
+        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+
+
+# -- what is not planned meanwhile ------------------------------------------------------------------------------------
+
+
+def test_what_depends_on_a_held_launch_waits_for_it(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    failed = fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    (copy,) = copies(database, failed)
+    dependant = add_job(database, user="ben", after=[copy])
+    MetaScheduler(runtime).round()
+    assert state_of(database, dependant) is JobState.WAITING
+    assert reason(database, dependant) == ReasonCode.DEPENDENCY
+
+
+def test_an_inner_job_waits_for_a_container_whose_launch_is_held(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    container = add_job(database, user="anna", types=["container=c"])
+    inner = add_job(database, user="ben", types=["inner=c"])
+    MetaScheduler(runtime).round()
+    assert (state_of(database, container), state_of(database, inner)) == (JobState.WAITING, JobState.WAITING)
+
+
+def test_jobs_that_need_no_account_on_a_node_are_not_held(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    noop = add_job(database, user="anna", types=["noop"])
+    MetaScheduler(runtime).round()
+    assert state_of(database, noop) is JobState.TO_LAUNCH
+
+
+# -- suspicions that end by a check -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_", ["CPUSET_CLEAN_ERROR", "CAN_NOT_WRITE_NODE_FILE", "SSH_TRANSFER_TIMEOUT"])
+def test_a_suspicion_that_a_machine_can_check_is_finauds(runtime: Runtime, type_: str) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    fail(runtime, type_, "anna", on=resources[:1], hosts=["node-1"])
+    with database.begin() as tx:
+        (one,) = tx.resources.of_nodes(["node-1"])
+        assert (one.state, one.finaud_decision) == ("Suspected", True)
+        assert list(tx.state_reasons.checks()) == ["node-1"]
+
+
+def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    with database.begin() as tx:
+        for _ in range(3):
+            tx.events.add(EventType.FINAUD_RECOVER, 0, "[Finaud] node-1: checked again: disk works", hosts=["node-1"])
+    fail(runtime, "CAN_NOT_WRITE_NODE_FILE", "anna", on=resources[:1], hosts=["node-1"])
+    with database.begin() as tx:
+        (one,) = tx.resources.of_nodes(["node-1"])
+        assert (one.state, one.finaud_decision) == ("Suspected", False)
+        assert tx.state_reasons.checks() == {}
