@@ -16,7 +16,7 @@ from oar.lib.config.kinds import Key
 from oar.lib.facts.policies import PolicyChange, PolicyKind
 from oar.lib.facts.times import format_date, parse_date
 from oar.lib.rules.key_installation import ACCOUNT
-from oar.lib.runtime import DEFAULT_FILES, DEFAULT_OARDIR, conf_file, read_config
+from oar.lib.runtime import DEFAULT_FILES, DEFAULT_OARDIR, conf_file, is_frontend, read_config
 
 #: Keys of files that the server reads beside oar.conf.
 _READ_BY_THE_SERVER = frozenset(
@@ -102,7 +102,7 @@ def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterato
     yield from conf_machine.findings(config, path, _oardir(context))
     yield from _unreadable(config)
     if connect or path in DEFAULT_FILES:
-        yield from conf_database.findings(config)
+        yield from conf_database.findings(config, is_copy=is_frontend(_oardir(context)))
     else:
         yield f"{path} is not the installed file: add --connect to check queues, properties and nodes in its database"
 

@@ -82,6 +82,11 @@ def conf_file(environment: Mapping[str, str] = os.environ) -> str:
     return next((path for path in DEFAULT_FILES if os.path.exists(path)), DEFAULT_FILES[0])
 
 
+def is_frontend(oardir: str) -> bool:
+    """Return whether OAR is installed here without its server."""
+    return os.path.isdir(oardir) and not os.path.exists(f"{oardir}/oar-almighty")
+
+
 def file_version(path: str) -> FileVersion:
     """Return the version of a file."""
     try:

@@ -140,12 +140,15 @@ def tell(tx: "Transaction", news: News) -> _Deed:
     jobs = _work(tx, changes)
     texts = _texts(tx, changes, jobs)
     refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
+    failed = [event for event in news.events if event.type == EventType.ADMISSION_RULE_FAILED]
 
     def write() -> None:
         for job, nodes, text in texts:
             of_job(log, job.id, queue=job.queue, nodes=nodes).info("%s", text)
         for event in refused:
             log.info("refused: %s", event.description)
+        for event in failed:
+            log.error("an admission rule failed: %s", event.description)
 
     return write
 

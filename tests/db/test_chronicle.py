@@ -85,7 +85,11 @@ def test_a_refused_submission_is_told(
 ) -> None:
     with database.begin() as tx:
         tx.events.add(EventType.SUBMISSION_REFUSED, 0, "a submission of alice: no")
-    assert told(caplog, reader, database) == [(0, "refused: a submission of alice: no")]
+        tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, "rule #2: NameError")
+    assert told(caplog, reader, database) == [
+        (0, "refused: a submission of alice: no"),
+        (0, "an admission rule failed: rule #2: NameError"),
+    ]
 
 
 def test_more_than_one_piece_is_told_in_order(

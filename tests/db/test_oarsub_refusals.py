@@ -1,7 +1,6 @@
 """What oarsub refuses: the reason it names, its exit code, and that nothing is left behind."""
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,6 +16,7 @@ from oar.lib.submission import submit
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED
 from oar.lib.submission.job_keys import BAD_KEY
 from oar.lib.submission.proposal import NO_KEY_OPTION
+from oar.lib.views.privacy import privacy_for
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 
@@ -276,15 +276,21 @@ def test_a_token_without_a_number_is_refused_whatever_the_rules_say(site: LoginN
     assert (result.exit, result.err) == (8, f"# Error: token:matlab is not token:<name>=<number>\n{VERIFY}")
 
 
-def test_a_rule_that_is_broken_is_the_administrators_affair(site: LoginNode, tmp_path: Path) -> None:
+def test_a_rule_that_is_broken_is_the_administrators_affair(site: LoginNode) -> None:
+    """A frontend has no log of the server: the user sees one line, and the server logs where the rule failed."""
     add_rules(site.database, "boom", defaults=False)
-    site.config = site.config.replace(log_file=str(tmp_path / "oar.log"))
+    site.config = site.config.replace(log_file="/no/directory/oar.log")
     result = site.oarsub("x")
     assert result.exit == 254
     assert re.fullmatch(
         r"# Error: an admission rule failed, please tell your administrator \(rule \d+\)\.\n", result.err
     )
-    assert "name 'boom' is not defined" in (tmp_path / "oar.log").read_text()
+    with site.database.begin() as tx:
+        (event,) = tx.events.latest(1, type_=EventType.ADMISSION_RULE_FAILED, before=None)
+    assert "name 'boom' is not defined" in event.description
+    other_user = privacy_for(site.config, User("bob", 1002))
+    assert other_user.events([event])[0].description == ""
+    assert privacy_for(site.config, User("root", 0)).events([event]) == (event,)
     assert site.is_empty()
 
 

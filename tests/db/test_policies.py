@@ -11,7 +11,7 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS
 from oar.kao.rounds.reading.policy_watch import keys
-from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING
+from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING, OF_REQUESTS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.policies import PolicyChange, PolicyItem, PolicyKind
@@ -233,9 +233,10 @@ def test_each_key_that_rounds_read_is_kept_or_decides_nothing() -> None:
     read: set[str] = set()
     for path in sorted((SOURCES / "oar" / "kao").rglob("*.py")):
         read |= read_by(path.read_text())
-    assert sorted(read) == sorted(DECIDING | NOT_DECIDING)
+    assert sorted(read) == sorted(DECIDING | NOT_DECIDING | (read & OF_REQUESTS))
     secrets = {option.name for option in Config.options() if option.secret}
-    assert not DECIDING & (NOT_DECIDING | secrets)
+    assert not (DECIDING | OF_REQUESTS) & (NOT_DECIDING | secrets)
+    assert not DECIDING & OF_REQUESTS
 
 
 def test_a_text_that_the_database_cannot_hold_is_kept_as_far_as_it_can() -> None:

@@ -35,7 +35,7 @@ from oar.lib.facts.errors import (
 )
 from oar.lib.facts.records import User
 from oar.lib.facts.version import explain_schema_mismatch
-from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, open_runtime
+from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, is_frontend, open_runtime
 
 if TYPE_CHECKING:
     from oar.lib.db.foreign_code.user_sql import Asker
@@ -121,6 +121,7 @@ class Context:
         self._is_ours = False  #: it was opened here
         self.fate = LATER  #: what becomes of a request of which the server cannot be told; '' = nothing to be said
         self._is_checked = False
+        self._follows_server = False
 
     @property
     def user(self) -> User:
@@ -139,7 +140,23 @@ class Context:
             )
             self.speak_for(runtime)
             self._is_ours = True
+        if not self._follows_server:
+            self._follows_server = True
+            self._follow_server(runtime)
         return runtime
+
+    def _follow_server(self, runtime: Runtime) -> None:
+        """Use the values that the server has stored of its oar.conf, where the file is a copy.
+
+        Raises DatabaseUnavailable.
+        """
+        if self.command.style is ADMIN or not is_frontend(runtime.oardir):
+            return
+        from oar.lib.jobs.server_keys import stored_texts, with_server_values
+
+        with runtime.database.snapshot() as tx:
+            if tx.schema_version.find() is not None:
+                runtime.config = with_server_values(runtime.config, stored_texts(tx))
 
     def speak_for(self, runtime: Runtime) -> None:
         """Use a runtime, and tell the user what is to be told of it."""

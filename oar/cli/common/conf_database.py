@@ -17,6 +17,7 @@ from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseRefused, Dat
 from oar.lib.facts.records import Queue
 from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
+from oar.lib.jobs import server_keys
 from oar.lib.runtime import database_settings
 
 _LOOPBACK = ("localhost", "127.", "::1")
@@ -53,8 +54,11 @@ class _Site(NamedTuple):
     most_connections: int  #: that PostgreSQL accepts
 
 
-def findings(config: Config) -> Iterator[str]:
-    """Give what is wrong; a database that cannot be asked is one line."""
+def findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
+    """Give what is wrong; a database that cannot be asked is one line.
+
+    ``is_copy``: the file is that of a frontend, and is compared with the values of the server.
+    """
     database = Database(database_settings(config, patience=0), application="oar:oar-conf")
     try:
         with database.snapshot() as tx:
@@ -62,6 +66,11 @@ def findings(config: Config) -> Iterator[str]:
         if site is None:
             yield "DB_BASE_NAME: the database has no schema: oar-database --setup makes it"
             return
+        if is_copy:
+            with database.snapshot() as tx:
+                texts = server_keys.stored_texts(tx)
+            yield from server_keys.differences(config, texts)
+            config = server_keys.with_server_values(config, texts)
         yield from site.bad_orders
         for look in (_queues, _properties, _quotas, _server, _sleepers, _connections):
             yield from look(config, site)

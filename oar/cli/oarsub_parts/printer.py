@@ -60,25 +60,11 @@ class Printer:
 
     @contextmanager
     def showing_refusals(self) -> Iterator[None]:
-        """Print the output of the admission rules if one of them refuses or fails; log why it failed."""
+        """Print the output of the admission rules if one of them refuses or fails."""
         from oar.lib.submission.admission_rules import RuleFailed, RuleRefused
 
         try:
             yield
         except (RuleRefused, RuleFailed) as error:
             self.rule_output(error.output)
-            if isinstance(error, RuleFailed):
-                self._log(error.trace)
             raise
-
-    def _log(self, trace: str) -> None:
-        """Write why a rule failed in the log of the server; on a host without that log it is written nowhere."""
-        import logging
-
-        from oar.lib.io import logs
-
-        try:
-            with logs.logging_to(self._context.runtime.config, "oarsub"):
-                logging.getLogger("oar.admission").error("%s", trace)
-        except OSError:
-            return

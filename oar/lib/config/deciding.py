@@ -1,4 +1,8 @@
-"""The keys of oar.conf that decide about jobs: without them no plan of the past can be explained."""
+"""The keys of oar.conf that decide about jobs: without them no plan of the past can be explained.
+
+The server stores their values in the database.  Commands on frontends use these values, not those of their own copy of
+oar.conf.
+"""
 
 #: What rounds read and does not change what they decide.  Of commands for nodes they read only whether there is one:
 #: their words may be passwords, which no history should keep.
@@ -36,6 +40,26 @@ DECIDING = frozenset(
         *("walltime_change_apply_time", "walltime_change_enabled", "walltime_increment"),
     }
 )
+
+#: The options that commands read to accept, to answer or to show a request, and that rounds do not read.
+OF_REQUESTS = frozenset(
+    {
+        *("allowed_networks", "default_job_walltime", "hierarchy_labels", "job_kill_grace"),
+        *("job_resource_manager_property_db_field", "job_types_extra", "kill_inner_jobs_with_container"),
+        *("mail_recipient", "mail_sender", "mail_smtp_server"),
+        *("max_advance_reservations", "max_array_size", "max_kept_bytes_per_user"),
+        *("oarstat_private", "oarstat_show_other_users_initial_request", "oarsub_default_resources"),
+        *("oarsub_force_job_key", "oarsub_nodes_resources", "oarsub_script_resources"),
+        *("oarsub_store_adm_rules_outputs", "queue", "reservation_accounting", "reservation_acl_checked_users"),
+        *("reservation_duration_offset", "reservation_open", "reservation_replace_lost", "reservation_series_depth"),
+        *("users_allowed_hold_resume", "walltime_allowed_users_to_delay_jobs", "walltime_allowed_users_to_force"),
+        *("walltime_change_timeout", "walltime_max_increase", "walltime_min_for_change"),
+        *("walltime_reduction_disallowed",),
+    }
+)
+
+#: The options whose values the server stores in the database.
+OF_SERVER = DECIDING | OF_REQUESTS
 
 #: Those of them that name a file whose text decides.
 FILES = ("quotas_conf_file", "priority_conf_file", "custom_job_sorting_config_file")

@@ -17,7 +17,7 @@ from oar.lib.facts.request import GROWING, JobTypes, format_job_message
 from oar.lib.facts.states import EventType, JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
 from oar.lib.submission import dependencies, job_keys, reservation_entry
 from oar.lib.submission.admission import Admission, admit
-from oar.lib.submission.admission_rules import RuleOutput
+from oar.lib.submission.admission_rules import RuleFailed, RuleOutput
 from oar.lib.submission.checks import BadSubmission, Code, default_file_name
 from oar.lib.submission.feasibility import asker_of, open_cluster
 from oar.lib.submission.job_keys import KeyPair
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: So many refusals are noted within a minute, and so many characters of each: a program may ask without end.
-REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL = 100, 1000
+REFUSALS_OF_A_MINUTE, LONGEST_REFUSAL, LONGEST_TRACE = 100, 1000, 4000
 
 
 class Submitted(NamedTuple):
@@ -64,16 +64,19 @@ def submit(
         return _submit(database, config, proposal, companion)
     except (BadSubmission, Refused) as refusal:
         with suppress(DatabaseUnavailable):
-            _note_refusal(database, proposal.spec.user, str(refusal))
+            _note_refusal(database, proposal.spec.user, refusal)
         raise
 
 
-def _note_refusal(database: "Database", user: str, text: str) -> None:
-    """Tell the administrators, whose log has it from the event."""
-    words = "; ".join(line.strip("# ") for line in text.splitlines())
+def _note_refusal(database: "Database", user: str, refusal: Exception) -> None:
+    """Write the refusal as an event, and why a rule failed as another one: the server logs both."""
+    words = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
     with database.begin() as tx:
-        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
-            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
+        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) >= REFUSALS_OF_A_MINUTE:
+            return
+        tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
+        if isinstance(refusal, RuleFailed):
+            tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, refusal.trace[:LONGEST_TRACE])
 
 
 def _submit(database: "Database", config: Config, proposal: Proposal, companion: Companion | None) -> Submitted:

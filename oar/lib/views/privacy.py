@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.records import Event, Job, User
+from oar.lib.facts.states import EventType
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -43,9 +44,14 @@ class Privacy(NamedTuple):
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""
-        if self.user is not None and self.only is None:
+        if self.user is not None and self.user.is_admin and self.only is None:
             return tuple(events)
-        return tuple(event if self._is_of_named(event) else event._replace(description="") for event in events)
+        return tuple(event if self._sees_text(event) else event._replace(description="") for event in events)
+
+    def _sees_text(self, event: Event) -> bool:
+        if event.type == EventType.ADMISSION_RULE_FAILED:  # it quotes the rule
+            return False
+        return (self.user is not None and self.only is None) or self._is_of_named(event)
 
     def hidden_columns(self) -> frozenset[str]:
         """Return the columns of ``jobs`` whose values in the rows of others are hidden, from conditions too."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.config.deciding import DECIDING, FILES
+from oar.lib.config.deciding import FILES, OF_SERVER
 from oar.lib.facts.policies import PolicyItem, PolicyKind
 from oar.lib.jobs import policies
 
@@ -52,11 +52,11 @@ class PolicyWatch:
 
 
 def keys(config: "Config") -> Mapping[PolicyItem, str]:
-    """Return the values of the keys that decide about jobs, as oar.conf writes them."""
+    """Return the values of the keys that the server stores, as oar.conf writes them."""
     return {
         PolicyItem(PolicyKind.KEY, option.key): policies.kept(option.text(getattr(config, option.name)))
         for option in config.options()
-        if option.name in DECIDING
+        if option.name in OF_SERVER
     }
 
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Collection
 
-from oar.lib.db.sql.statements import Table
+from oar.lib.db.sql.statements import Prepared, Table
 from oar.lib.facts.policies import PolicyChange, PolicyItem
 
 #: What is in force as far as the log knows: the last row of each name that does not say that it has gone.
-_LAST = """
+_LAST = Prepared("""
     SELECT kind, name, value FROM (
         SELECT DISTINCT ON (kind, name) kind, name, value FROM policy_log WHERE kind = ANY(%s)
         ORDER BY kind, name, log_id DESC) l
-    WHERE value IS NOT NULL"""
+    WHERE value IS NOT NULL""")
 _CHANGES = """
     SELECT date, author, kind, name, former, value FROM policy_log
     WHERE %(name)s::text IS NULL OR name = %(name)s

@@ -1,0 +1,39 @@
+"""The values of oar.conf that hold on all frontends: those of the server, which its rounds store in the database."""
+
+from typing import TYPE_CHECKING
+
+from oar.lib.config.deciding import OF_SERVER
+from oar.lib.config.files import Config
+from oar.lib.facts.policies import PolicyKind
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+def stored_texts(tx: "Transaction") -> dict[str, str]:
+    """Return what oar.conf of the server says of the keys that it stores, by option; {} before its first round."""
+    stored = {item.name: text for item, text in tx.policy_log.last([PolicyKind.KEY]).items()}
+    options = (option for option in Config.options() if option.name in OF_SERVER and option.key in stored)
+    return {option.name: stored[option.key] for option in options}
+
+
+def with_server_values(config: Config, texts: dict[str, str]) -> Config:
+    """Return a configuration with the values of the server; a value that this version cannot read is left out."""
+    values = {}
+    for option in Config.options():
+        if option.name in texts:
+            try:
+                values[option.name] = option.read(texts[option.name])
+            except ValueError:
+                continue
+    return config.replace(**values)
+
+
+def differences(config: Config, texts: dict[str, str]) -> list[str]:
+    """Return one line for each key whose value here is not that of the server."""
+    lines = []
+    for option in Config.options():
+        own = option.text(getattr(config, option.name))
+        if option.name in texts and own != texts[option.name]:
+            lines.append(f'{option.key}: "{own}" here, "{texts[option.name]}" on the server, which holds')
+    return lines
