@@ -81,7 +81,7 @@ class RuleOptions(NamedTuple):
 @option("-r", "--from-file", metavar="FILE", help="Take the text from FILE; -: stdin.")
 @option("-P", "--priority", type=SMALL_NUMBER, metavar="N", help="Rules run in the order of their priorities.")
 @option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
-@optional_argument("--check", numeric=True, metavar="[ID]", help="Compile the rules and run none.")
+@optional_argument("--check", numeric=True, is_list=False, metavar="[ID]", help="Compile the rules and run none.")
 @option("--test", is_flag=True, help="Run the rules on the oarsub arguments behind --, and store nothing.")
 @option("--as", "as_user", metavar="USER", help="With --test: who submits.")
 @option("--history", type=NUMBER, metavar="ID", help="Show the former texts of a rule.")

@@ -5,7 +5,7 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, select_jobs, show_usage
-from oar.cli.common.options import machine_formats, option
+from oar.cli.common.options import Join, machine_formats, option
 from oar.lib.facts.errors import NoSuchJob, UserError
 from oar.lib.facts.formats import Format
 
@@ -22,7 +22,7 @@ FAILED, BAD_ID = 1, 2
     help="New resources, a new walltime, or both; what is not named stays.",
 )
 @option("-n", "--name", metavar="TEXT", help="New name.")
-@option("-p", "--property", "properties", metavar="SQL", help="New condition on the resources.")
+@option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="New condition on the resources.")
 @option("-q", "--queue", metavar="QUEUE", help="New queue.")
 @option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="New dependencies.")
 @option("--project", metavar="TEXT", help="New project.")

@@ -7,7 +7,7 @@ import click
 
 from oar.cli.common import render
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import DIGITS, machine_formats, option, optional_argument
+from oar.cli.common.options import DIGITS, Join, machine_formats, option, optional_argument
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.formats import Format, dump
@@ -27,7 +27,7 @@ LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 @optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
 @option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
 @option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
-@option("--sql", metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
+@option("--sql", join=Join.CONDITION, metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
 @machine_formats
 @click.argument("nodes", nargs=-1)
 def main(

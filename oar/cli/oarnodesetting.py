@@ -10,7 +10,7 @@ import click
 from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
-from oar.cli.common.options import ADMIN, NUMBER, Stop, option
+from oar.cli.common.options import ADMIN, NUMBER, Join, Stop, option
 from oar.lib.db.listening.end_listener import EndListener
 from oar.lib.facts.states import FINAL, ResourceState
 from oar.lib.resources import node_changes, nodes
@@ -59,7 +59,7 @@ class Targets:
 @option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts; default: this one.")
 @option("-f", "--file", "path", metavar="FILE", help="File with names of hosts, one per line.")
 @option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resources: ids, and ranges 3-8.")
-@option("--sql", metavar="SQL", help="Resources that satisfy this condition.")
+@option("--sql", join=Join.CONDITION, metavar="SQL", help="Resources that satisfy this condition.")
 @option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
 @option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back.")
 @option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")

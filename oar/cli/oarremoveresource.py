@@ -5,7 +5,7 @@ import click
 from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
-from oar.cli.common.options import ADMIN, option
+from oar.cli.common.options import ADMIN, Join, option
 from oar.lib.resources import removal
 from oar.lib.resources.removal import RemovalRefusal
 from oar.lib.resources.reserved import WouldBreak
@@ -19,7 +19,7 @@ LONGEST_ID = 9
 )
 @option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
 @option("-f", "--force", is_flag=True, help="Remove resources that advance reservations have, too.")
-@option("--sql", metavar="SQL", help="Remove the resources that satisfy this condition, too.")
+@option("--sql", join=Join.CONDITION, metavar="SQL", help="Remove the resources that satisfy this condition, too.")
 @click.argument("identifiers", nargs=-1, metavar="[RESOURCE_ID]...")
 def main(context: Context, *, purge_jobs: bool, force: bool, sql: str | None, identifiers: tuple[str, ...]) -> int:
     """Remove them one by one."""

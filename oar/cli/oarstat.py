@@ -9,7 +9,16 @@ import click
 
 from oar.cli.common import render
 from oar.cli.common.command import Context, Hangup, oar_command
-from oar.cli.common.options import DIGITS, LARGEST_NUMBER, NUMBER, Stop, machine_formats, option, optional_argument
+from oar.cli.common.options import (
+    DIGITS,
+    LARGEST_NUMBER,
+    NUMBER,
+    Join,
+    Stop,
+    machine_formats,
+    option,
+    optional_argument,
+)
 from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadRequest
@@ -52,9 +61,17 @@ TIMES = 4  #: the layout that shows when jobs start and end
     "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
 )
 @option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
-@option("-S", "--sql", metavar="CONDITION", help="The jobs, ended ones too, that satisfy a condition of SQL.")
+@option(
+    "-S",
+    "--sql",
+    join=Join.CONDITION,
+    metavar="CONDITION",
+    help="The jobs, ended ones too, that satisfy a condition of SQL.",
+)
 @filters
-@option("--fields", "--specified-field", metavar="NAME[:LABEL],...", help="These parts of the records only.")
+@option(
+    "--fields", "--specified-field", join=Join.LIST, metavar="NAME[:LABEL],...", help="These parts of the records only."
+)
 @option("--no-header", is_flag=True, help="Tables without their head.")
 @option("--color", metavar="auto|always|never", default="never", help="Letters of states in colours.")
 @optional_argument(

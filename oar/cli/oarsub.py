@@ -28,7 +28,9 @@ INTERRUPTED = 1
     summary="Submit a job that runs COMMAND, one word for the shell that you type it in.",
     exit_codes={KeyboardInterrupt: INTERRUPTED, Hangup: INTERRUPTED, NoSuchJob: Code.CONNECT},
 )
-@optional_argument("-C", "--connect", numeric=True, metavar="[ID]", help="Open a shell in a running job.")
+@optional_argument(
+    "-C", "--connect", numeric=True, is_list=False, metavar="[ID]", help="Open a shell in a running job."
+)
 @oarsub_options.options
 @machine_formats
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
@@ -81,6 +83,7 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
     check_modes(submission_of(options.form, context.user.name, command or ("-" if options.scan else "")))
     if options.scan:
         line = command_line.with_script(call, line, command)
+        command = line.command
     line = command_line.with_defaults(call, line)
     return _submit(call._replace(options=line.options), line, command)
 

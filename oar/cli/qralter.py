@@ -9,7 +9,7 @@ import click
 
 from oar.cli.common.command import Context, Hangup, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.cli.common.options import RESERVATIONS, NameList, Stop, machine_formats, option
+from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option
 from oar.cli.common.reservation_words import ToldAnswers, listed, nothing_named, warn_of_mail
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
@@ -96,7 +96,14 @@ class QralterOptions(NamedTuple):
     metavar="LIST",
     help="Hosts of its queue: queue@host, queue@@hostgroup, patterns.",
 )
-@option("-p", "properties", default="", metavar="CONDITION", help="A further condition on its resources.")
+@option(
+    "-p",
+    "properties",
+    join=Join.CONDITION,
+    default="",
+    metavar="CONDITION",
+    help="A further condition on its resources.",
+)
 @option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
 @option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
 @option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates).")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
+from oar.cli.common.options import RESERVATIONS, Join, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.cli.common.reservation_words import listed
 from oar.lib.db.transaction import Transaction
@@ -66,7 +66,9 @@ class QrstatOptions(NamedTuple):
 @oar_command("qrstat", summary="Show advance reservations.", style=RESERVATIONS, help_names=("-help",))
 @option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
-@option("-s", "-state", "states", metavar="LETTERS", help=f"Those in one of these states ({LETTERS}).")
+@option(
+    "-s", "-state", "states", join=Join.LETTERS, metavar="LETTERS", help=f"Those in one of these states ({LETTERS})."
+)
 @option("-all", "ended", is_flag=True, help="Ended ones too.")
 @option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
 @option("-log", "log", is_flag=True, help="Print what happened to them.")

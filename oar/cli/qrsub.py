@@ -11,7 +11,7 @@ import click
 from oar.cli.common import default_requests
 from oar.cli.common.command import Context, Hangup, no_argument, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
-from oar.cli.common.options import RESERVATIONS, NameList, Stop, machine_formats, option, optional_argument
+from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option, optional_argument
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
@@ -74,7 +74,14 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     metavar="HOSTS",
     help="Hosts, patterns too, with commas between them.",
 )
-@option("-p", "properties", default="", metavar="CONDITION", help="A condition on resources, as of oarsub.")
+@option(
+    "-p",
+    "properties",
+    join=Join.CONDITION,
+    default="",
+    metavar="CONDITION",
+    help="A condition on resources, as of oarsub.",
+)
 @option(
     "-ckpt",
     "checkpoint",

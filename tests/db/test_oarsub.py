@@ -339,16 +339,44 @@ class TestScript:
             ("#!/bin/sh\n#$ -cwd\n", "has #$ lines, which mean nothing here: write #OAR lines."),
             (
                 "#!/bin/sh\n# OAR -l nodes=1\n",
-                "has a line that does not begin with #OAR and a blank, and is no option: # OAR -l nodes=1",
+                "line 2 is ignored: # OAR -l nodes=1: options begin with #OAR and a blank, at the start of the line."
+                " Write: #OAR -l nodes=1.",
             ),
             (
                 "#!/bin/sh\n#OAR-l nodes=1\n",
-                "has a line that does not begin with #OAR and a blank, and is no option: #OAR-l nodes=1",
+                "line 2 is ignored: #OAR-l nodes=1: options begin with #OAR and a blank, at the start of the line."
+                " Write: #OAR -l nodes=1.",
             ),
             (
                 "#!/bin/sh\r\n#OAR -n x\r\n",
                 "has the line ends of Windows, with which its first line names no program: dos2unix removes them",
             ),
+            (
+                "#!/bin/sh\n  #OAR -n x\n#OAR -n y\n",
+                "line 2 is ignored: #OAR -n x: options begin with #OAR and a blank, at the start of the line."
+                " Write: #OAR -n x.",
+            ),
+            (
+                " #!/bin/sh\n#OAR -n x\n",
+                "line 2 is ignored: #OAR -n x: there are blanks before #! in the first line."
+                " Begin the script with #!, and nothing before it.",
+            ),
+            (
+                "\ufeff#!/bin/sh\n#OAR -n x\n",
+                "line 2 is ignored: #OAR -n x: the script begins with a byte order mark."
+                " Begin the script with #!, and nothing before it.",
+            ),
+            (
+                "\n#!/bin/sh\n#OAR -n x\n",
+                "line 3 is ignored: #OAR -n x: the first line is empty."
+                " Begin the script with #!, and nothing before it.",
+            ),
+            (
+                "cd /tmp\n#OAR -n x\n",
+                "line 2 is ignored: #OAR -n x: the first line does not begin with #."
+                " Begin the script with #!, and nothing before it.",
+            ),
+            ("#!/bin/sh\n##OAR -n x\n#OAR -n y\n### OAR -n z\n# #OAR -n z\n", ""),
             ("#!/bin/sh\n#SBATCH -N 1\n#OAR -n x\n", ""),
             ("#!/bin/sh\n# OAR - the scheduler\n#$HOME\n", ""),
         ],
@@ -359,15 +387,19 @@ class TestScript:
         path = script(text)
         result = site.oarsub("-S", path)
         assert result.exit == 0
-        said = [line for line in result.err.splitlines() if line.startswith(f"# Warning: {path} has")]
-        assert said == ([f"# Warning: {path} {warning}"] if warning else [])
+        said = [line.removeprefix(f"# Warning: {path}").lstrip(": ") for line in result.err.splitlines()]
+        assert said == ([warning] if warning else [])
 
     def test_a_script_that_is_not_there_or_not_executable(self, site: LoginNode, tmp_path: Path) -> None:
         result = site.oarsub("-S", "/no/where a b")
         assert (result.exit, result.err) == (12, "[ERROR] Cannot open the file /no/where.\n")
         (tmp_path / "x").write_text("#!/bin/sh\n")
         result = site.oarsub("-S", tmp_path / "x")
-        assert (result.exit, result.err) == (0, f"# Warning: {tmp_path / 'x'} is not executable.\n")
+        path = tmp_path / "x"
+        assert (result.exit, result.err) == (
+            0,
+            f"# Warning: {path} is not executable: the job would end with exit code 126. Type: chmod +x {path}\n",
+        )
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))

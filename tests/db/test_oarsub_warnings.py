@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.oarsub_parts import habits
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
@@ -87,26 +86,79 @@ def test_letters_that_mean_something_else_elsewhere(site: LoginNode, words: list
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("#!/bin/sh\n#OAR -n x\n", "has #OAR lines, which are read with -S only: oarsub -S {path}"),
+        ("#!/bin/sh\n#OAR -n x\n", "has #OAR lines, which are ignored without -S. Type: oarsub -S '{path} 1 2'"),
+        ("#!/bin/sh\n  #OAR -n x\n", "has #OAR lines, which are ignored without -S. Type: oarsub -S '{path} 1 2'"),
         (
             "#!/bin/sh\n#SBATCH -n 1\n",
-            "has #SBATCH lines, which mean nothing here: write #OAR lines, and oarsub -S {path}",
+            "has #SBATCH lines, which mean nothing here. Write #OAR lines, and type: oarsub -S '{path} 1 2'",
         ),
         ("#!/bin/sh\necho '#OAR'\n", ""),
+        ("#!/bin/sh\n##OAR -n x\n", ""),
         ("\x7fELF\n#SBATCH -n 1\n", ""),
     ],
 )
-def test_options_in_a_script_that_nobody_reads_are_told_who_looks_on(
-    site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
-) -> None:
+def test_options_in_a_script_without_s_get_one_warning(site: LoginNode, tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "job.sh"
     path.write_text(text)
-    assert site.oarsub(f"{path} 1 2").err == ""
-    monkeypatch.setattr(habits, "is_watched", lambda: True)
-    result = site.oarsub(f"{path} 1 2")
-    assert (result.exit, result.err) == (0, said and f"# Warning: {path} {said.format(path=path)}\n")
-    for other in (f"{path}.not_there", f"sh {path}", f"'{path}'", "true"):
+    path.chmod(0o755)
+    for command in (f"{path} 1 2", f"bash {path} 1 2", f"'{path}' 1 2"):
+        result = site.oarsub(command)
+        assert (result.exit, result.err) == (0, said and f"# Warning: {path} {said.format(path=path)}\n")
+    for other in (f"{path}.not_there", "true", f"echo {path}"):
         assert site.oarsub(other).err == ""
+
+
+def test_a_script_that_the_job_cannot_start(site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n")
+    denied = "# Warning: {0} is not executable: the job would end with exit code 126. Type: chmod +x ./job.sh\n"
+    assert site.oarsub("./job.sh").err == denied.format("./job.sh")
+    assert site.oarsub("job.sh").err == denied.format("job.sh")
+    assert site.oarsub("bash job.sh").err == ""
+    (tmp_path / "job.sh").chmod(0o755)
+    assert site.oarsub("./job.sh").err == ""
+    assert site.oarsub("job.sh 1").err == (
+        "# Warning: job.sh is searched for in PATH, not in the current directory. Type: oarsub './job.sh 1'\n"
+    )
+    assert site.oarsub("-d", "/", "job.sh").err == ""
+
+
+def test_the_script_that_is_read_is_the_script_that_runs(
+    site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#OAR -n x\n")
+    (tmp_path / "job.sh").chmod(0o755)
+    for command, stored in (("job.sh a", "./job.sh a"), ("'job.sh'", "'./job.sh'"), ("./job.sh", "./job.sh")):
+        result = site.oarsub("-S", command)
+        assert (result.exit, result.err, site.jobs()[-1].command) == (0, "", stored)
+    assert site.oarsub("-d", tmp_path, "-S", "job.sh").err == ""
+    assert site.oarsub("-d", "/", "-S", "./job.sh").err == (
+        "# Warning: -S reads ./job.sh in the current directory, the job runs it in /."
+        " Type the absolute path of the script.\n"
+    )
+
+
+def test_an_option_that_is_given_twice(site: LoginNode) -> None:
+    remark = "# Warning: --queue is given several times: default: the last value counts.\n"
+    result = site.oarsub(
+        "-p", "cpuset='0'", "-p", "network_address='node-1' OR true", "-q", "x", "-q", "default", "true"
+    )
+    assert (result.exit, result.err) == (0, remark)
+    assert "(cpuset='0') AND (network_address='node-1' OR true)" in (site.jobs()[-1].properties or "")
+
+
+def test_an_option_that_a_script_gives_twice(site: LoginNode, tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(
+        "#!/bin/sh\n#OAR -p cpuset='0'\n#OAR -p true\n#OAR --nodelist node-1\n#OAR --nodelist node-2\n"
+        "#OAR -n x\n#OAR -n y\n"
+    )
+    path.chmod(0o755)
+    result = site.oarsub("-S", path)
+    assert (result.exit, result.err) == (0, "# Warning: --name is given several times: y: the last value counts.\n")
+    assert "(cpuset='0') AND (true)" in (site.jobs()[-1].properties or "")
+    assert "'node-1'" in (site.jobs()[-1].properties or "")
 
 
 def test_mails_that_nobody_sends(site: LoginNode) -> None:

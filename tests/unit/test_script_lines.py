@@ -5,7 +5,7 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.script_options import NOT_IN_SCRIPTS, scan
-from oar.lib.submission.script_lines import OPTIONS, Argument, Value, values_of
+from oar.lib.submission.script_lines import OPTIONS, joined, option_of, values_of
 
 
 def test_they_have_the_names_that_oarsub_knows() -> None:
@@ -15,10 +15,6 @@ def test_they_have_the_names_that_oarsub_knows() -> None:
         if parameter.name not in NOT_IN_SCRIPTS | {"words"} and not str(parameter.name).startswith("as_")
     }
     assert {option.name: set(option.spellings) for option in OPTIONS} == declared
-
-
-def _plain(value: list[Value], kind: Argument) -> object:
-    return tuple(value) if kind is Argument.TEXTS else value[-1]
 
 
 @pytest.mark.parametrize(
@@ -36,13 +32,13 @@ def _plain(value: list[Value], kind: Argument) -> object:
         "#OAR --env A=-1",
         "#OAR --notify mail:a@b.c -k",
         "#OAR --after 12 --anterior=13",
+        "#OAR -p a=1\n#OAR -p b=2\n#OAR --nodelist n1\n#OAR --nodelist n2\n#OAR -n x\n#OAR -n y",
     ],
 )
 def test_a_line_means_what_it_means_to_oarsub(line: str) -> None:
     text = f"#!/bin/sh\n{line}\r\n"
     read = scan(text, "script", oarsub.main.params)
-    kinds = {option.name: option.kind for option in OPTIONS}
-    found = {name: _plain(value, kinds[name]) for name, value in values_of(text).items()}
+    found = {name: joined(option_of(name), value) for name, value in values_of(text).items()}
     assert found == {name: getattr(read.options, name) for name in read.names}
     assert set(found) <= set(OarsubOptions._fields)
 

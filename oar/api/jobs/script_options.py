@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import JobForm, parameters_of
-from oar.lib.submission.script_lines import Argument, Value, doubts, option_of, values_of
+from oar.lib.submission.script_lines import Argument, Value, doubts, joined, option_of, values_of, with_place
 
 if TYPE_CHECKING:
     from oar.api.jobs.asked_jobs import AskedJobs
@@ -28,6 +28,8 @@ def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, as
     values = values_of(text)
     desk.warnings.extend(doubts("the script", text, has_options=bool(values)))
     merged = asked._replace(scans=False, form=_form(desk, asked.form, values))
+    if asked.script is None and not merged.form.directory:
+        merged = merged._replace(command=with_place(asked.command))
     if "parameter_file" in values and asked.parameters is None:
         merged = merged._replace(parameters=parameters_of(_read(files, absolute, values["parameter_file"][-1])))
     given = {name: str(each[-1]) for name, each in values.items()}
@@ -50,11 +52,13 @@ def _form(desk: "Desk", form: JobForm, values: Mapping[str, Sequence[Value]]) ->
     changes: dict[str, Any] = {}
     for name in (field for field in JobForm._fields if field in values):
         option, typed = option_of(name), getattr(form, name)
-        value = values[name] if option.kind is Argument.TEXTS else values[name][-1]
+        value = joined(option, values[name])
+        if option.kind is not Argument.TEXTS and name != "properties" and len(set(values[name])) > 1:
+            desk.warnings.append(f"{option.long} is given several times: {value}: the last value counts.")
         if name in ADDED and not (name == "requests" and replaces):
             changes[name] = (*typed, *values[name])
         elif typed is False or typed in (None, "", ()):
-            changes[name] = tuple(values[name]) if option.kind is Argument.TEXTS else value
+            changes[name] = value
         elif option.kind is not Argument.FLAG:
             shown = " ".join(map(str, values[name]))
             desk.warnings.append(f"ignore script value for {option.long}: {shown}; the request has another one.")

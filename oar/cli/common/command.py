@@ -267,6 +267,10 @@ class Command(click.Command):
         if isinstance(ctx.obj, Context):
             ctx.obj.arguments = tuple(args)
             ctx.obj.dashes = reader.dashes
+            for option in reader.repeated.values():
+                ctx.obj.warn(
+                    f"{option.name} is given several times: {_printable(option.value)}: the last value counts."
+                )
         return super().parse_args(ctx, canonical)
 
     def run(self, arguments: Sequence[str], context: Context) -> int:

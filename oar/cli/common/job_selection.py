@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from oar.cli.common.command import Context
-from oar.cli.common.options import DIGITS, Stop, option, optional_argument
+from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.states import FINAL, JobState
 from oar.lib.jobs import control
@@ -57,13 +57,19 @@ def job_selection(function: Function) -> Function:
         command
     )
     option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
-    option("--state", "states", metavar="STATES", help="Act on the jobs in these states: names or letters.")(command)
+    option(
+        "--state", "states", join=Join.LIST, metavar="STATES", help="Act on the jobs in these states: names or letters."
+    )(command)
     optional_argument(
         "-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN, without it on yours."
     )(command)
-    option("--sql", "sql", metavar="SQL", help="Act on the jobs that satisfy this SQL condition; with -u, of those.")(
-        command
-    )
+    option(
+        "--sql",
+        "sql",
+        join=Join.CONDITION,
+        metavar="SQL",
+        help="Act on the jobs that satisfy this SQL condition; with -u, of those.",
+    )(command)
     option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
     click.argument("identifiers", nargs=-1, metavar="[JOB_ID]...")(command)
     return command  # type: ignore[return-value]

@@ -3,12 +3,23 @@
 See docs/design/formats.rst, "Options".
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import click
 
-from oar.cli.common.options import BLANKS, DIGITS, BadOption, OptionalArgument, PathOption, Style, canonical_name
+from oar.cli.common.options import (
+    BLANKS,
+    DIGITS,
+    BadOption,
+    Join,
+    OptionalArgument,
+    PathOption,
+    PlainOption,
+    Style,
+    canonical_name,
+)
 
 
 class OptionForm(NamedTuple):
@@ -19,6 +30,15 @@ class OptionForm(NamedTuple):
     takes: str
     metavar: str = ""  #: what its argument is called
     help: str = ""
+    is_list: bool = True  #: each value counts that it is given
+    join: Join | None = None  #: how values are joined that are not a list; None: the last one counts
+
+
+class RepeatedOption(NamedTuple):
+    """An option that was given several times with different values, of which the last one counts."""
+
+    name: str
+    value: str
 
 
 class OptionReader:
@@ -37,12 +57,16 @@ class OptionReader:
         for parameter in parameters:
             if isinstance(parameter, click.Option):
                 name, takes = canonical_name(parameter.opts), _taken_by(parameter)
-                form = OptionForm(name, takes, parameter.metavar or "", parameter.help or "")
+                join = parameter.join if isinstance(parameter, PlainOption) else None
+                is_list = _is_list(parameter)
+                form = OptionForm(name, takes, parameter.metavar or "", parameter.help or "", is_list, join)
                 for name in parameter.opts:
                     self._add(name, form)
         self.options: list[str] = []
         self.operands: list[str] = []
         self.dashes: int | None = None  #: number of operands before "--", None if there was none
+        self.repeated: dict[str, RepeatedOption] = {}
+        self._places: dict[str, int] = {}  #: of the options that are no lists, in ``options``
         self._unread: list[str] = []
 
     def read(self, arguments: Sequence[str]) -> list[str]:
@@ -98,7 +122,7 @@ class OptionReader:
             self.options.append(form.spelling)
         elif form.takes == "pair":
             first = value if equals else self._next(form, name)
-            self.options += [form.spelling, first, self._next(form, name)]
+            self._put(form, first, self._next(form, name))
         elif equals:
             self._give(form, value)
         else:
@@ -175,7 +199,23 @@ class OptionReader:
         """Hand a value over; a list of numbers as that many values: -j 26,27 is -j 26 -j 27."""
         numbers = [part for part in value.split(",") if part] if form.takes == "digits" else []
         for each in numbers or [value]:
-            self.options += [form.spelling, each if form.takes == "path" else each.strip(BLANKS)]
+            self._put(form, each if form.takes == "path" else each.strip(BLANKS))
+
+    def _put(self, form: OptionForm, *values: str) -> None:
+        """Add an option with its values; one that is no list is joined with its former value, or replaces it."""
+        place = None if form.is_list else self._places.get(form.spelling)
+        if place is None:
+            self._places[form.spelling] = len(self.options)
+            self.options += [form.spelling, *values]
+            return
+        here = slice(place + 1, place + 1 + len(values))
+        former = self.options[here]
+        if form.join is not None:
+            values = (form.join.join(former[0], values[0]),)
+        elif former != list(values):
+            shown = form.spelling.removeprefix("-") if re.fullmatch("--.", form.spelling) else form.spelling
+            self.repeated[form.spelling] = RepeatedOption(shown, " ".join(values))
+        self.options[here] = values
 
 
 def _wanted(form: OptionForm) -> str:
@@ -183,6 +223,10 @@ def _wanted(form: OptionForm) -> str:
     dollars = [word.strip(",;.()") for word in form.help.split() if "$" in word]
     quoted = f"\n  in a shell {dollars[0]} needs quotes: '{dollars[0]}'" if dollars else ""
     return f": {form.metavar}{quoted}" if form.metavar else quoted
+
+
+def _is_list(option: click.Option) -> bool:
+    return option.is_list if isinstance(option, OptionalArgument) else option.multiple
 
 
 def _taken_by(option: click.Option) -> str:

@@ -1,6 +1,7 @@
 """Options of commands: how they are declared, the values that they take, and the styles of families of commands."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -146,12 +147,37 @@ COUNT = Number(negative=False)
 SMALL_NUMBER = Number(largest=2**31 - 1)
 
 
+class Join(Enum):
+    """How the values of an option are joined that is given several times and takes one value."""
+
+    LIST = "list"  #: with commas
+    LETTERS = "letters"  #: with nothing between them
+    CONDITION = "condition"  #: with AND
+
+    def join(self, former: str, value: str) -> str:
+        """Return both values as one.
+
+        >>> Join.LIST.join("R", "W"), Join.CONDITION.join("a = 1", "b = 2 OR c")
+        ('R,W', '(a = 1) AND (b = 2 OR c)')
+        """
+        if not former or not value:
+            return former or value
+        return f"({former}) AND ({value})" if self is Join.CONDITION else _SEPARATORS[self].join((former, value))
+
+
+_SEPARATORS = {Join.LIST: ",", Join.LETTERS: ""}
+
+
 class PlainOption(click.Option):
     """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
 
-    def __init__(self, declarations: Sequence[str], *, help: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self, declarations: Sequence[str], *, help: str | None = None, join: Join | None = None, **settings: Any
+    ) -> None:
+        """``join``: None if the last value counts."""
         super().__init__(declarations, **settings)
         self.help = help
+        self.join = Join.LIST if join is None and isinstance(self.type, NameList) else join
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Let the parser know the option also by the name that ``canonical_name`` returns."""
@@ -190,21 +216,35 @@ class OptionalArgument(PlainOption):
     """
 
     def __init__(
-        self, declarations: Sequence[str], *, numeric: bool = False, attached: bool = False, **settings: Any
+        self,
+        declarations: Sequence[str],
+        *,
+        numeric: bool = False,
+        attached: bool = False,
+        is_list: bool | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(declarations, multiple=True, type=NUMBER if numeric else OptionalText(), **settings)
         self.numeric = numeric
         self.attached = attached
+        self.is_list = numeric if is_list is None else is_list
 
 
 def optional_argument(
-    *declarations: str, numeric: bool = False, attached: bool = False, help: str = "", metavar: str | None = None
+    *declarations: str,
+    numeric: bool = False,
+    attached: bool = False,
+    is_list: bool | None = None,
+    help: str = "",
+    metavar: str | None = None,
 ) -> Callable[[Function], Function]:
     """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
 
     ``attached``: its argument must stand behind ``=``, the next word never is one.
+    ``is_list``: each value counts, not only the last one; by default that of numbers.
     """
-    return option(*declarations, cls=OptionalArgument, numeric=numeric, attached=attached, help=help, metavar=metavar)
+    settings = {"numeric": numeric, "attached": attached, "is_list": is_list}
+    return option(*declarations, cls=OptionalArgument, help=help, metavar=metavar, **settings)
 
 
 def machine_formats(function: Function) -> Function:

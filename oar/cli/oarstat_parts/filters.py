@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.cli.common.options import Stop, option, optional_argument
+from oar.cli.common.options import Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState
@@ -21,7 +21,7 @@ _AGO = r"(?a)(\d{1,9})([smhdw])\Z"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 _DECLARATIONS = (
-    option("-t", "--states", metavar="R,W,...", help="The jobs in these states: letters or names."),
+    option("-t", "--states", join=Join.LIST, metavar="R,W,...", help="The jobs in these states: letters or names."),
     option("--name", metavar="NAME", help="The jobs of this name."),
     option("--queue", metavar="QUEUE", help="The jobs of this queue."),
     option("--project", metavar="PROJECT", help="The jobs of this project."),

@@ -1,5 +1,6 @@
 """The command line of oarsub, completed by the options of a script and of ~/.oarsubrc."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,6 +24,7 @@ class CommandLine(NamedTuple):
     names: frozenset[str]  #: of the options that the command line, then also the script, gives
     initial_request: str  #: the line as it is stored with the job
     script: str | None = None  #: text of the script that is stored with the job
+    command: str = ""
 
 
 def read(context: Context, options: OarsubOptions) -> CommandLine:
@@ -77,14 +79,14 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
     """Return the command line with the options of the script, which is the first word of the command.  Raises Stop."""
     from oar.cli.common.render import visible
     from oar.cli.oarsub_parts import script_options
-    from oar.lib.submission.script_lines import doubts
+    from oar.lib.submission.script_lines import doubts, with_place
 
     try:
         words = shlex.split(command)
     except ValueError:
         words = command.split()
     if not words:
-        return line
+        return line._replace(command=command)
     path = words[0]
     script = script_options.read_script(call.files, path)
     scanned = script_options.scan(script.text, path, call.context.command.params)
@@ -93,13 +95,28 @@ def with_script(call: OarsubCall, line: CommandLine, command: str) -> CommandLin
     options = script_options.add_script(call.context, line.options, line.names, scanned)
     is_stored = path in script_options.STDIN or options.spool
     if not is_stored and not script.is_executable:
-        call.context.warn(f"{path} is not executable.")
+        call.context.warn(
+            visible(f"{path} is not executable: the job would end with exit code 126. Type: chmod +x {path}")
+        )
+    elif not is_stored and _is_elsewhere(call.context, options.directory) and not path.startswith("/"):
+        text = f"-S reads {path} in the current directory, the job runs it in {options.directory}."
+        call.context.warn(visible(f"{text} Type the absolute path of the script."))
     return CommandLine(
         options,
         line.names | scanned.names,
         line.initial_request + "".join(f"; {stored}" for stored in scanned.lines),
         script.text if is_stored else None,
+        command if is_stored else with_place(command),
     )
+
+
+def _is_elsewhere(context: Context, directory: str | None) -> bool:
+    """Return whether a directory is another one than the current directory."""
+    try:
+        current = context.place.directory or os.getcwd()
+    except FileNotFoundError:
+        return False
+    return os.path.normpath(os.path.join(current, directory or "")) != os.path.normpath(current)
 
 
 def with_defaults(call: OarsubCall, line: CommandLine) -> CommandLine:

@@ -1,17 +1,31 @@
 """What is said of a submission in which habits of other schedulers have another meaning here."""
 
+import os
 import re
-import sys
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine
+from oar.lib.io.programs import DEFAULT_PATH
 
 #: A dependency of Slurm, whose -d is short for it.
 _DEPENDENCY = re.compile(r"(after\w*|singleton|expand):\S*\Z", re.ASCII)
 
-#: So many bytes of a file are looked into: options stand at its head.
+#: Bytes of a file that are searched for options, which stand at its head.
 _LOOKED_INTO = 65536
+#: Programs that run a script which is their first argument.
+_INTERPRETER = re.compile(r"(ba|da|k|z|c|tc)?sh|python[0-9.]*|perl|source|\.")
+#: Words with which texts for a shell begin.
+_SHELL_WORDS = frozenset(
+    (
+        *("alias", "cd", "command", "echo", "eval", "exec", "exit", "export", "for", "if", "let", "local", "module"),
+        *("set", "shopt", "test", "time", "trap", "ulimit", "umask", "until", "wait", "while"),
+    )
+)
+#: The name of a file that stands for itself in a shell.
+_PLAIN = re.compile(r"[\w./+@:,%-]+")
 
 
 def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
@@ -21,26 +35,63 @@ def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
         yield f"-n gives the job the name {options.name}: cores are asked for with -l core={options.name}."
     if "directory" in line.names and _DEPENDENCY.match(options.directory or ""):
         yield f"-d is the directory of the job, {options.directory}: jobs to wait for are named with -a."
-    is_elsewhere = "directory" in line.names and not command.startswith("/")
-    if command and not options.scan and not is_elsewhere and is_watched():
-        yield from _unread_options(call, command)
+    if command and not options.scan and not options.interactive:
+        yield from _script_doubts(call, command)
 
 
-def is_watched() -> bool:
-    """Say whether somebody reads along, for whom it is worth the time to look into a file."""
-    return sys.stderr.isatty()
-
-
-def _unread_options(call: OarsubCall, command: str) -> Iterator[str]:
-    """Tell of the options in a script that is run like any other program."""
+def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
+    """Yield warnings about a script that runs without -S: unread options, no permission, not found."""
     from oar.cli.common.render import visible
     from oar.lib.submission.script_lines import unread_lines
 
-    path = command.split(maxsplit=1)[0] if command.strip() else ""
-    if "/" not in path or re.search(r"[^\w./+@=:,-]", path):
+    script = _script_in(command)
+    if script is None:
         return
+    path = os.path.join(call.options.directory or "", script.path)
     try:
-        text = call.files.read(path).data[:_LOOKED_INTO].decode("utf-8", "replace")
+        file = call.files.read(path)
     except OSError:
         return
-    yield from map(visible, unread_lines(path, text))
+    place = script.path if "/" in script.path else f"./{script.path}"
+    text = file.data[:_LOOKED_INTO].decode("utf-8", "replace")
+    typed = shlex.quote(shlex.join([place, *script.arguments]))
+    yield from map(visible, unread_lines(script.path, text, f"oarsub -S {typed}"))
+    if script.is_program and not file.is_executable:
+        yield visible(f"{script.path} is not executable: the job would end with exit code 126. Type: chmod +x {place}")
+    elif script.is_program and "/" not in script.path:
+        yield visible(f"{script.path} is searched for in PATH, not in the current directory. Type: oarsub {typed}")
+
+
+def _is_known(word: str) -> bool:
+    """Return whether a word is a command of the shell or a program of this host."""
+    return word in _SHELL_WORDS or any(os.path.exists(f"{place}/{word}") for place in DEFAULT_PATH.split(":"))
+
+
+class _Script(NamedTuple):
+    """A file that a command runs."""
+
+    path: str
+    arguments: Sequence[str]
+    is_program: bool  #: the shell runs it, no interpreter in the command
+
+
+def _script_in(command: str) -> _Script | None:
+    """Return the script that a command runs, None if it is a known program or a text for a shell.
+
+    >>> _script_in("./job.sh 1 2")
+    _Script(path='./job.sh', arguments=['1', '2'], is_program=True)
+    >>> _script_in("bash job.sh").path, _script_in("sleep 10"), _script_in("cd x; ./job.sh")
+    ('job.sh', None, None)
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    is_program = not (len(words) > 1 and _INTERPRETER.fullmatch(os.path.basename(words[0])))
+    if not is_program:
+        words = words[1:]
+    if not words or words[0].startswith("-") or not _PLAIN.fullmatch(words[0]):
+        return None
+    if is_program and "/" not in words[0] and _is_known(words[0]):
+        return None
+    return _Script(words[0], words[1:], is_program)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.command import Command
-from oar.cli.common.options import COUNT, NUMBER, USER, BadOption, Number, PathOption, option, optional_argument
+from oar.cli.common.options import COUNT, NUMBER, USER, BadOption, Join, Number, PathOption, option, optional_argument
 from oar.lib.facts.formats import Format
 from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
 
@@ -112,7 +112,7 @@ _DECLARATIONS: Sequence[Decorator] = (
         help="Read the options in the #OAR lines of the script.",
     ),
     option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
-    option("-p", "--property", "properties", metavar="SQL", help="Condition on the resources."),
+    option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="Condition on the resources."),
     option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
     option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
     option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
@@ -141,7 +141,13 @@ _DECLARATIONS: Sequence[Decorator] = (
         help="Notify somebody, or run a program, when the job changes.",
     ),
     optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of jobs that have ended."),
-    option("--sql", "resubmit_sql", metavar="SQL", help="With --resubmit: of jobs that satisfy this condition."),
+    option(
+        "--sql",
+        "resubmit_sql",
+        join=Join.CONDITION,
+        metavar="SQL",
+        help="With --resubmit: of jobs that satisfy this condition.",
+    ),
     option(
         "--state",
         "resubmit_states",

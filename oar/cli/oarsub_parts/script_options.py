@@ -5,14 +5,14 @@ line wins.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
-from oar.cli.common.options import USER, BadOption, Stop
+from oar.cli.common.options import USER, BadOption, PlainOption, Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
@@ -93,12 +93,28 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptO
             errors += 1
             continue
         stored.append(script_line(line))
+        options = options._replace(**{name: _joined(options, names, name, values[name], parameters) for name in values})
         names.update(values)
-        added = {name: (*getattr(options, name), *values[name]) for name in (*ADDED, *ADDED_BEFORE) if name in values}
-        options = options._replace(**values | added)
     if errors:
         raise Stop(f"[ERROR] {errors} error(s) encountered while parsing the file {path}.", Code.FILE)
     return ScriptOptions(options, frozenset(names), tuple(stored))
+
+
+def _joined(
+    options: OarsubOptions, names: Collection[str], name: str, value: Any, parameters: Sequence[click.Parameter]
+) -> Any:
+    """Return a value of a line joined with that of the lines before it, of which ``names`` are set."""
+    former, option = getattr(options, name), next(each for each in parameters if each.name == name)
+    if name not in names:
+        return value
+    if option.multiple:
+        return (*former, *value)
+    if isinstance(option, PlainOption) and option.join is not None:
+        return option.join.join(former, value)
+    if former != value:
+        spelling = max(option.opts, key=len)
+        print_error(f"# Warning: {spelling} is given several times: {value}: the last value counts.")
+    return value
 
 
 def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> str:

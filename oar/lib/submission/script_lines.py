@@ -104,20 +104,52 @@ def foreign_lines(text: str) -> str:
     return found[0] if found else ""
 
 
-def missed_lines(text: str) -> list[str]:
-    r"""Return the lines of a script that look as if they were to hold options, and do not.
+class LostLine(NamedTuple):
+    """A line that looks like an option and is not read."""
 
-    >>> missed_lines("#!/bin/sh\n# OAR -l core=1\n#OAR -n x\n# OAR - a scheduler\n")
-    ['# OAR -l core=1']
+    number: int
+    text: str
+    reason: str
+    way_out: str
+
+
+def lost_line(text: str) -> LostLine | None:
+    r"""Return the first line that looks like an option and is not read; ``##OAR`` turns a line off on purpose.
+
+    >>> lost_line("#!/bin/sh\n# OAR -l core=1\n")[:2]
+    (2, '# OAR -l core=1')
+    >>> lost_line("#!/bin/sh\n##OAR -l core=1\n# OAR - a scheduler\n#OAR -n x\n") is None
+    True
     """
     lines = text.replace("\r\n", "\n").split("\n")
-    return [
-        line for line in lines if re.match(r"(?i)#+[ \t]*OAR[: \t]*--?[A-Za-z]", line) and not re.match(r"#OAR\s", line)
-    ]
+    is_read = lines[0].startswith("#")
+    for number, line in enumerate(lines, 1):
+        if number > 1 and not is_read and re.match(r"[ \t]*#OAR\s", line):
+            way_out = "Begin the script with #!, and nothing before it"
+            return LostLine(number, line, _why_no_line_is_read(lines[0]), way_out)
+        if _LOOK.match(line) and not re.match(r"#OAR\s", line):
+            way_out = f"Write: #OAR {_LOOK.sub('', line, count=1).strip()}"
+            return LostLine(number, line, "options begin with #OAR and a blank, at the start of the line", way_out)
+        if re.search(r"\r[ \t]*#OAR\s", line):
+            return LostLine(number, line, "lines end with CR only", "Convert the script: tr '\\r' '\\n'")
+    return None
+
+
+#: What stands before the option in such a line.
+_LOOK = re.compile(r"(?i)[ \t\ufeff]*#[ \t]*OAR[: \t]*(?=--?[A-Za-z])")
+
+
+def _why_no_line_is_read(first: str) -> str:
+    """Return what is wrong with the first line of a script."""
+    if first.startswith("\ufeff"):
+        return "the script begins with a byte order mark"
+    if first.lstrip().startswith("#!"):
+        return "there are blanks before #! in the first line"
+    return "the first line is empty" if not first.strip() else "the first line does not begin with #"
 
 
 def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
-    r"""Tell what the author of a script cannot have meant.  ``has_options``: it has lines with options.
+    r"""Yield warnings about what the author of a script cannot have meant.  ``has_options``: some lines are read.
 
     >>> list(doubts("job.sh", "#!/bin/sh\n#PBS -l nodes=1\n", has_options=False))
     ['job.sh has #PBS lines, which mean nothing here: write #OAR lines.']
@@ -126,20 +158,37 @@ def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
         yield f"{name} has the line ends of Windows, with which its first line names no program: dos2unix removes them"
     if (foreign := foreign_lines(text)) and not has_options:
         yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines."
-    if missed := missed_lines(text):
-        yield f"{name} has a line that does not begin with #OAR and a blank, and is no option: {missed[0]}"
+    if lost := lost_line(text):
+        shown = lost.text.strip()[:_LONGEST_SHOWN]
+        yield f"{name}: line {lost.number} is ignored: {shown}: {lost.reason}. {lost.way_out}."
 
 
-def unread_lines(name: str, text: str) -> Iterator[str]:
-    r"""Tell of the lines with options in a script that is run like any other program.
+#: Characters of a line that a warning shows.
+_LONGEST_SHOWN = 100
 
-    >>> list(unread_lines("./job.sh", "#!/bin/sh\n#OAR -n x\n"))
-    ['./job.sh has #OAR lines, which are read with -S only: oarsub -S ./job.sh']
+
+def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
+    r"""Yield a warning about lines with options in a script that runs like any other program.
+
+    ``command``: the command line that would read them.
+
+    >>> list(unread_lines("./job.sh", "#!/bin/sh\n#OAR -n x\n", "oarsub -S ./job.sh"))
+    ['./job.sh has #OAR lines, which are ignored without -S. Type: oarsub -S ./job.sh']
     """
-    if option_lines(text):
-        yield f"{name} has #OAR lines, which are read with -S only: oarsub -S {name}"
+    if option_lines(text) or lost_line(text):
+        yield f"{name} has #OAR lines, which are ignored without -S. Type: {command}"
     elif text.startswith("#") and (foreign := foreign_lines(text)):
-        yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines, and oarsub -S {name}"
+        yield f"{name} has {foreign} lines, which mean nothing here. Write #OAR lines, and type: {command}"
+
+
+def with_place(command: str) -> str:
+    """Return a command that runs the script in the working directory whose lines were read, no program of PATH.
+
+    >>> with_place("job.sh a b"), with_place("'my job.sh'"), with_place("./job.sh")
+    ('./job.sh a b', "'./my job.sh'", './job.sh')
+    """
+    match = re.match(r"(\s*)([^\s\"'/]+)(?=\s|\Z)|(\s*([\"']))[^/]+?\4(?=\s|\Z)", command)
+    return command[: (end := match.end(3) if match[3] else match.end(1))] + "./" + command[end:] if match else command
 
 
 def words_of_several(line: str) -> list[str] | None:
@@ -184,6 +233,15 @@ def values_of(text: str) -> dict[str, list[Value]]:
         for option, value in read:
             values.setdefault(option.name, []).append(value)
     return values
+
+
+def joined(option: ScriptOption, values: Sequence[Value]) -> Value | tuple[Value, ...]:
+    """Return the values of an option as one: texts as a tuple, conditions with AND, else the last value."""
+    if option.kind is Argument.TEXTS:
+        return tuple(values)
+    if option.name == "properties" and len(values) > 1:
+        return " AND ".join(f"({condition})" for condition in values)
+    return values[-1]
 
 
 def _read(line: str) -> list[tuple[ScriptOption, Value]]:
