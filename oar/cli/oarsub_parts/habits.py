@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine
-from oar.lib.io.programs import DEFAULT_PATH
 
 #: A dependency of Slurm, whose -d is short for it.
 _DEPENDENCY = re.compile(r"(after\w*|singleton|expand):\S*\Z", re.ASCII)
@@ -64,7 +63,7 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
 
 def _is_known(word: str) -> bool:
     """Return whether a word is a command of the shell or a program of this host."""
-    return word in _SHELL_WORDS or any(os.path.exists(f"{place}/{word}") for place in DEFAULT_PATH.split(":"))
+    return word in _SHELL_WORDS or any(os.path.exists(f"{place}/{word}") for place in os.get_exec_path())
 
 
 class _Script(NamedTuple):
