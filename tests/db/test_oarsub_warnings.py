@@ -161,6 +161,15 @@ def test_an_option_that_a_script_gives_twice(site: LoginNode, tmp_path: Path) ->
     assert "'node-1'" in (site.jobs()[-1].properties or "")
 
 
+def test_the_old_delay_of_the_checkpoint_in_a_script(site: LoginNode, tmp_path: Path) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text("#!/bin/sh\n#OAR -k 600\n")
+    path.chmod(0o755)
+    result = site.oarsub("-S", path)
+    assert (result.exit, result.err) == (0, '# Warning: "-k <seconds>" is obsolete, use --checkpoint.\n')
+    assert site.jobs()[-1].checkpoint == 600
+
+
 def test_mails_that_nobody_sends(site: LoginNode) -> None:
     assert site.oarsub("--notify", "[END] mail:alice@site.org", "true").err == NO_MAIL
     assert site.oarsub("--notify", "exec:/bin/mail:x", "true").exit == 16

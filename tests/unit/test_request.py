@@ -62,6 +62,27 @@ def test_what_is_accepted(text: str, groups: tuple[Group, ...], walltime: int | 
 
 
 @pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("/core=2/", "core=2"),
+        ("//core=2//,walltime=1", "core=2,walltime=1"),
+        ("/nodes=1/core=2/+{a}/lic=1/", "nodes=1/core=2+{a}/lic=1"),
+        ("nodes=1++core=2", "nodes=1+core=2"),
+        ("+nodes=1", "nodes=1"),
+        ("++{a}nodes=1", "{a}nodes=1"),
+        (",nodes=1,,walltime=2", "nodes=1,walltime=2"),
+        (",walltime=2", "walltime=2"),
+        ("walltime=2:", "walltime=2"),
+        ("walltime=:30", "walltime=0:30"),
+        ("walltime=1:30:", "walltime=1:30"),
+        ("walltime=::45", "walltime=0:0:45"),
+    ],
+)
+def test_loose_forms_that_oar_2_5_takes(text: str, plain: str) -> None:
+    assert parse_request(text) == parse_request(plain)
+
+
+@pytest.mark.parametrize(
     ("text", "walltime"),
     [
         ("walltime=best", None),
@@ -101,7 +122,14 @@ def test_a_bad_level_is_named(level: str) -> None:
         ),
         ("core=1+walltime=2", "cannot recognize the resource description: walltime=2"),
         ("core=1,", "cannot recognize the resource description: core=1,"),
-        ("core=1/", "cannot recognize the resource description: core=1/"),
+        ("core=1//cpu=1", "cannot recognize the resource description: core=1//cpu=1"),
+        ("/", "cannot recognize the resource description: /"),
+        ("core=1,+core=1", "cannot recognize the resource description: core=1,+core=1"),
+        (
+            "core=1,walltime=1:2:3:4",
+            'cannot recognize walltime resource value\n# "1:2:3:4" is no walltime: write h[:m[:s]]',
+        ),
+        ("walltime=:", 'cannot recognize walltime resource value\n# ":" is no walltime: write h[:m[:s]]'),
         ("", "cannot recognize the resource description: "),
         ("walltime=1,", "cannot recognize the resource description: walltime=1,"),
         ("core=99999999999", "cannot recognize the resource description: core=99999999999"),

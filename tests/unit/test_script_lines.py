@@ -32,6 +32,8 @@ def test_they_have_the_names_that_oarsub_knows() -> None:
         "#OAR --env A=-1",
         "#OAR --notify mail:a@b.c -k",
         "#OAR --after 12 --anterior=13",
+        "#OAR -k 600",
+        "#OAR -k 600 --signal 2",
         "#OAR -p a=1\n#OAR -p b=2\n#OAR --nodelist n1\n#OAR --nodelist n2\n#OAR -n x\n#OAR -n y",
     ],
 )

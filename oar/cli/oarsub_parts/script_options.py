@@ -20,7 +20,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.checks import Code
 from oar.lib.submission.initial_request import script_line
 from oar.lib.submission.job_form import ArraySize
-from oar.lib.submission.script_lines import option_lines, single_option, words_of_several
+from oar.lib.submission.script_lines import is_old_checkpoint, option_lines, single_option, words_of_several
 from oar.lib.user_files import UserFiles
 
 #: The path that stands for standard input.
@@ -92,6 +92,8 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptO
             print_error(_why(line, error, parameters))
             errors += 1
             continue
+        if is_old_checkpoint(line):
+            print_error('# Warning: "-k <seconds>" is obsolete, use --checkpoint.')
         stored.append(script_line(line))
         options = options._replace(**{name: _joined(options, names, name, values[name], parameters) for name in values})
         names.update(values)

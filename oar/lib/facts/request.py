@@ -69,6 +69,7 @@ class _RequestReader:
         self._grows = False
 
     def request(self) -> ResourceRequest:
+        self._skip_separators()
         has_walltime = self._read_walltime()
         if has_walltime and self._done():
             return ResourceRequest((), self._walltime, self._grows)
@@ -78,9 +79,9 @@ class _RequestReader:
         while not self._done():
             if self._peek() not in "+,":
                 raise BadRequest(f"cannot recognize -- {self._text[self._at :].strip()} -- resource")
-            if self._read_walltime(behind=self._peek()):
+            if self._read_walltime(behind=self._separators()):
                 break
-            self._at += 1
+            self._skip_separators()
             groups.append(self._group())
             if len(groups) > MOST_GROUPS:
                 raise BadRequest(f'more than {MOST_GROUPS} parts are joined with "+": use levels, or several jobs')
@@ -90,7 +91,7 @@ class _RequestReader:
 
     def _read_walltime(self, behind: str = "") -> bool:
         """Read ``walltime=...`` if it stands here (at the beginning, or behind a comma); whether it does."""
-        if behind == "+":
+        if "+" in behind:
             return False
         match = _WALLTIME.match(self._text, self._at + len(behind))
         if not match:
@@ -107,7 +108,7 @@ class _RequestReader:
     def _duration(self, written: str, text: str) -> int:
         """Return the seconds of a walltime that stands in what is written."""
         try:
-            seconds = parse_duration(text)
+            seconds = parse_duration(_full_duration(text))
         except BadRequest:
             hint = f'\n# "{written.strip()}" is no walltime: write h[:m[:s]]' if written.strip() else ""
             raise BadRequest(f"cannot recognize walltime resource value{hint}") from None
@@ -119,10 +120,11 @@ class _RequestReader:
         condition = self._filter()
         if condition is not None and (self._done() or self._peek() in "+,"):
             return Group(condition, ())
-        if self._peek() == "/":
-            self._at += 1
+        self._skip_slashes()
         levels = [self._level()]
         while self._peek() == "/":
+            if self._ends_with_slashes():
+                break
             self._at += 1
             levels.append(self._level())
             if len(levels) > MOST_LEVELS:
@@ -158,6 +160,30 @@ class _RequestReader:
             raise BadRequest(f"cannot recognize the resource description: {shown}\n# {EXAMPLE}")
         return Level(match[1], quantity)
 
+    def _separators(self) -> str:
+        """Return the run of equal separators that is next, which OAR 2.5 read as one."""
+        separator = self._peek()
+        end = self._at
+        while separator in ("+", ",") and self._text[end : end + 1] == separator:
+            end += 1
+        return self._text[self._at : end]
+
+    def _skip_separators(self) -> None:
+        self._at += len(self._separators())
+
+    def _skip_slashes(self) -> None:
+        while self._peek() == "/":
+            self._at += 1
+
+    def _ends_with_slashes(self) -> bool:
+        """Skip slashes behind the last level of a group; return whether there are only slashes."""
+        start = self._at
+        self._skip_slashes()
+        if self._done() or self._peek() in "+,":
+            return True
+        self._at = start
+        return False
+
     def _peek(self) -> str:
         """Return the next character that is not blank; '' at the end."""
         while self._at < len(self._text) and self._text[self._at].isspace():
@@ -166,6 +192,16 @@ class _RequestReader:
 
     def _done(self) -> bool:
         return not self._peek()
+
+
+def _full_duration(text: str) -> str:
+    """Return a walltime with 0 for the parts that are left out.
+
+    >>> _full_duration("1:"), _full_duration(":30"), _full_duration("2:5:1")
+    ('1:0', '0:30', '2:5:1')
+    """
+    parts = text.strip().split(":")
+    return ":".join(part.strip() or "0" for part in parts) if any(parts) else text
 
 
 def _quantity(text: str) -> int | None:

@@ -10,6 +10,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.submission.job_form import ArraySize
 
 _LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"
+_OLD_CHECKPOINT = r"(?a)#OAR\s+-k\s+(?=\d+(\s|\Z))"
 _ESCAPED = r'\\([ "\\$])'
 #: The largest number that the database can hold has so many digits.
 _DIGITS = 18
@@ -191,18 +192,27 @@ def with_place(command: str) -> str:
     return command[: (end := match.end(3) if match[3] else match.end(1))] + "./" + command[end:] if match else command
 
 
+def is_old_checkpoint(line: str) -> bool:
+    """Return whether a line begins with ``-k SECONDS``, with which OAR 2.0 set the delay of the checkpoint."""
+    return bool(re.match(_OLD_CHECKPOINT, line))
+
+
 def words_of_several(line: str) -> list[str] | None:
     """Return the words of a line that may hold several options, None for one that does not."""
     try:
-        words = shlex.split(line.removeprefix("#OAR"))
+        words = shlex.split(_modern(line).removeprefix("#OAR"))
     except ValueError:
         return None
     return words if sum(word.startswith("-") for word in words) > 1 else None
 
 
+def _modern(line: str) -> str:
+    return re.sub(_OLD_CHECKPOINT, "#OAR --checkpoint ", line)
+
+
 def single_option(line: str) -> tuple[str, str | None]:
     """Return the option of a line that holds one, and its value, None without one.  Raises BadRequest."""
-    match = re.match(_LINE, line)
+    match = re.match(_LINE, _modern(line))
     if not match:
         raise BadRequest("not an option")
     text = match["value"]
