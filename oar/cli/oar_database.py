@@ -85,7 +85,11 @@ def action(
 
 
 @oar_command(
-    "oar-database", summary="Create, upgrade, check or drop the database of OAR.", style=ADMIN, admins_only=True
+    "oar-database",
+    summary="Create, upgrade, check or drop the database of OAR.",
+    style=ADMIN,
+    admins_only=True,
+    kept_variables=("PGPASSWORD", "PGPASSFILE"),
 )
 @click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop|purge|archive]")
 @action("create", "-c", "--create", help="Create logins, database, schema and default data.")

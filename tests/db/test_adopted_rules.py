@@ -1,5 +1,6 @@
 """Standard admission rules of OAR 2.5, from Debian's own files, are recognised; what sites changed in them is kept."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -84,4 +85,65 @@ def test_shipped_rules_that_are_missing_come_behind() -> None:
     found = adopt_rules([OldRule(40, 1, True, standard("max_walltime"))], OURS, lambda text: True)
     assert [each.rule.id for each in found] == list(range(40, 40 + len(OURS)))
     assert {each.fate for each in found[1:]} == {Fate.ADDED}
+    assert not any(each.rule.enabled for each in found[1:])  # the site deleted them
     assert adopt_rules([], {}, lambda text: True) == []
+
+
+#: How OAR 2.2 to 2.5.4 wrote what 2.5.9 writes.
+BEFORE_2_5_5 = (
+    ("OAR::IO::", "iolib::"),
+    ("$#{$r->{resources}}", "$#{@{$r->{resources}}}"),
+    (r"split(/\s+/", r"split(/\s/"),
+    ("/i, @bad_resources", "/, @bad_resources"),
+    ("/^deploy$/, @{$type_list})){\n    foreach", "/^(deploy|allow_classic_ssh)$/, @{$type_list})){\n    foreach"),
+)
+OLD_TYPES = """
+my @types = ("container","inner","deploy","besteffort","cosystem","idempotent","timesharing","allow_classic_ssh");
+foreach my $t (@{$type_list}) {
+    my $i = 0;
+    while (($types[$i] ne $t) and ($i <= $#types)) { $i++; }
+    if (($i > $#types) and ($t !~ /^(timesharing|inner)/)) { die("[ADMISSION RULE] $t is unknown: @types\\n"); }
+}
+"""
+
+
+def test_standard_rules_before_2_5_5_are_recognised() -> None:
+    for text in rules(shipped() / "pg_default_admission_rules.sql"):
+        old = re.sub("(?m)^#.*\n", "", text)
+        for present, former in BEFORE_2_5_5:
+            old = old.replace(present, former)
+        assert adopted(old).name == adopted(text).name != ""
+    found = adopted(OLD_TYPES)
+    assert (found.fate, found.name, found.rule.text) == (Fate.SHIPPED, "16_job_types", OURS["16_job_types"].text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('"deploy",', '"deploy","night",', '    r"night",\n'),
+        ("(timesharing|inner)", r"(timesharing|inner|licence=\d+)", '    r"licence=\\d+.*",\n'),
+    ],
+)
+def test_job_types_that_a_site_had_added_before_2_5_5_are_kept(old: str, new: str, line: str) -> None:
+    found = adopted(OLD_TYPES.replace(old, new, 1))
+    assert found.fate is Fate.TRANSLATED
+    assert line in found.rule.text
+    assert explain_bad_text(1, found.rule.text) is None
+
+
+def test_a_walltime_that_a_site_had_set_before_2_5_5_is_kept() -> None:
+    text = standard("default_wall").replace("OAR::IO::", "iolib::").replace("2:00:00", "0:10:00")
+    assert "DEFAULT_WALLTIME = 600\n" in adopted(text).rule.text
+
+
+def test_a_standard_rule_that_the_site_had_rewritten_is_enabled_in_its_place() -> None:
+    text = standard("max_nb_resa").replace("if ($nb_resa", "if ($user ne 'bob' and $nb_resa")
+    found = adopt_rules([OldRule(1, 1, True, text)], OURS, lambda text: False)
+    assert found[0].fate is Fate.KEPT
+    assert [each.name for each in found if each.fate is Fate.ADDED and each.rule.enabled] == ["12_waiting_reservations"]
+
+
+def test_rules_that_the_old_version_did_not_have_are_enabled() -> None:
+    found = adopt_rules([OldRule(1, 1, True, OLD_TYPES)], OURS, lambda text: False, is_before_2_5_5=True)
+    enabled = [each.name for each in found if each.fate is Fate.ADDED and each.rule.enabled]
+    assert enabled == ["03_drained_nodes", "08_inner_jobs"]

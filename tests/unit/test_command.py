@@ -1,5 +1,6 @@
 """The frame of commands: options by GNU's rules, who is asking, how a command ends."""
 
+import ast
 import os
 import pwd
 import signal
@@ -363,3 +364,19 @@ def test_a_caller_cannot_make_files_of_ours_that_we_cannot_read(callers: int, ou
         check=True,
     )
     assert int(shown.stdout) == ours
+
+
+def test_variables_of_postgresql_are_deleted_but_those_that_the_command_reads() -> None:
+    program = (
+        "import os; from oar.cli.common.command import prepare_process as prepare; from oar.cli import oar_database"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{program}; prepare(oar_database.main.kept_variables); print(sorted(os.environ))"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PGPASSWORD": "x", "PGPASSFILE": "y", "PGHOST": "z", "PGOPTIONS": "-c a=b"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kept = [name for name in ast.literal_eval(shown.stdout) if name.startswith("PG")]
+    assert kept == ["PGPASSFILE", "PGPASSWORD"]

@@ -13,7 +13,7 @@ left to guess (docs/design/formats.rst, "Options").
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -241,9 +241,11 @@ class Command(click.Command):
         not_admin: int,
         exit_codes: ExitCodes,
         signed_operands: bool = False,
+        kept_variables: Collection[str] = (),
         **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
+        self.kept_variables = kept_variables
         self.signed_operands = signed_operands
         self.style = style
         self.not_admin = not_admin
@@ -251,7 +253,7 @@ class Command(click.Command):
 
     def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
         """Run as a program."""
-        prepare_process()
+        prepare_process(self.kept_variables)
         code = self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None))
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -350,6 +352,7 @@ def oar_command(
     not_admin: int = 77,
     exit_codes: ExitCodes | None = None,
     signed_operands: bool = False,
+    kept_variables: Collection[str] = (),
     help_names: Sequence[str] = ("-h", "--help"),
     version_names: Sequence[str] = ("-V", "--version"),
 ) -> Callable[[Callable[..., int | None]], Command]:
@@ -358,6 +361,7 @@ def oar_command(
     ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
     ``signed_operands``: behind a first operand, what begins with a minus and a digit is an operand, too.
+    ``kept_variables``: those of PostgreSQL that the command reads; all others are deleted.
     """
 
     def decorate(function: Callable[..., int | None]) -> Command:
@@ -376,6 +380,7 @@ def oar_command(
             not_admin=not_admin,
             exit_codes=exit_codes or {},
             signed_operands=signed_operands,
+            kept_variables=kept_variables,
             callback=callback,
             params=[*parameters, *common],
             help=summary,
@@ -434,14 +439,14 @@ def invoke(
 # ------------------------------------------------------------------------------------------------------------ process
 
 
-def prepare_process() -> None:
-    """Make what surrounds the program the same for everybody."""
+def prepare_process(kept_variables: Collection[str] = ()) -> None:
+    """Make what surrounds the program the same for everybody.  ``kept_variables``: of PostgreSQL."""
     import gc
     import signal
 
     os.umask(os.umask(0o077) & 0o077 | 0o022)  # what it makes in our directories is for the next user's command, too
     gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
-    for name in [name for name in os.environ if name.startswith("PG")]:
+    for name in [name for name in os.environ if name.startswith("PG") and name not in kept_variables]:
         del os.environ[name]
     for stream in (sys.stdout, sys.stderr):
         _use_utf8(stream)

@@ -1,8 +1,8 @@
 """Admission rules of older versions: which of the standard ones a text of Perl is, and what it is in Python.
 
-Perl cannot run here.  The rules that OAR 2.5 shipped are recognised: comments, blanks and the words of messages may
-differ, and what sites used to change (a walltime, a group, a list) is taken over.  Every other text of Perl is kept as
-it is, disabled, for its administrator to read.
+Perl cannot run here.  The rules that OAR 2.2 to 2.5 shipped are recognised: comments, blanks and the words of messages
+may differ, and what sites used to change (a walltime, a group, a list) is taken over.  Every other text of Perl is kept
+as it is, disabled, for its administrator to read.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ class AdoptedRule(NamedTuple):
     rule: OldRule
     fate: Fate
     name: str = ""  #: of the shipped rule, '' if it is none of them
-    was_enabled: bool = True
+    was_enabled: bool = True  #: in the old database; of an added rule, in a new one
     former: str = ""  #: the text in the old database
 
 
@@ -54,9 +54,19 @@ _PARAMETERS: Mapping[str, str] = {
     "group": r'\$admin_group="([^"]*)"',
     "properties": r"@bad_resources=\(([^)]*)\)",
     "types": r"@types=\((.*?)\);",
+    "prefixes": r"\$t!~/\^\(([^)]*)\)/",
     "reservations": r"\$max_nb_resa=(\d+)",
     "file": r'open\(FILE,"([^"]*)"\)',
 }
+#: How versions before 2.5.5 wrote the same, and how 2.5.9 writes it.
+_OLD_SPELLINGS = (
+    ("iolib::", "OAR::IO::"),
+    ("$#{@{$r->{resources}}}", "$#{$r->{resources}}"),
+    (r"split(/\s/,", r"split(/\s+/,"),
+    ("split(/s/,", r"split(/\s+/,"),
+    ("(deploy|allow_classic_ssh)", "deploy"),
+    ("->{resource}$/,@bad_resources", "->{resource}$/i,@bad_resources"),
+)
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _MESSAGE = re.compile(r'"\[ADMISSION RULE\][^"]*"')
 #: Texts in quotes, of which blanks are a part, and blanks elsewhere.
@@ -71,7 +81,10 @@ _NEWER = frozenset({"drain", "gpu"})
 def _bare(text: str) -> str:
     """Return a text of Perl without what does not matter: comments, the words of messages, blanks."""
     plain = _MESSAGE.sub('"..."', _COMMENT.sub("", text).replace("\\'", "'"))
-    return _BLANKS.sub(lambda found: " ".join(found[0].split()) if found[0].strip() else "", plain)
+    bare = _BLANKS.sub(lambda found: " ".join(found[0].split()) if found[0].strip() else "", plain)
+    for former, present in _OLD_SPELLINGS:
+        bare = bare.replace(former, present)
+    return bare
 
 
 def skeleton(text: str) -> tuple[str, dict[str, str]]:
@@ -134,6 +147,8 @@ def _with_file(text: str, found: Mapping[str, str]) -> str | None:
     return re.sub(r'(?m)^path = "[^"]*"$', f'path = "{path}"', text, count=1)
 
 
+#: Names of types in the rules of versions before 2.5.5; those behind which anything may follow.
+_OLD_TYPES = frozenset(("inner", "container", "timesharing", "allow_classic_ssh"))
 #: The first words of the types that OAR 2.5 knew by its own rule, and which the shipped one knows.
 _KNOWN_TYPES = frozenset(
     [
@@ -154,6 +169,15 @@ def _with_types(text: str, found: Mapping[str, str]) -> str | None:
         if not re.fullmatch(r"[\w=:+*?()\[\]|.\\-]+", pattern, re.ASCII) or not _compiles(pattern):
             return None
         own.append(f'    r"{pattern}",\n')
+    for prefix in filter(None, found.get("prefixes", "").split("|")):
+        if re.match(r"\w*", prefix)[0] in _KNOWN_TYPES | _OLD_TYPES:  # type: ignore[index]
+            continue
+        if not re.fullmatch(r"[\w=:+*.\\-]+", prefix, re.ASCII) or not _compiles(prefix):
+            return None
+        own.append(f'    r"{prefix}.*",\n')
+    for name in re.findall(r'"(\w+)"', found.get("types", "")):
+        if name not in _KNOWN_TYPES | _OLD_TYPES:
+            own.append(f'    r"{name}",\n')
     mark = '    *config["JOB_TYPES_EXTRA"],\n'
     return text.replace(mark, "".join(own) + mark, 1)
 
@@ -185,6 +209,29 @@ _STANDARD: Mapping[str, _Standard] = {
     "0b2ea9347894": _Standard("15_default_walltime", _with_walltime),
     "cca2397f8ea6": _Standard("16_job_types", _with_types),
     "5f2d9dc8c0b4": _Standard("17_default_resources", _as_shipped),
+    "8fa851de82a9": _Standard("16_job_types", _with_types),  # before 2.5.5
+}
+#: Shipped rules that no version before 2.5.5 had.
+_SINCE_2_5_5 = frozenset(("03_drained_nodes", "08_inner_jobs"))
+#: By what a rule is recognised that a site wrote in the place of a standard one.
+_MARKS: Mapping[str, str] = {
+    "01_default_queue": r"\$queue_name=",
+    "02_no_root_nor_oar": r'\$usereq"root"',
+    "03_drained_nodes": "drain",
+    "04_admin_queue": "getgrnam",
+    "05_system_properties": "finaud_decision",
+    "06_besteffort": r'\$queue_name="besteffort"',
+    "07_no_besteffort_reservation": r"besteffort.*\$reservationField",
+    "08_inner_jobs": "inner",
+    "09_deploy": "deploy='YES'",
+    "10_whole_nodes_for_deploy": "@bad_resources.*deploy",
+    "11_desktop_computing": "desktop_computing='",
+    "12_waiting_reservations": "max_nb_resa",
+    "13_admin_users": r"open\(FILE",
+    "14_interactive_walltime": "INTERACTIVE",
+    "15_default_walltime": r"!defined\(\$mold->\[1\]\)",
+    "16_job_types": "@types",
+    "17_default_resources": "type='default'",
 }
 
 
@@ -192,21 +239,29 @@ _STANDARD: Mapping[str, _Standard] = {
 
 
 def adopt_rules(
-    rules: Iterable[OldRule], shipped: Mapping[str, OldRule], is_python: Callable[[str], bool]
+    rules: Iterable[OldRule],
+    shipped: Mapping[str, OldRule],
+    is_python: Callable[[str], bool],
+    *,
+    is_before_2_5_5: bool = False,
 ) -> list[AdoptedRule]:
     """Return what the new database gets: the old rules with their ids, behind them the shipped ones that are missing.
 
-    ``shipped``: the rules of this version, by name.
+    ``shipped``: the rules of this version, by name.  A missing one is enabled if the old version did not have it, or if
+    it takes the place of a rule in Perl that is kept as a text; else the site deleted it, and it is disabled.
     """
     adopted = [_adopted(rule, shipped, is_python) for rule in rules]
     present = {each.name for each in adopted}
     number = max((each.rule.id for each in adopted), default=0)
-    missing = [rule for name, rule in shipped.items() if name not in present]
-    names = [name for name in shipped if name not in present]
-    added = [
-        AdoptedRule(rule._replace(id=number + place), Fate.ADDED, name)
-        for place, (name, rule) in enumerate(zip(names, missing, strict=True), 1)
-    ]
+    kept = [_bare(each.former).replace(" ", "") for each in adopted if each.fate is Fate.KEPT and each.was_enabled]
+    added = []
+    for place, name in enumerate((name for name in shipped if name not in present), 1):
+        is_new = is_before_2_5_5 and name in _SINCE_2_5_5
+        is_wanted = is_new or any(re.search(_MARKS[name], text) for text in kept if name in _MARKS)
+        rule = shipped[name]
+        enabled = rule.enabled and is_wanted
+        new = rule._replace(id=number + place, enabled=enabled)
+        added.append(AdoptedRule(new, Fate.ADDED, name, was_enabled=rule.enabled))
     return [*adopted, *added]
 
 

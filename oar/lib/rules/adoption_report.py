@@ -96,9 +96,17 @@ def _decisions(report: AdoptionReport) -> Iterator[str]:
         if each.fate is Fate.KEPT and each.was_enabled:
             yield (
                 f"Rule {each.rule.id} is Perl, and none of the standard ones: write it anew in Python"
-                f" (oaradmissionrules -m {each.rule.id}), or remove it (oaradmissionrules -d {each.rule.id})."
+                f' (oaradmissionrules -m {each.rule.id}; docs/adoption.rst, "Rules in Perl"), or remove it'
+                f" (oaradmissionrules -d {each.rule.id})."
             )
         elif each.fate is Fate.PYTHON and each.rule.enabled:
             yield f"Rule {each.rule.id} is Python of the site: try it (oaradmissionrules --test -- -l nodes=1 date)."
+    deleted = [each for each in report.rules if each.fate is Fate.ADDED and each.was_enabled > each.rule.enabled]
+    if deleted:
+        named = ", ".join(f"{each.rule.id} ({each.name})" for each in deleted)
+        yield (
+            f"The old database does not have the standard rules {named}: they are disabled. Enable those that the site"
+            f" needs (oaradmissionrules -m {deleted[0].rule.id} -Y)."
+        )
     if report.live:
         yield report.live

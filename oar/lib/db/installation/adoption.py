@@ -157,7 +157,12 @@ def plan(tx: Transaction, old: OldDatabase, choices: AdoptionChoices) -> Adoptio
         [f"{each.name} ({'a number' if each.type == 'integer' else 'a text'})" for each in added],
         queues,
         kept,
-        adopt_rules(_rules(old), choices.shipped, choices.is_python),
+        adopt_rules(
+            _rules(old),
+            choices.shipped,
+            choices.is_python,
+            is_before_2_5_5="priority" not in old.tables.get("admission_rules", {}),
+        ),
         [_lost(old, loss.table, loss.column) for loss in losses(old.tables, new)],
     )
     return Adoption(chosen, added, report)
