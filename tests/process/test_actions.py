@@ -241,6 +241,32 @@ def test_an_oarexec_that_died_is_found_dead(world: World) -> None:
     wait_until(lambda: world.box.sh("pgrep -u alice sleep || true") == "")  # who was killed waits to be buried
 
 
+@pytest.mark.parametrize(("is_heard", "code"), [(False, EndCode.RESTORED), (True, EndCode.OAREXEC_LOST)])
+def test_the_end_of_a_job_that_ended_before_the_database_was_restored_is_unknown(
+    world: World, is_heard: bool, code: EndCode
+) -> None:
+    job_id = world.job("sleep 100")
+    launch_job(world.context, job_id)
+    pid = (world.box.runtime / f"pid_of_oarexec_for_jobId_{job_id}").read_text().split()[0]
+    probe.probe(world.context, NODE)  # its start is stored
+    with world.database.begin() as tx:
+        tx.events.add(EventType.DATABASE_RESTORED, 0, "The database has been restored from a dump.")
+        tx.execute("UPDATE event_logs SET date = date - 5 WHERE type = 'DATABASE_RESTORED'")
+        tx.execute("UPDATE job_runs SET updated = updated - 10")
+    if is_heard:
+        probe.probe(world.context, NODE)
+    world.box.sh(f"kill -9 {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done")
+
+    def is_found() -> bool:
+        probe.probe(world.context, NODE)
+        run = world.run(job_id)
+        return run is not None and run.oarexec_code == ExecCode.DIED
+
+    wait_until(is_found)
+    finish.finish(world.context, job_id)
+    assert world.cause(job_id) == Cause(code, {"node": NODE})
+
+
 def test_a_job_whose_account_its_node_does_not_know_names_the_node(world: World) -> None:
     job_id = world.job("true", user="gone")
     launch_job(world.context, job_id)

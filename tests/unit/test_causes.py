@@ -9,7 +9,7 @@ from oar.lib.facts.records import Cause, NodeUsage
 from oar.lib.facts.states import EndCode, ExecCode, Phase
 from oar.lib.rules import end_causes
 from oar.lib.rules.end_cause_texts import cause_text
-from oar.lib.rules.end_causes import EndEvent, EndFacts
+from oar.lib.rules.end_causes import END_NOT_RECORDED, EndEvent, EndFacts
 
 WALLTIME = Cause(EndCode.WALLTIME)
 DELETED = Cause(EndCode.DELETED, {"by": "alice"})
@@ -78,6 +78,7 @@ def fault(kind: NodeFaultKind, errno: str = "", path: str = "/data/x", **more: s
         (reported(ExecCode.NO_INTERPRETER, None, detail="no python\n"), "NODE_SETUP", None),
         (reported(ExecCode.NOT_CONFIRMED, None), "LAUNCH_UNKNOWN", {"node": "node1"}),
         (reported(ExecCode.DIED, None), "OAREXEC_LOST", {"node": "node1"}),
+        (reported(ExecCode.DIED, None, detail=END_NOT_RECORDED), "RESTORED", {"node": "node1"}),
         (
             reported(ExecCode.DIED, None, events=[EndEvent("EXIT_VALUE_OAREXEC", "", ("node1",))]),
             "NODE_LOST",

@@ -458,6 +458,7 @@ class EndCode(StrEnum):
     NODE_REBOOTED = "NODE_REBOOTED"  #: its node was rebooted while it ran
     NODE_SHUTDOWN = "NODE_SHUTDOWN"  #: its node was shut down, or rebooted in order, while it ran
     OAREXEC_LOST = "OAREXEC_LOST"  #: the program that ran it (oarexec) was killed on its node
+    RESTORED = "RESTORED"  #: it ended while nobody recorded it: the database was restored from a dump
     AGENT_LOST = "AGENT_LOST"  #: its desktop computer, or the agent there, ended while it ran
     STAGING = "STAGING"  #: a desktop computer could not prepare what its command needs
     NODE_SETUP = "NODE_SETUP"  #: a node of it could not be prepared

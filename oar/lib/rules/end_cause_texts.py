@@ -98,6 +98,11 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
     EndCode.NODE_REBOOTED: ("{names} {was} rebooted while the job ran there.", _REPORT),
     EndCode.NODE_SHUTDOWN: ("{names} {was} shut down, or rebooted in order, while the job was there.", _JOB_IS_RIGHT),
     EndCode.OAREXEC_LOST: ("The program that ran it (oarexec){on} was killed; the node itself works.", _REPORT),
+    EndCode.RESTORED: (
+        "How it ended is unknown: the database was restored from a dump while the job ran, and the job had ended before"
+        " OAR looked for it{on}. It may have ended well.",
+        "Look at its output files. To run it again: oarsub --resubmit {id}",
+    ),
     EndCode.AGENT_LOST: (
         "The computer that ran it{on} was switched off, or the agent there ended, while it ran.",
         _JOB_IS_RIGHT,

@@ -21,6 +21,8 @@ LONGEST_TEXT = 500
 
 #: How the texts of jobs begin that a desktop computer has lost (``AgentReason``, which costs a start).
 LOST = "lost"
+#: The text of jobs of which nothing was heard since the database was restored, and of which nothing is left.
+END_NOT_RECORDED = "how the job ended is unknown: the database was restored, and nothing is left of the job on its node"
 
 _KILLED = (ExecCode.KILLED, ExecCode.KILLED_EPILOGUE)
 _CHECKPOINTED = (ExecCode.CHECKPOINTED, ExecCode.CHECKPOINTED_EPILOGUE)
@@ -303,6 +305,8 @@ def _of_death(facts: EndFacts) -> Cause:
         nodes = sorted({host for event in facts.events if event.type == type_ for host in event.hosts})
         if nodes:
             return Cause(EVENTS[type_], {"nodes": nodes})
+    if facts.detail == END_NOT_RECORDED:
+        return Cause(EndCode.RESTORED, {"node": facts.head})
     if facts.detail.startswith(LOST):
         return Cause(EndCode.AGENT_LOST, {"node": facts.head})
     return Cause(EndCode.OAREXEC_LOST, {"node": facts.head})

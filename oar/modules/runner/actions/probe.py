@@ -15,7 +15,7 @@ from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
 from oar.lib.io.logs import of_nodes
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.jobs import lifecycle
-from oar.lib.rules.end_causes import read_fault
+from oar.lib.rules.end_causes import END_NOT_RECORDED, read_fault
 from oar.lib.views.job_usage import count_processors, read_usage
 from oar.modules.runner.actions import job_data, nodes, survey
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
@@ -172,11 +172,11 @@ def note_finding(tx: Transaction, data: JobData, finding: Finding) -> None:
             if finding.fault:
                 tx.job_runs.note_fault(job_id, finding.fault)
         case ProbeAnswer.DIED:
-            note_end(tx, job_id, ExecCode.DIED, None, finding.ago)
+            note_death(tx, data, finding.ago)
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED if data.run and data.run.phase is Phase.GO:
             tx.outbox.append(Ask(JobAction.RUN, job_id))  # the GO was lost: the launch goes on
         case ProbeAnswer.NEVER | ProbeAnswer.ABORTED:
-            note_end(tx, job_id, ExecCode.DIED, None)
+            note_death(tx, data)
         case ProbeAnswer.STARTED | ProbeAnswer.RUNNING:
             note_recovered(tx, data, finding.boot_id)
             _note_frozen(tx, data, finding)
@@ -201,6 +201,22 @@ def note_end(tx: Transaction, job_id: int, code: int, status: int | None, ago: i
     """Store the end of a job that a probe has found.  ``ago``: seconds since that end."""
     if tx.job_runs.report(job_id, code, status, ago):
         tx.outbox.append(Ask(JobAction.END, job_id))
+
+
+def note_death(tx: Transaction, data: JobData, ago: int = 0) -> None:
+    """Store that nothing is left of a job on its node.
+
+    If nothing was heard of the job since the database was restored, its end is unknown.
+    """
+    is_unknown = data.run is not None and data.run.updated < _date_of_restore(tx)
+    note_end(tx, data.job.id, ExecCode.DIED, None, ago)
+    if is_unknown:
+        tx.job_runs.update(data.job.id, detail=END_NOT_RECORDED)
+
+
+def _date_of_restore(tx: Transaction) -> int:
+    """Return when the database was restored last; 0 if it never was."""
+    return max((event.date for event in tx.events.latest(1, type_=EventType.DATABASE_RESTORED, before=None)), default=0)
 
 
 def note_recovered(tx: Transaction, data: JobData, boot_id: str) -> None:
