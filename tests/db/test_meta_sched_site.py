@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from oar.lib.facts.messages import Effect, Mail, Tag, Wake
 from oar.lib.facts.states import JobPriority, JobState
 from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
+from oar.lib.rules.server_health import judge_status
 from oar.lib.runtime import Runtime
 from oar.lib.views import wait_explanations
 from tests.builders import add_resources, state_of
@@ -77,9 +79,16 @@ def test_a_missing_file_of_quotas_stops_nothing(
     add_resources(clocked)
     policy(clocked, "kamelot")
     number = submit(clocked)
-    scheduler_with(quotas=True, quotas_conf_file=str(tmp_path / "none")).round()
+    file = tmp_path / "quotas.json"
+    scheduler = scheduler_with(quotas=True, quotas_conf_file=str(file))
+    scheduler.round()
     assert state_of(clocked, number) is JobState.TO_LAUNCH
     assert any(isinstance(each, Mail) for each in sent)
+    report = judge_status({"ready": True, "start": time.time(), "last_round": scheduler.phases.record}, time.time())
+    assert report.line.startswith(f"OAR WARNING: the scheduler cannot read {file}: No such file or directory")
+    file.write_text("{}")
+    scheduler.round()
+    assert scheduler.phases.record["file_errors"] == []
 
 
 def test_who_asks_for_quotas_without_a_queue_that_obeys_them_is_told_once(

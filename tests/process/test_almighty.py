@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from oar.lib.facts.frames import RoundsAnswer, RoundsQuestion, Status, StatusQue
 from oar.lib.facts.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
 from oar.lib.io import bus
 from oar.lib.io.doorbell import Doorbell
+from oar.lib.rules.server_health import ServerHealth, judge_status
 from oar.modules.automaton import Module
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
@@ -421,6 +423,19 @@ def test_a_runner_that_is_killed_is_started_again_and_reports_meanwhile_are_not_
     wait_until(lambda: server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n")
     assert len(server.notes("runner", "start")) == 2
     assert "signal SIGKILL" in server.log()
+
+
+def test_the_check_says_that_the_runner_does_not_work_until_it_does(server: Server) -> None:
+    server.start()
+    wait_until(lambda: server.status()["runner"]["ready"])
+    server.say("runner", "code", 3)  # it refuses to start: the database is away
+    os.kill(server.pids()["runner"], signal.SIGKILL)
+    wait_until(lambda: not server.status()["runner"]["ready"])
+    report = judge_status(server.status(), time.time())
+    assert report.health is ServerHealth.CRITICAL
+    assert "no job can start or end: the Runner does not work" in report.line
+    (server.directory / "runner.code").unlink()
+    wait_until(lambda: server.status()["runner"]["ready"])
 
 
 # -- children that go wrong -------------------------------------------------------------------------------------------
