@@ -93,6 +93,7 @@ def action(
 )
 @click.argument("actions", nargs=-1, metavar="[create|upgrade|reset|check|drop|purge|archive]")
 @action("create", "-c", "--create", help="Create logins, database, schema and default data.")
+@action("create_empty", "--create-empty", help="Create logins and a database without tables, to restore a dump.")
 @action("init", "--init", help="Create schema and default data in an empty database whose logins exist.")
 @action("setup", "-s", "--setup", "--upgrade", help="Bring the schema to the current version, whatever it is now.")
 @action("reset", "-r", "--reset", help="Drop all tables and create them anew; all data is lost.")
@@ -134,7 +135,7 @@ def main(
     config = _read(context, conf)
     settings = _settings(config, values)
     options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
-    _require(settings, create=action == "create")
+    _require(settings, create=action in ("create", "create_empty"))
     if (options.origin is None) is (action == "adopt"):
         raise click.UsageError("--adopt and --from URL, the address of the old database, need each other.")
     if force_sql:
@@ -252,6 +253,7 @@ def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None
     )
     actions = {
         "create": migrator.create,
+        "create_empty": migrator.create_empty,
         "init": migrator.init,
         "setup": migrator.setup,
         "reset": migrator.reset,

@@ -1,9 +1,11 @@
 """oar-database as an administrator types it, on a real PostgreSQL."""
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from oar.cli import oar_database
@@ -52,6 +54,28 @@ def test_create_then_check(run: Run) -> None:
     again = run("--create")
     assert (again.exit, again.out) == (1, "")
     assert again.err.startswith(f"[ERROR] The database fresh already has an OAR schema (version {SCHEMA}).")
+
+
+def test_a_dump_is_restored_on_a_postgresql_that_knows_neither_database_nor_logins(
+    run: Run, postgres: PostgreSQL, tmp_path: Path
+) -> None:
+    run("--create")
+    postgres.execute("INSERT INTO queues (queue_name) VALUES ('night')", "fresh", "fresh_rw")
+    dump = str(tmp_path / "oar.dump")
+    place = ["-h", postgres.socket, "-U", "postgres"]
+    subprocess.run([str(postgres.programs / "pg_dump"), *place, "-Fc", "-f", dump, "fresh"], check=True)
+    refused = run("--create-empty")
+    assert (refused.exit, refused.out) == (1, "")
+    assert refused.err.startswith("[ERROR] The database fresh exists.")
+    run("--drop", "-y")
+    assert run("--create-empty").out == "The database fresh is empty: restore a dump into it (pg_restore).\n"
+    subprocess.run([str(postgres.programs / "pg_restore"), *place, "-d", "fresh", dump], check=True)
+    assert run("--setup", admin=False).out == f"The database is up to date (version {SCHEMA}).\n"
+    assert run("--check", "--deep").exit == 0
+    with pytest.raises(psycopg2.errors.UniqueViolation):  # it is there again
+        postgres.execute("INSERT INTO queues (queue_name) VALUES ('night')", "fresh", "fresh_rw")
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        postgres.execute("SELECT pg_sleep(0)", "fresh", "fresh_ro")
 
 
 def test_purge_tells_what_is_removed(run: Run, conf: Path) -> None:

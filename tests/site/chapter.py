@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from machines.site import Machine, Site
 
@@ -15,7 +16,8 @@ _PROMPT = re.compile(r"    (server|frontend|node)# (.+)")
 #: Where the programs come from: by packages, or by another section instead.
 _PACKAGES, _SOURCES = "Programs", "From the sources"
 #: Sections that an administrator reads for later.
-_FOR_LATER = {"A server for the commands of users", "Mail", "Upgrade", "Removal"}
+_FOR_LATER = {"A server for the commands of users", "Mail", "Upgrade", "Rolling upgrade", "Removal"}
+_FOR_LATER |= {"Back to the former release"}
 #: Commands beside which the chapter names another way, which is the one that is typed here.
 _OTHER_WAYS = (
     "setup/install",
@@ -35,9 +37,9 @@ class Step:
     command: str
 
 
-def steps(*, by_packages: bool = True) -> Iterator[Step]:
+def steps(*, by_packages: bool = True, chapter: Path = _CHAPTER) -> Iterator[Step]:
     """Everything that the chapter has its reader do, in its order."""
-    written = list(_written())
+    written = list(_written(chapter))
     from_sources = [step for step in written if step.section == _SOURCES]
     for step in written:
         if step.section == _SOURCES or step.section in _FOR_LATER:
@@ -49,9 +51,9 @@ def steps(*, by_packages: bool = True) -> Iterator[Step]:
             from_sources = []
 
 
-def _written() -> Iterator[Step]:
+def _written(chapter: Path) -> Iterator[Step]:
     """Every command of the chapter, where it stands."""
-    lines = _CHAPTER.read_text().split("\n")
+    lines = chapter.read_text().split("\n")
     section = ""
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if re.fullmatch(r"-{3,}", below):
@@ -65,15 +67,16 @@ def _written() -> Iterator[Step]:
 class Reader:
     """An administrator who installs OAR on the machines of a site, and knows nothing but the chapter."""
 
-    def __init__(self, site: Site, directory: str) -> None:
+    def __init__(self, site: Site, directory: str, chapter: Path = _CHAPTER) -> None:
         """``directory``: the sources, on each machine."""
         self._site = site
         self._directory = directory
-        self._blocks = named_blocks(_CHAPTER)
+        self._chapter = chapter
+        self._blocks = named_blocks(chapter)
 
     def install(self, *, by_packages: bool = True) -> None:
         """Do all of it."""
-        for step in steps(by_packages=by_packages):
+        for step in steps(by_packages=by_packages, chapter=self._chapter):
             if step.where:
                 for machine in self._machines(step.where):
                     # Asked whether to install more than was named, the reader says yes.
@@ -86,6 +89,10 @@ class Reader:
         """The machines of this role; the server, where none has it."""
         machines = self._site.machines
         return [machine for name, machine in machines.items() if name.startswith(role)] or [machines["server"]]
+
+    def open_database(self) -> None:
+        """Give the frontends access to a new PostgreSQL."""
+        self._access_to_the_database(self._blocks["access to the database"])
 
     # -- what the chapter has its reader fill in, by the names of its blocks -------------------------------------
 

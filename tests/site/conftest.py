@@ -34,6 +34,7 @@ from alembic import op
 
 revision = "99.1.0"
 down_revision = "{before}"
+oldest = "{release}"
 
 
 def upgrade():
@@ -68,7 +69,7 @@ def next_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (sources / name).write_text(re.sub(r"(?m)^SCHEMA = .*", f'SCHEMA = "{NEXT_SCHEMA}"', text))
     migration = sources / "setup" / "database" / "versions" / f"{NEXT_VERSION}.py"
     steps = [path.stem for path in migration.parent.glob("[0-9]*.py")]
-    migration.write_text(_MIGRATION.format(before=max(steps, key=version_number)))
+    migration.write_text(_MIGRATION.format(before=max(steps, key=version_number), release=before))
     names = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node", "oar-api", "oar-agent")
     return build(sources, tmp_path_factory.mktemp("next-packages"), *names)
 

@@ -11,6 +11,7 @@ from tests.documents import SOURCE, named_blocks
 from tests.mpi import MPI_SUM
 
 _GUIDE = SOURCE / "docs" / "administrator-guide.rst"
+_INSTALLATION = SOURCE / "docs" / "installation.rst"
 _USER_GUIDE = SOURCE / "docs" / "user-guide.rst"
 _CONF = "/etc/oar/oar.conf"
 
@@ -99,6 +100,16 @@ def back_up(site: Site) -> None:
 def restore(site: Site, *, without: str = "") -> None:
     """Go back to the last dump, as the administrator's guide tells it; ``without`` lines with this word."""
     _follow(site, "back to a dump", without)
+
+
+def follow_chapter(machine: Machine, name: str, **places: str) -> None:
+    """Type a block of the installation chapter on a machine; ``places``: where a directory of it is here."""
+    for line in named_blocks(_INSTALLATION)[name].splitlines():
+        command = line.strip().partition("# ")[2]
+        for directory, place in places.items():
+            command = command.replace(f"./{directory}/", f"{place}/")
+        if command:
+            machine.run(command.replace("apt-get install", "DEBIAN_FRONTEND=noninteractive apt-get -y install"))
 
 
 def block(name: str) -> str:

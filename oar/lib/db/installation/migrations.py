@@ -293,6 +293,21 @@ class Migrator:
             inside.run("SET ROLE {}", self.settings.user)
             self._install(inside)
 
+    def create_empty(self) -> None:
+        """Create logins, and a database without tables, into which a dump is restored."""
+        with self._admin("postgres") as admin:
+            if admin.has(_HAS_DATABASE, self.settings.name):
+                raise SchemaError(
+                    f"The database {self.settings.name} exists. Remove it: dropdb --force {self.settings.name}"
+                )
+            create_logins(admin, self.settings)
+            create_database(admin, self.settings)
+        if self._dry:
+            return
+        with self._admin(self.settings.name) as inside:
+            secure_database(inside, self.settings)
+        self._say(f"The database {self.settings.name} is empty: restore a dump into it (pg_restore).")
+
     def init(self) -> None:
         """Create schema, first rows, rules and grants in an empty database whose logins exist."""
         with self._owner() as owner:
