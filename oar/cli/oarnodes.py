@@ -15,6 +15,8 @@ from oar.lib.facts.times import parse_date
 from oar.lib.views.nodes import ResourceView, jobs_on_nodes, resource_views
 
 NOTHING = "/!\\ No nodes to display..."
+#: What shows something else than reasons.
+_NO_REASONS = ("--events", "--jobs", "--list", "--state", "--summary", "--free")
 LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 
 
@@ -26,6 +28,7 @@ LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 @option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
 @optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
 @option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
+@option("--reasons", "with_reasons", is_flag=True, help="Why nodes get no jobs: state, since when, who, reason.")
 @option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
 @option("--sql", join=Join.CONDITION, metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
 @machine_formats
@@ -39,6 +42,7 @@ def main(
     jobs: bool,
     events: tuple[str | None, ...],
     summary: bool,
+    with_reasons: bool,
     free_only: bool,
     sql: str | None,
     machine: Format | None,
@@ -51,6 +55,7 @@ def main(
         "--resource and --sql" if by_resource else "", options, ("node names", "--events", "--jobs", "--list"), nodes
     )
     _exclude("--summary" if summary else "", options, ("--events", "--jobs", "--list", "--state"))
+    _exclude("--reasons" if with_reasons else "", {**options, "--summary": summary, "--free": free_only}, _NO_REASONS)
     _exclude("--free" if free_only else "", options, ("--events", "--jobs"))
     ids = _ids(context, resources, sql)
     event_range, nodes = _event_range(events, nodes)
@@ -67,7 +72,9 @@ def main(
             lacking += [] if machine or sql else _lacking(resources, views)
             if free_only:
                 views = _free(views)
-            if summary:
+            if with_reasons:
+                text = _reasons(tx, views, machine)
+            elif summary:
                 text = _summary(tx, views, machine)
             elif names_only:
                 text = _names(sorted({resource.node for resource in views if resource.node}), machine)
@@ -195,6 +202,13 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
         records = {each.node: {**each.record, "reason": reasons.get(each.node)} for each in nodes}
         return dump(records, machine, one_line=True)
     return oarnodes_summary.table(nodes, reasons)
+
+
+def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
+    from oar.lib.views import node_reasons
+
+    found = node_reasons.explain(tx, shown)
+    return dump([each._asdict() for each in found], machine) if machine else render.node_reasons(found)
 
 
 def _names(names: Sequence[str], machine: Format | None) -> str:

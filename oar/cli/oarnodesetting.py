@@ -63,7 +63,7 @@ class Targets:
 @option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
 @option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back.")
 @option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
-@option("--reason", metavar="TEXT", help="Why: with -d on or -m on; it is shown beside the nodes.")
+@option("--reason", metavar="TEXT", help="Why: with -s, -d on or -m on; see oarnodes --reasons.")
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
 @option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
 @option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")

@@ -74,6 +74,8 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     bad, good = "does not answer", "answers again"
     if is_configured(config):
         bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"
+    ids = [resource.id for resource in tx.resources.of_nodes(suspected)] if suspected else []
+    tx.state_reasons.set(ids, "", bad)
     for event, text, hosts in ((EventType.FINAUD_ERROR, bad, suspected), (EventType.FINAUD_RECOVER, good, recovered)):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)

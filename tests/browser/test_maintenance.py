@@ -138,7 +138,7 @@ def test_who_takes_nodes_of_a_reservation_insists_on_it(administrator: Visitor, 
     administrator.errors = [each for each in administrator.errors if "409" not in each]  # browsers tell them
     with database.snapshot() as tx:
         assert tx.rows(ABSENT) == [("node-1",)]
-        (told,) = tx.events.last_texts(["node-1"], EventType.MAINTENANCE_BEGUN).values()
+        ((_, told),) = tx.events.last_texts(["node-1"], EventType.MAINTENANCE_BEGUN).values()
         assert told.endswith(": un disque")
 
 

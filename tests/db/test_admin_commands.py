@@ -14,6 +14,8 @@ from oar.lib.facts.request import parse_request
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.jobs import lifecycle
 from oar.lib.resources import nodes
+from oar.lib.runtime import Runtime
+from oar.modules import node_change_state
 from tests.builders import add_job, add_resources, state_of
 from tests.db.console import EVE, Console
 from tests.frontend import add_rules
@@ -372,18 +374,62 @@ def reasons(console: Console) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-d", "off", "-h", "node-1"), "a reason goes with a drain or a maintenance that begins"),
-        (("-s", "Alive", "-h", "node-1"), "a reason goes with a drain or a maintenance that begins"),
+        (("-d", "off", "-h", "node-1"), "a reason goes with a state, or with a drain or a maintenance that begins"),
+        (
+            ("-p", "drain=NO", "-h", "node-1"),
+            "a reason goes with a state, or with a drain or a maintenance that begins",
+        ),
         (("-a", "-h", "node-9"), "a reason is that of resources that exist"),
     ],
 )
-def test_a_reason_is_that_of_a_drain_or_a_maintenance_that_begins(
+def test_a_reason_is_that_of_a_state_a_drain_or_a_maintenance(
     console: Console, words: tuple[str, ...], said: str
 ) -> None:
     console.nodesetting("-a", "-h", "node-1")
     result = console.nodesetting(*words, "--reason", "why")
     assert (result.exit, said in result.err) == (1, True)
     assert console.values("network_address") == ["node-1"]
+
+
+@pytest.mark.parametrize("state", ["Absent", "Dead", "Suspected"])
+def test_each_change_of_a_state_by_a_person_has_a_reason_an_event_and_an_author(console: Console, state: str) -> None:
+    console.nodesetting("-a", "-h", "node-1,node-2")
+    console.nodesetting("-n", "-s", state, "--reason", "the fan is loud", "-h", "node-1")
+    node_change_state.run(Runtime(console.config, console.database))
+    (reason,) = json.loads(console.type(oarnodes.main, "--reasons", "--json", user=EVE).out)
+    expected = ("node-1", state, "the fan is loud", "root")
+    assert (reason["node"], reason["state"], reason["reason"], reason["author"]) == expected
+    assert reason["since"] > 0
+    with console.database.snapshot() as tx:
+        (event,) = tx.events.of_nodes(["node-1"], last=1)["node-1"]
+    assert event.type == "STATE_REQUESTED"
+    assert event.description == f"User root requested the state {state} of node-1: the fan is loud"
+    shown = console.type(oarnodes.main, "--reasons", user=EVE).out.splitlines()
+    assert shown[0].split() == ["NODE", "STATE", "SINCE", "WHO", "REASON"]
+    assert shown[1].split()[:2] == ["node-1", state]
+    assert shown[1].endswith("root  the fan is loud")
+    console.nodesetting("-s", "Alive", "--reason", "a new fan", "-h", "node-1")
+    with console.database.begin() as tx:
+        tx.events.add("NODE_SWEPT", 0, "node-1 is clean", to_check=True, hosts=["node-1"])
+    node_change_state.run(Runtime(console.config, console.database))
+    assert console.type(oarnodes.main, "--reasons", user=EVE).out == ""
+
+
+def test_the_reasons_of_oar_drains_and_maintenances_are_listed_too(console: Console) -> None:
+    console.nodesetting("-a", "-h", "node-1,node-2,node-3")
+    console.nodesetting("-d", "on", "--reason", "a disk", "-h", "node-1")
+    console.nodesetting("-m", "on", "-n", "-h", "node-2")
+    node_change_state.run(Runtime(console.config, console.database))
+    with console.database.begin() as tx:
+        tx.events.add("CPUSET_CLEAN_ERROR", 0, "processes are left", to_check=True, hosts=["node-3"])
+    node_change_state.run(Runtime(console.config, console.database))
+    found = json.loads(console.type(oarnodes.main, "--reasons", "--json", user=EVE).out)
+    assert [tuple(each[name] for name in ("node", "state", "reason", "author")) for each in found] == [
+        ("node-1", "drain", "a disk", "root"),
+        ("node-2", "maintenance", "", "root"),
+        ("node-3", "Suspected", "CPUSET_CLEAN_ERROR: processes are left", "OAR"),
+    ]
+    assert reasons(console)["node-3"] == "CPUSET_CLEAN_ERROR: processes are left"
 
 
 def test_a_reason_is_one_line(console: Console) -> None:

@@ -74,7 +74,9 @@ class ResourceChange(BaseModel):
     state: ResourceState | None = Field(None, strict=False, description="The new state.")
     maintenance: bool | None = Field(None, description="Whether they are taken away for maintenance.")
     drain: bool | None = Field(None, description="Whether they get no new jobs.")
-    reason: str = Field("", max_length=LONGEST, description="Why: of a drain or a maintenance that begins.")
+    reason: str = Field(
+        "", max_length=LONGEST, description="Why: of the state, or of a drain or a maintenance that begins."
+    )
     properties: Properties = {}
     force: bool = Field(default=False, description="Change them though that breaks an advance reservation.")
 

@@ -13,6 +13,7 @@ from oar.lib.facts.times import format_date, format_duration, format_padded_dura
 if TYPE_CHECKING:
     from oar.lib.views.consumption import ProjectConsumption, UserConsumption
     from oar.lib.views.jobs import JobTimes, JobView
+    from oar.lib.views.node_reasons import NodeReason
     from oar.lib.views.nodes import JobOnNode, ResourceView
 
 #: Control characters, and what readers of Unicode take for the end of a line.
@@ -485,6 +486,19 @@ def _job_on_node(job_on_node: "JobOnNode") -> str:
     fields |= {"assigned_resources": ", ".join(map(str, job_on_node.resources)), "types": ", ".join(job_on_node.types)}
     lines = [f"        {key}: {visible(str(value))}\n" for key, value in fields.items()]
     return f"    {job_on_node.job.id}:\n" + "".join(lines)
+
+
+def node_reasons(found: "Sequence[NodeReason]") -> str:
+    """Return why nodes get no jobs, a line for each node and state under a head; '' without any."""
+    rows = [
+        (visible(each.node), each.state, format_date(each.since) if each.since else "-", each.author or "-")
+        for each in found
+    ]
+    table = [("NODE", "STATE", "SINCE", "WHO"), *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(4)]
+    reasons = ["REASON", *(visible(each.reason) or "-" for each in found)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "".join(f"{line}  {reason}\n" for line, reason in zip(lines, reasons, strict=True)) if found else ""
 
 
 def node_events(events: Mapping[str, Sequence[Event]]) -> str:

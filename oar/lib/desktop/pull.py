@@ -119,6 +119,7 @@ def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopReso
         text = f"the agent of {host} was ended: {len(ids)} resources"
         tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[host])
         tx.resources.ask_state(ids, ResourceState.ABSENT, finaud=True)
+        tx.state_reasons.set(ids, "", "its agent said that it goes")
         tx.outbox.append(Wake(Tag.CHSTATE))
 
 

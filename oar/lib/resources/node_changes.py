@@ -24,7 +24,7 @@ class NodeChange(NamedTuple):
     is_maintained: bool | None = None  #: whether they are taken away for maintenance
     settings: tuple[Setting, ...] = ()
     is_forced: bool = False  #: although it breaks an advance reservation
-    reason: str = ""  #: of the drain or the maintenance that begins
+    reason: str = ""  #: of the new state, or of the drain or the maintenance that begins
 
     @property
     def ends_jobs(self) -> bool:
@@ -37,9 +37,9 @@ class NodeChange(NamedTuple):
         return {setting.name: setting.value for setting in self.settings}
 
     @property
-    def begins(self) -> bool:
-        """Whether a drain or a maintenance begins, which may have a reason."""
-        return bool(self.is_maintained) or self.values.get("drain") == "YES"
+    def may_have_reason(self) -> bool:
+        """Whether a state is set, or a drain or a maintenance begins."""
+        return self.state is not None or bool(self.is_maintained) or self.values.get("drain") == "YES"
 
 
 class BadSettings(UserError):
@@ -106,7 +106,7 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
     _check_hosts(tx, ids, change)
     before = {} if change.is_forced else _check_reserved(tx, ids, change)
     if change.state:
-        nodes.ask_state(tx, ids, change.state)
+        nodes.change_state(tx, ids, change.state, by=user.name, reason=reason)
     if change.is_maintained:
         nodes.begin_maintenance(tx, ids, by=user.name, reason=reason)
     elif change.is_maintained is False:
@@ -120,9 +120,9 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
 
 
 def _reason(change: NodeChange) -> str:
-    """Return why nodes get no jobs any more, '' if nobody says.  Raises BadRequest."""
-    if change.reason and not change.begins:
-        raise BadRequest("a reason goes with a drain or a maintenance that begins")
+    """Return the reason of a change, '' if nobody gives one.  Raises BadRequest."""
+    if change.reason and not change.may_have_reason:
+        raise BadRequest("a reason goes with a state, or with a drain or a maintenance that begins")
     return node_reasons.checked(change.reason)
 
 

@@ -166,6 +166,7 @@ def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> 
         tx.resources.clear_asked_state([resource.id for resource in tx.resources.of_nodes(busy)])
         leaving = [name for name in leaving if name not in busy]
     if leaving:
+        tx.state_reasons.set([resource.id for resource in tx.resources.of_nodes(leaving)], "", f"halted: {why}")
         text = f"[{by}] {why}: {', '.join(leaving)}"
         tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
         tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
@@ -191,7 +192,7 @@ def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> No
         hosts = sorted({resource.network_address for resource in asleep})
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text}: {', '.join(hosts)}", hosts=hosts)
         tx.outbox.append(Mail("Nodes cannot be halted or woken", f"{text}: {', '.join(hosts)}"))
-        ask_state(tx, [resource.id for resource in asleep], ResourceState.SUSPECTED)
+        ask_state(tx, [resource.id for resource in asleep], ResourceState.SUSPECTED, text)
 
 
 def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: bool) -> None:
@@ -200,7 +201,8 @@ def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: 
     alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
     if not alive:
         return
-    ask_state(tx, [resource.id for resource in alive], ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED)
+    reason, state = "made Alive while it was halted", ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED
+    ask_state(tx, [resource.id for resource in alive], state, reason)
     if may_wake:
         order_wake(tx, {resource.network_address for resource in alive}, by, "made Alive while they were halted")
 
@@ -236,10 +238,22 @@ def add_each(
     return ids
 
 
-def ask_state(tx: "Transaction", resources: Collection[int], to: ResourceState) -> None:
-    """Ask for a state of resources, as an administrator's decision."""
+def ask_state(
+    tx: "Transaction", resources: Collection[int], to: ResourceState, reason: str = "", *, by: str = ""
+) -> None:
+    """Ask for a state of resources that stays until somebody asks for another one; ``by``: a user, '' = OAR."""
     tx.resources.ask_state(resources, to)
+    if to is not ResourceState.ALIVE:
+        tx.state_reasons.set(resources, by, reason)
     tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def change_state(
+    tx: "Transaction", resources: Collection[int], to: ResourceState, *, by: str, reason: str = ""
+) -> None:
+    """Ask for a state of resources for a user, with an event."""
+    _tell_change(tx, EventType.STATE_REQUESTED, f"User {by} requested the state {to} of", resources, reason)
+    ask_state(tx, resources, to, reason, by=by)
 
 
 def take_leave(tx: "Transaction", name: str) -> list[int]:
@@ -251,7 +265,7 @@ def take_leave(tx: "Transaction", name: str) -> list[int]:
     if ids:
         text = f"{name} said that it goes: {len(ids)} resources"
         tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[name])
-        ask_state(tx, ids, ResourceState.ABSENT)
+        ask_state(tx, ids, ResourceState.ABSENT, "the node said that it goes")
     return ids
 
 
@@ -292,7 +306,7 @@ def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str,
     changed = tx.resources.keep_asleep(resources)
     if changed:
         tx.resources.log(changed, "available_upto", "0")
-    ask_state(tx, resources, ResourceState.ABSENT)
+    ask_state(tx, resources, ResourceState.ABSENT, reason, by=by)
 
 
 def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:

@@ -1,4 +1,4 @@
-"""Why nodes get no jobs: what administrators say when they begin a drain or a maintenance, kept in its event."""
+"""Why nodes get no jobs: what administrators say when they change a state, or begin a drain or a maintenance."""
 
 from oar.lib.facts.errors import BadRequest
 
@@ -36,3 +36,13 @@ def reason_of(text: str) -> str:
     'disk: changed'
     """
     return text.partition(_BEFORE)[2]
+
+
+def author_of(text: str) -> str:
+    """Return the user whom such a text names, '' for none.
+
+    >>> author_of("User root began the drain of node-1: disk: changed")
+    'root'
+    """
+    first, _, rest = text.partition(" ")
+    return rest.partition(" ")[0] if first == "User" else ""

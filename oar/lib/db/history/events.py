@@ -63,11 +63,11 @@ _LAST_OF_NODES = f"""
         SELECT hostname, event_id FROM event_log_hostnames WHERE hostname = node.name
         ORDER BY event_id DESC LIMIT %s) h
     JOIN event_logs e USING (event_id) ORDER BY h.hostname, e.event_id"""
-#: The text of the last event of a type of each node.
+#: The date and the text of the last event of a type of each node.
 _LAST_TEXTS = """
-    SELECT node.name, e.description FROM unnest(%s::text[]) AS node (name)
+    SELECT node.name, e.date, e.description FROM unnest(%s::text[]) AS node (name)
     CROSS JOIN LATERAL (
-        SELECT e.description FROM event_log_hostnames h JOIN event_logs e USING (event_id)
+        SELECT e.date, e.description FROM event_log_hostnames h JOIN event_logs e USING (event_id)
         WHERE h.hostname = node.name AND e.type = %s ORDER BY h.event_id DESC LIMIT 1) e"""
 _NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
 _ANY_OPEN = Prepared("""
@@ -215,9 +215,10 @@ class Events(Table):
             events[host].append(_event(columns, (host,)))
         return events
 
-    def last_texts(self, nodes: Collection[str], type_: str) -> dict[str, str]:
-        """Return the text of the last event of a type of each node that has one."""
-        return dict(self._tx.rows(_LAST_TEXTS, (list(nodes), str(type_)))) if nodes else {}
+    def last_texts(self, nodes: Collection[str], type_: str) -> dict[str, tuple[int, str]]:
+        """Return the date and the text of the last event of a type of each node that has one."""
+        rows = self._tx.rows(_LAST_TEXTS, (list(nodes), str(type_))) if nodes else []
+        return {node: (date, text) for node, date, text in rows}
 
     def _with_hosts(self, rows: Sequence[Row]) -> list[Event]:
         hosts: dict[int, list[str]] = defaultdict(list)

@@ -126,6 +126,9 @@ _WEIGH = """
     WHERE r.resource_id = o.resource_id AND r.scheduler_priority <> COALESCE(w.weight, 0)
     RETURNING r.resource_id, r.scheduler_priority"""
 
+_IN_STATE_SINCE = """
+    SELECT resource_id, date_start FROM resource_logs
+    WHERE resource_id = ANY(%s) AND attribute = 'state' AND date_stop = 0"""
 _BY_TYPE = "SELECT type, count(*) FROM resources GROUP BY type"
 
 
@@ -337,6 +340,10 @@ class Resources(Table):
         return self._tx.column(
             "SELECT resource_id FROM resources WHERE resource_id = ANY(%s) ORDER BY resource_id", (list(ids),)
         )
+
+    def in_state_since(self, ids: Collection[int]) -> dict[int, int]:
+        """Return since when some resources are in their states."""
+        return dict(self._tx.rows(_IN_STATE_SINCE, (list(ids),)))
 
     def in_maintenance(self, ids: Collection[int]) -> set[int]:
         """Return those of some resources whose maintenance has begun."""

@@ -37,6 +37,8 @@ class StateReasons(Table):
         self, resources: Collection[int], author: str, reason: str, check: NodeCheck | None = None, user: str = ""
     ) -> None:
         """Note why resources get their state; ``author`` '' = OAR decided it."""
+        if not resources:
+            return
         values = {"now": self._tx.now, "author": author, "reason": reason, "check": check or "", "user": user}
         self._tx.execute(_SET, {**values, "ids": sorted(resources)})
         self._changed(Topic.RESOURCES)

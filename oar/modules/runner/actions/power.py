@@ -69,7 +69,7 @@ def _note(context: ActionContext, order: Event, hosts: Collection[str], error: s
             if order.type == EventType.HALT_NODE:
                 resources = tx.resources.of_nodes(order.hosts)
                 absent = [resource.id for resource in resources if resource.state is ResourceState.ABSENT]
-                nodes.ask_state(tx, absent, ResourceState.SUSPECTED)
+                nodes.ask_state(tx, absent, ResourceState.SUSPECTED, error)
         elif order.type == EventType.HALT_NODE:
             may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
             nodes.bring_back(tx, hosts, "bipbip", may_wake=may_wake)
