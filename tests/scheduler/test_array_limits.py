@@ -86,7 +86,7 @@ def is_one_too_many(snapshot: Snapshot, job: WaitingJob, place: Placement, place
     jobs = {each.id: each for each in snapshot.waiting}
     there = [(jobs[number], each.start, each.end) for number, each in placed.items()]
     mine = [(begin, end + gap) for each, begin, end in (*present, *reserved, *there) if each.array_id == job.array_id]
-    counts = (sum(start <= second < end for start, end in mine) for second in range(place.start, place.end))
+    counts = (sum(start <= second < end for start, end in mine) for second in range(place.start, place.end + gap))
     return bool(job.array_limit) and max(counts) >= job.array_limit
 
 

@@ -19,6 +19,7 @@ from oar.kao.planner.schedule import schedule
 from oar.lib.facts.records import Queue
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import JobState, QueueState, ReasonCode
+from oar.lib.facts.times import format_date
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 
@@ -43,20 +44,46 @@ def limited(limits: Mapping[str, tuple[int, ...]] | None = None, *, nodes: int =
 
 def test_a_user_over_his_quota_waits_for_his_own_jobs_only() -> None:
     result = limited({"*,*,*,/": (2,)}).job("/core=2").job("/core=1").job("/core=2", user="eve").plan()
-    assert [result.start(job) for job in (1, 2, 3)] == [0, HOUR, 0]
+    assert [result.start(job) for job in (1, 2, 3)] == [0, HOUR + 1, 0]
     assert result.reason(2) == "quota_exceeded:*,*,*,/=[3,2,1.00]>[2,-1,-1]"  # in the last second in which it is
     assert result.plan.reasons[2].data == {
         "rule": ["*", "*", "*", "/"],
-        "used": [3, 2, 3602 / 3600],
+        "used": [3, 2, 1.0],
         "limits": [2, -1, -1],
-        "date": NOW + HOUR,
+        "date": NOW + HOUR + 1,
     }
 
 
-def test_a_quota_is_free_exactly_when_a_job_ends() -> None:
-    """The security gap holds for resources; the quota knows nothing of it."""
+def test_a_quota_is_free_when_the_resources_of_a_job_are() -> None:
     result = limited({"*,*,*,*": (-1, 1)}).job("/core=1").job("/core=1").plan()
-    assert result.start(2) == HOUR
+    assert [result.start(2), result.where(2)] == [HOUR + 1, result.where(1)]
+
+
+def test_a_job_that_waits_for_a_quota_leaves_the_idle_cores_to_those_behind_it() -> None:
+    cluster = limited({"*,*,*,/": (5,)}, nodes=1, cores=10).run(0b11111, walltime=100, user="ann")
+    result = cluster.job("/core=5", walltime=1000, user="ann").job("/core=5", walltime=1000, user="eve").plan()
+    assert [result.start(2), result.where(2)] == [101, 0b11111]
+    assert result.code(2) == ReasonCode.QUOTA
+    assert result.started() == [3]
+
+
+def test_a_job_ends_so_early_that_its_quota_is_free_for_the_one_planned_behind_it() -> None:
+    cluster = limited({"*,*,*,/": (-1, 1)}).job("/core=1", types=(f"postpone={format_date(NOW + 100)}",))
+    result = cluster.job("/core=1", walltime=100).job("/core=1", walltime=99).plan()
+    assert [result.start(job) for job in (1, 2, 3)] == [100, 100 + HOUR + 1, 0]
+
+
+def test_a_job_may_fill_a_period_to_its_end_whatever_the_next_one_allows() -> None:
+    cluster = Cluster(nodes=4, cores=2, has_quotas=True)
+    night, day = (rule("*,*,*,/", 8),), (rule("*,*,*,/", 2),)
+    cluster.quotas = Quotas((night, day), (QuotaPeriod(NOW, 0), QuotaPeriod(NOW + 100, 1)))
+    result = cluster.job("/core=8", walltime=100).job("/core=2", walltime=100).plan()
+    assert [result.start(job) for job in (1, 2)] == [0, 101]
+
+
+def test_resource_hours_are_used_up_at_the_end_of_the_walltime() -> None:
+    result = limited({"*,*,*,*": (-1, -1, 2 * HOUR)}).job("/core=1").job("/core=1").job("/core=2", walltime=HOUR).plan()
+    assert [result.start(job) for job in (1, 2, 3)] == [0, 0, HOUR]
 
 
 def test_a_job_larger_than_its_quota_has_no_place() -> None:
@@ -74,7 +101,7 @@ def test_resource_hours_are_those_still_to_be_used() -> None:
 
 def test_a_running_job_over_its_quota_stays_and_others_wait() -> None:
     result = limited({"*,*,*,/": (1,)}).run(0b1111, user="ann").job("/core=1").plan()
-    assert result.start(2) == HOUR
+    assert result.start(2) == HOUR + 1
 
 
 def test_containers_and_jobs_without_quotas_are_not_counted() -> None:
@@ -95,7 +122,7 @@ def test_besteffort_jobs_count_for_besteffort_jobs_only() -> None:
     cluster = limited({"*,*,*,*": (3,)})
     cluster.run(0b11, types=("besteffort",), queue="besteffort")
     result = cluster.job("/core=3").job("/core=1", queue="besteffort", types=("besteffort",)).plan()
-    assert [result.start(job) for job in (2, 3)] == [0, HOUR]
+    assert [result.start(job) for job in (2, 3)] == [0, HOUR + 1]
 
 
 def test_resources_of_other_types_do_not_count() -> None:
@@ -274,7 +301,7 @@ def is_over(snapshot: Snapshot, job: WaitingJob, place: Placement, placed: Mappi
         return False
     jobs = {each.id: each for each in (*snapshot.running, *snapshot.waiting)}
     spans = [(each, each.start_time, each.start_time + each.walltime, each.resources) for each in snapshot.running]
-    spans = [(each, start, end if end > NOW else NOW + 1, held) for each, start, end, held in spans]
+    spans = [(each, start, max(end, NOW), held) for each, start, end, held in spans]
     taken: list[tuple[PlannedJob, int, int, int]] = [
         *spans,
         *((jobs[number], each.start, each.end, each.resources) for number, each in placed.items() if number != job.id),
@@ -286,13 +313,18 @@ def is_over(snapshot: Snapshot, job: WaitingJob, place: Placement, placed: Mappi
         if "no_quotas" not in each[0].types
         and (parse_types(job).is_besteffort or not parse_types(each[0]).is_besteffort)
     ]
-    for second in range(place.start, place.end):
+    gap = snapshot.settings.security_time
+    for second in range(place.start, place.end + gap):
         number = max(each.rules for each in snapshot.quotas.periods if each.begin <= second)
-        there = [each for each in counted if each[1] <= second < each[2]]
+        if second >= place.end and number != max(
+            each.rules for each in snapshot.quotas.periods if each.begin < place.end
+        ):
+            break  # a period that begins when the walltime is over
+        there = [each for each in counted if each[1] <= second < each[2] + gap]
         for bind in binding_rules(snapshot.quotas.rules[number], job, JobTypes(job.types).names):
             mine = [each for each in there if _is_counted(bind, each[0], job)]
             resources = sum(held.bit_count() for _, _, _, held in mine)
-            seconds = sum(held.bit_count() * (end - second) for _, _, end, held in mine)
+            seconds = sum(held.bit_count() * max(0, end - second) for _, _, end, held in mine)
             limits = (bind.resources, resources), (bind.jobs, len(mine)), (bind.seconds, seconds)
             if any(0 <= limit < used for limit, used in limits):
                 return True

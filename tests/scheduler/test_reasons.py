@@ -172,7 +172,7 @@ def test_a_quota_names_its_rule_what_is_used_and_when_it_is_freed() -> None:
         2,
         ReasonCode.QUOTA,
         "With it, the quota *,*,*,/ would be exceeded: 3 resources where 2 are allowed."
-        f" That quota is free again on {format_date(NOW + H)}.",
+        f" That quota is free again on {format_date(NOW + H + 1)}.",
     )
     assert (data["rule"], data["used"][0], data["limits"][0]) == (["*", "*", "*", "/"], 3, 2)
     cluster.job("/core=3")
@@ -190,7 +190,7 @@ def test_a_quota_that_counts_a_job_whose_time_is_over_tells_no_date() -> None:
     quota = "With it, the quota *,*,*,/ would be exceeded: 3 resources where 2 are allowed. That quota"
     data = expect(cluster, 2, ReasonCode.QUOTA, f"{quota} counts job 1, which has not ended though its time is over.")
     assert (data["overdue"], data["jobs"], data["count"], "date" in data) == (True, [1], 1, False)
-    expect(cluster, 4, ReasonCode.QUOTA, f"{quota} is free again on {format_date(NOW + H)}.")
+    expect(cluster, 4, ReasonCode.QUOTA, f"{quota} is free again on {format_date(NOW + H + 1)}.")
 
 
 def test_who_is_beyond_his_time_is_told_though_the_place_is_that_of_the_last_round() -> None:

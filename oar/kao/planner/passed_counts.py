@@ -27,6 +27,7 @@ class PassedCounts:
         self._requests = context.requests
         self._everything = context.snapshot.resources.everything
         self._now = context.now
+        self._gap = context.settings.security_time
         self._by_pattern: dict[Pattern, Usage] = {}
         self._by_array: dict[int, int] = {}
         self._patterns: dict[Hashable, tuple[Pattern, ...]] = {}
@@ -53,7 +54,7 @@ class PassedCounts:
 
         What is said of why a place begins later is the same only if none of them is counted during it.
         """
-        if placement.end <= since:
+        if placement.end + self._gap <= since:
             return True
         job, has_quotas = turn.job, turn.rules.has_quotas
         counters = self._quotas.counters_of(job, turn.types) if has_quotas else ()

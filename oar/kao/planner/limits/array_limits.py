@@ -1,7 +1,7 @@
 """Limits of arrays: how many jobs of an array may run at a time (``oarsub --array N%M``).
 
-A job of such an array is placed where fewer than M others of it are, at each instant of its walltime, so the plan keeps
-no resources for jobs that may not start.  A job leaves its array a security time after its end, as its resources.
+A job of such an array is placed where fewer than M others of it are, as long as it holds its resources, so the plan
+keeps no resources for jobs that may not start.  A job leaves its array a security time after its end, as its resources.
 
 See docs/design/planner.rst, "Arrays".
 """
@@ -20,7 +20,8 @@ class ArrayLimits:
         self._counters: dict[int, _JobCounter] = {}
         self.log: list[CountedJob] = []  #: all counted jobs, in the order of counting
         self._overdue: dict[int, list[int]] = {}  #: by array: jobs whose time is over
-        gap, overdue = snapshot.settings.security_time, snapshot.overdue()
+        self._gap = gap = snapshot.settings.security_time
+        overdue = snapshot.overdue()
         for job in snapshot.running:
             if job.array_limit and job.id in overdue:
                 self._overdue.setdefault(job.array_id, []).append(job.id)
@@ -39,14 +40,15 @@ class ArrayLimits:
     def first_start(self, job: PlannedJob, begin: int, walltime: int) -> int:
         """Return the first date from ``begin`` on at which the array has room for a job."""
         counter = self._counters.get(job.array_id) if job.array_limit else None
-        return counter.first_room(begin, walltime, job.array_limit) if counter else begin
+        return counter.first_room(begin, walltime + self._gap, job.array_limit) if counter else begin
 
     def has_room(self, job: PlannedJob, begin: int, end: int, others: int) -> bool:
-        """Whether the array has room for a job between two dates beside so many others."""
+        """Return whether the array has room for a job from ``begin`` to the end of its walltime beside some others."""
         counter, limit = self._counters.get(job.array_id), job.array_limit - others
-        if not job.array_limit or begin >= end:
+        duration = end + self._gap - begin
+        if not job.array_limit or duration <= 0:
             return True
-        return limit > 0 and (counter is None or counter.first_room(begin, end - begin, limit) == begin)
+        return limit > 0 and (counter is None or counter.first_room(begin, duration, limit) == begin)
 
     def counters_of(self, job: PlannedJob) -> tuple[int, ...]:
         """Return the arrays whose counters limit a job: its own, or none."""
@@ -69,7 +71,7 @@ class _JobCounter:
     def __init__(self) -> None:
         self._dates = [-FOREVER]
         self._counts = [0]
-        #: walltime and limit -> begin and result of the last search
+        #: duration and limit -> begin and result of the last search
         self._bounds: dict[tuple[int, int], tuple[int, int]] = {}
 
     def add(self, start: int, end: int) -> None:
@@ -85,16 +87,16 @@ class _JobCounter:
             self._counts.insert(step, self._counts[step - 1])
         return step
 
-    def first_room(self, begin: int, walltime: int, limit: int) -> int:
-        """Return the first date from ``begin`` on from which fewer than ``limit`` jobs are there for a walltime."""
-        since, bound = self._bounds.get((walltime, limit), (begin, begin))
+    def first_room(self, begin: int, duration: int, limit: int) -> int:
+        """Return the first date from ``begin`` on from which fewer than ``limit`` jobs are there for a duration."""
+        since, bound = self._bounds.get((duration, limit), (begin, begin))
         start = begin
         if since <= begin <= bound:
             begin, start = since, bound
         step = bisect_right(self._dates, start) - 1
-        while step < len(self._dates) and self._dates[step] < start + walltime:
+        while step < len(self._dates) and self._dates[step] < start + duration:
             if self._counts[step] >= limit:
                 start = self._dates[step + 1]  # there is one: the last step has no jobs
             step += 1
-        self._bounds[walltime, limit] = begin, start
+        self._bounds[duration, limit] = begin, start
         return start

@@ -15,43 +15,53 @@ MAX_BOUNDS = 32
 
 @dataclass(frozen=True, slots=True)
 class JobDemand:
-    """What one job would add to a counter: so many resources from its start to its end."""
+    """What one job would add to a counter."""
 
     start: int
-    end: int
+    end: int  #: its walltime is over; of the resource seconds nothing is left
+    until: int  #: it counts until then, as long as it holds its resources
     resources: int
+
+    def seconds_left(self, date: int) -> int:
+        """Return the resource seconds that are left at a date."""
+        return self.resources * max(0, self.end - date)
 
 
 class UsageCounter:
     """What some jobs use together, as steps in time.
 
-    The resource seconds still to be used fall steadily.  At a date t they are the sum of ``resources * end`` over the
-    jobs, less t times the sum of their resources.
+    A job counts until its resources are free again, a security time after its end.  The resource seconds still to be
+    used fall steadily.  At a date t they are the sum of ``resources * end`` over the jobs whose walltime is not over,
+    less t times the sum of the resources of these jobs.
     """
 
-    __slots__ = ("bounds", "dates", "jobs", "products", "resources")
+    __slots__ = ("bounds", "dates", "gap", "jobs", "products", "resources", "working")
 
-    def __init__(self) -> None:
+    def __init__(self, gap: int) -> None:
+        """``gap``: the security time."""
+        self.gap = gap
         #: for ``RuleInForce.first_start``: resources, walltime, begin and result of earlier searches
         self.bounds: dict[object, list[tuple[int, int, int, int]]] = {}
         self.dates = [-FOREVER]
         self.resources = [0]
         self.jobs = [0]
-        self.products = [0]  #: sum of resources * end
+        self.working = [0]  #: resources of the jobs whose walltime is not over
+        self.products = [0]  #: sum of resources * end of the same jobs
 
     def add(self, start: int, end: int, resources: int) -> None:
-        """Count a job."""
-        first, last = self._cut(start), self._cut(end)
+        """Count a job whose walltime is over at ``end``."""
+        first, middle, last = self._cut(start), self._cut(end), self._cut(end + self.gap)
         self.resources[first:last] = [count + resources for count in self.resources[first:last]]
         self.jobs[first:last] = [count + 1 for count in self.jobs[first:last]]
-        self.products[first:last] = [product + resources * end for product in self.products[first:last]]
+        self.working[first:middle] = [count + resources for count in self.working[first:middle]]
+        self.products[first:middle] = [product + resources * end for product in self.products[first:middle]]
 
     def _cut(self, date: int) -> int:
         """Make a step begin at a date; return its index."""
         step = bisect_left(self.dates, date)
         if step == len(self.dates) or self.dates[step] != date:
             self.dates.insert(step, date)
-            for values in (self.resources, self.jobs, self.products):
+            for values in (self.resources, self.jobs, self.working, self.products):
                 values.insert(step, values[step - 1])
         return step
 
@@ -85,13 +95,12 @@ class UsageCounter:
         return self._usage(bisect_right(self.dates, date) - 1, date, job)
 
     def _usage(self, step: int, date: int, job: JobDemand) -> Usage:
-        resources = self.resources[step]
-        seconds = self.products[step] - date * resources + job.resources * (job.end - date)
-        return resources + job.resources, self.jobs[step] + 1, seconds
+        seconds = self.products[step] - date * self.working[step] + job.seconds_left(date)
+        return self.resources[step] + job.resources, self.jobs[step] + 1, seconds
 
     def next_room(self, date: int, job: JobDemand, rule: QuotaRule) -> int:
         """Return the first date from ``date`` on at which a job like this could begin under a rule; FOREVER = never."""
-        job_seconds = job.resources * (job.end - job.start)
+        job_seconds = job.seconds_left(job.start)
         for step in range(bisect_right(self.dates, date) - 1, len(self.dates)):
             date = max(date, self.dates[step])
             if not is_exceeded(rule, (self.resources[step] + job.resources, self.jobs[step] + 1, -1)):
@@ -105,9 +114,8 @@ class UsageCounter:
         if rule.seconds < 0:
             return date
         excess = self.products[step] + job_seconds - rule.seconds
-        resources = self.resources[step]
-        if resources:
-            return -(-excess // resources)
+        if self.working[step]:
+            return -(-excess // self.working[step])
         return date if excess <= 0 else FOREVER
 
     def next_step(self, date: int) -> int:
@@ -124,6 +132,15 @@ class RuleInForce:
     begin: int
     stop: int
     counter: UsageCounter
+
+    def first_excess(self, job: JobDemand) -> int | None:
+        """Return the first date at which the usage with a job exceeds the rule; None if it does not.
+
+        What a job holds after its walltime does not count for a period that begins later.
+        """
+        if job.end <= self.begin or job.start >= self.stop:
+            return None
+        return self.counter.first_excess(max(job.start, self.begin), min(self.stop, job.until), job, self.rule)
 
     def first_start(self, start: int, resources: int, walltime: int) -> int:
         """Return the first date from ``start`` on at which a job may start under this rule.
@@ -152,8 +169,9 @@ class RuleInForce:
         if self.rule.seconds < 0:
             return self._search_steps(start, resources, walltime)
         while start < self.stop and start + walltime > self.begin:
-            job = JobDemand(start, start + walltime, resources)
-            date = self.counter.first_excess(max(start, self.begin), min(self.stop, job.end), job, self.rule)
+            end = start + walltime
+            job = JobDemand(start, end, end + self.counter.gap, resources)
+            date = self.first_excess(job)
             if date is None:
                 break
             start = min(self.counter.next_room(date + 1, job, self.rule), self.stop)
@@ -161,15 +179,15 @@ class RuleInForce:
 
     def _search_steps(self, start: int, resources: int, walltime: int) -> int:
         """Search under a rule without resource seconds: whether a step has room does not depend on the start."""
-        counter = self.counter
+        counter, occupied = self.counter, walltime + self.counter.gap
         dates = counter.dates
         most_resources = self.rule.resources - resources if self.rule.resources >= 0 else FOREVER
         most_jobs = self.rule.jobs if self.rule.jobs >= 0 else FOREVER
         step, last = bisect_right(dates, max(start, self.begin)) - 1, len(dates) - 1
-        end = min(start + walltime, self.stop)
+        end = min(start + occupied, self.stop)
         while step <= last and dates[step] < end:
             if counter.resources[step] > most_resources or counter.jobs[step] >= most_jobs:
                 start = min(dates[step + 1], self.stop) if step < last else self.stop
-                end = min(start + walltime, self.stop)
+                end = min(start + occupied, self.stop)
             step += 1
         return start

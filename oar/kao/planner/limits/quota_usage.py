@@ -34,6 +34,7 @@ class QuotaUsage:
         self._quotas = snapshot.quotas or Quotas((), ())
         self._counted = snapshot.resources.where(snapshot.resources.types, COUNTED_TYPE)
         self._is_all_counted = self._counted == snapshot.resources.everything
+        self._gap = snapshot.settings.security_time
         self._counters: dict[Pattern, UsageCounter] = {}
         self._shapes = self._shapes_of_rules()
         self._binding: dict[tuple[object, ...], list[QuotaRule]] = {}
@@ -62,7 +63,7 @@ class QuotaUsage:
         return self._quotas.latest_start
 
     def enter(self, job: PlannedJob, types: ParsedTypes, start: int, end: int, resources: ResourceSet) -> None:
-        """Count a job, unless its types exempt it."""
+        """Count a job until a security time after its end, unless its types exempt it."""
         if not self._shapes or types.container or not types.counts_in_quotas:
             return
         if types.is_besteffort and self._waiting_besteffort is not None:
@@ -86,11 +87,10 @@ class QuotaUsage:
         if not self._shapes or not types.counts_in_quotas:
             return None
         count = (placement.resources & self._counted).bit_count()
-        usage = JobDemand(placement.start, placement.end, count)
+        usage = self._demand(placement.start, placement.end, count)
         rules = self._rules_in_force(job)
         for limit in rules:
-            begin, end = max(usage.start, limit.begin), min(limit.stop, usage.end)
-            date = limit.counter.first_excess(begin, end, usage, limit.rule) if begin < end else None
+            date = limit.first_excess(usage)
             if date is not None:
                 excess = limit.counter.usage(date, usage)
                 if self._is_all_counted and count == least_resources:
@@ -105,7 +105,7 @@ class QuotaUsage:
 
         It is exact if all resources count.  Whoever takes more, or stays longer, starts no sooner.
         """
-        return _first_start(self._rules_in_force(job), JobDemand(begin, begin + walltime, resources))
+        return _first_start(self._rules_in_force(job), self._demand(begin, begin + walltime, resources))
 
     def has_room(
         self, job: PlannedJob, types: ParsedTypes, placement: Placement, since: int, others: Mapping[Pattern, Usage]
@@ -113,11 +113,11 @@ class QuotaUsage:
         """Whether the rules allow a placement from a date on beside what others use from then on, at most."""
         if not self._shapes or not types.counts_in_quotas:
             return True
-        demand = JobDemand(placement.start, placement.end, (placement.resources & self._counted).bit_count())
+        demand = self._demand(placement.start, placement.end, (placement.resources & self._counted).bit_count())
         for limit in self._rules_in_force(job):
-            begin, end = max(placement.start, since, limit.begin), min(limit.stop, placement.end)
+            begin, end = max(demand.start, since, limit.begin), min(limit.stop, demand.until)
             used = others.get(pattern_of(limit.rule, job), (0, 0, 0))
-            if begin < end and limit.counter.exceeds(begin, end, demand, limit.rule, used):
+            if begin < end and limit.begin < demand.end and limit.counter.exceeds(begin, end, demand, limit.rule, used):
                 return False
         return True
 
@@ -135,6 +135,9 @@ class QuotaUsage:
             self._patterns[key] = frozenset(pattern_of(rule, job) for rule in rules)
         return self._patterns[key]
 
+    def _demand(self, start: int, end: int, resources: int) -> JobDemand:
+        return JobDemand(start, end, end + self._gap, resources)
+
     def _rules_in_force(self, job: PlannedJob) -> list[RuleInForce]:
         """Return the rules that bind a job, in the order of their periods."""
         key = job.queue, job.project, job.types, job.user
@@ -142,7 +145,9 @@ class QuotaUsage:
         if rules is None:
             stops = [*(period.begin for period in self._quotas.periods[1:]), FOREVER]
             rules = self._in_force[key] = [
-                RuleInForce(rule, period.begin, stop, self._counters.setdefault(pattern_of(rule, job), UsageCounter()))
+                RuleInForce(
+                    rule, period.begin, stop, self._counters.setdefault(pattern_of(rule, job), UsageCounter(self._gap))
+                )
                 for period, stop in zip(self._quotas.periods, stops, strict=True)
                 for rule in self._binding_rules(job, period.rules)
             ]
@@ -159,9 +164,9 @@ class QuotaUsage:
     def _count(self, job: PlannedJob, start: int, end: int, resources: ResourceSet) -> None:
         count = (resources & self._counted).bit_count()
         patterns = self.patterns_that_count(job)
-        self.log.append(CountedJob(job.id, start, end, count, patterns))
+        self.log.append(CountedJob(job.id, start, end + self._gap, count, patterns))
         for pattern in patterns:
-            self._counters.setdefault(pattern, UsageCounter()).add(start, end, count)
+            self._counters.setdefault(pattern, UsageCounter(self._gap)).add(start, end, count)
             if job.id in self._overdue_ids:
                 self._overdue.setdefault(pattern, []).append(job.id)
 
@@ -182,10 +187,8 @@ class QuotaUsage:
 
     def _enter_present(self, snapshot: Snapshot, types: Mapping[int, ParsedTypes]) -> None:
         """Count the running jobs and the accepted reservations."""
-        late_end = snapshot.now + snapshot.settings.security_time  #: of jobs that are past their walltime
         for job in snapshot.running:
-            end = job.end if job.end > snapshot.now else late_end
-            self.enter(job, types[job.id], job.start_time, end, job.resources)
+            self.enter(job, types[job.id], job.start_time, max(job.end, snapshot.now), job.resources)
         for waiting in snapshot.waiting:
             if waiting.granted:
                 end = waiting.start_time + waiting.walltime_of(waiting.granted.alternative)
