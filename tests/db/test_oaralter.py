@@ -118,7 +118,7 @@ def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:
         (("-a", job.id), "a job cannot depend on itself."),
         (
             ("-a", f"{job.id}[]"),
-            "a dependency on each job of an array (id[]) is possible at submission only: name one job.",
+            "-a id[] is possible at submission only. Write id[*] for all jobs of the array, or the id of one job.",
         ),
         (("--project", "secret"), "[ADMISSION RULE] not yours"),
         (("-q", "besteffort"), "the rules of the site would also change its types: submit another job."),

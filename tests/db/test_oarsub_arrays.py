@@ -9,6 +9,7 @@ from oar.cli.common.command import CommandResult
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Dependency
 from oar.lib.facts.states import JobState
+from oar.lib.submission import dependencies
 from tests.builders import add_job, add_resources
 from tests.frontend import Frontend, add_rules
 
@@ -119,6 +120,40 @@ def test_what_is_said_of_one_job_counts_before_what_is_said_of_its_array(site: S
         [Dependency(second[0], first[0], "any")],
         [Dependency(second[1], first[0], "any"), Dependency(second[1], first[1])],
     ]
+
+
+@pytest.mark.parametrize("form", ["[]", "[*]"])
+def test_a_single_job_waits_for_all_jobs_of_an_array(site: Site, form: str) -> None:
+    first = site.array(3)
+    (last,) = site.array(1, "-a", f"{first[0]}{form}:any")
+    assert site.needs(last) == [[Dependency(last, job, "any") for job in first]]
+
+
+def test_each_job_of_an_array_may_wait_for_all_jobs_of_another(site: Site) -> None:
+    first = site.array(2)
+    second = site.array(2, "-a", f"{first[0]}[*]", "-a", f"{first[1]}:any")
+    assert site.needs(*second) == [[Dependency(job, first[0]), Dependency(job, first[1], "any")] for job in second]
+
+
+def test_a_job_that_depends_on_the_first_job_of_an_array_is_warned(site: Site) -> None:
+    first = site.array(3)
+    result = site.oarsub("-a", first[0], "true")
+    assert result.exit == 0
+    assert result.err == (
+        f"# Warning: -a {first[0]} waits for job {first[0]} only, which is one of the 3 jobs of array {first[0]};"
+        f" for all of them write -a '{first[0]}[*]'.\n"
+    )
+    assert site.oarsub("-a", first[1], "true").err == ""
+    assert site.oarsub("-a", add_job(site.database), "true").err == ""
+
+
+def test_more_dependencies_than_there_may_be_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = site.array(3)
+    monkeypatch.setattr(dependencies, "MOST_DEPENDENCIES", 8)
+    result = site.oarsub("--array", 3, "-a", f"{first[0]}[*]", "true")
+    assert result.exit == 8
+    assert "too many dependencies: 3 jobs cannot depend on 3 jobs each: at most 8" in result.err
+    assert len(site.array(2, "-a", f"{first[0]}[*]")) == 2
 
 
 def test_of_jobs_that_were_submitted_again_the_last_one_counts(site: Site) -> None:

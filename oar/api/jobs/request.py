@@ -18,6 +18,11 @@ LARGEST = 2**63 - 1
 #: Texts of a list: options that a command line could not hold either.
 MOST_TEXTS = 1000
 LONGEST = 1 << 20
+
+DEPENDENCIES = (
+    "Each as with `-a`: `12`, `12:any`, `12[*]` (all jobs of array 12), `12[]` (each job of an array: the job of the"
+    " same index in array 12; a single job: all jobs of array 12)."
+)
 _WALLTIME = re.compile(r"\bwalltime\s*=")
 
 
@@ -64,7 +69,7 @@ class JobRequest(BaseModel):
     array: Count | None = Field(None, description="So many jobs.")
     array_limit: Count | None = Field(None, description="So many of them run at a time.")
     parameters: list[Text] | None = Field(None, max_length=100_000, description="One job for each, behind the command.")
-    dependencies: list[Count | Text] = Field([], max_length=MOST_TEXTS, description="Jobs, each as `-a`.")
+    dependencies: list[Count | Text] = Field([], max_length=MOST_TEXTS, description=DEPENDENCIES)
     reservation: Text | None = Field(None, description="Date at which the job starts, as `-r`.")
     advance_reservation: Text | Count | None = Field(None, description="The one that the job is for, as `--ar`.")
     accept_misfit: bool = Field(default=False, description="Let a job wait that can never run in it.")
@@ -142,7 +147,7 @@ class JobAlteration(BaseModel):
     project: Text | None = Field(None, description="The project whose consumption it is.")
     name: Text | None = Field(None, description="A name, by which people find it.")
     notify: Text | None = Field(None, description="As `--notify`.")
-    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS, description="Jobs, each as `-a`.")
+    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS, description=DEPENDENCIES)
     advance_reservation: Text | Count | None = Field(None, description="The one that it goes into; null: none.")
 
     @property

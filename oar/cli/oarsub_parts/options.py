@@ -134,7 +134,15 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("-d", "--directory", cls=PathOption, metavar="DIR", help="Directory in which the command runs."),
     option("--project", metavar="TEXT", help="Project of the job."),
     option("-n", "--name", metavar="TEXT", help="Name of the job."),
-    option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="Start after job ID."),
+    option(
+        "-a",
+        "--anterior",
+        "--after",
+        "dependencies",
+        multiple=True,
+        metavar="ID",
+        help="Start after job ID, or after all jobs of an array (ID[*]).",
+    ),
     option(
         "--notify",
         metavar="[TAGS]mail:ADDRESS|exec:COMMAND",

@@ -303,8 +303,9 @@ def _write(tx: "Transaction", job: Job, admitted: Admission, changes: JobChanges
 
 
 def _dependencies(tx: "Transaction", job: Job, spec: JobSpec) -> tuple[Dependency, ...]:
-    if dependencies.parse_indexed(spec.dependencies):
-        raise BadRequest("a dependency on each job of an array (id[]) is possible at submission only: name one job.")
+    if dependencies.has_same_index(spec):
+        text = "-a id[] is possible at submission only. Write id[*] for all jobs of the array, or the id of one job."
+        raise BadRequest(text)
     required = dependencies.find(tx, spec)
     if any(dependency.required == job.id for dependency in required):
         raise BadRequest("a job cannot depend on itself.")

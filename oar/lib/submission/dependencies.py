@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from oar.lib.db.submission.new_jobs import IndexedDependency
@@ -14,8 +15,22 @@ if TYPE_CHECKING:
 
 _CONDITIONS = "|".join(DependencyCondition)
 _SHIFT = r"[\[\]]?[+-]?[0-9]{1,9}"
-_DEPENDENCY = rf"([0-9]{{1,18}})(\[\])?(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z"
-_FORMS = "write id[:ok|notok|any|start][,min[,max]], or id[] for an array."
+_DEPENDENCY = rf"([0-9]{{1,18}})(\[\*?\])?(?::({_CONDITIONS}))?(?:\s*,\s*({_SHIFT})?\s*(?:,\s*({_SHIFT})?)?)?\s*\Z"
+_FORMS = (
+    "write id[:ok|notok|any|start][,min[,max]]. In place of id: id[*] for all jobs of an array, id[] for the job of the"
+    " same index."
+)
+
+#: So many dependencies a submission may have; an array that waits for all jobs of an array has one for each pair.
+MOST_DEPENDENCIES = 100_000
+
+
+class Members(StrEnum):
+    """The jobs that a dependency is on."""
+
+    ONE = ""  #: one job
+    ALL = "[*]"  #: all jobs of an array
+    SAME_INDEX = "[]"  #: of each job: the job of the same index in an array; of a single job: all jobs of the array
 
 
 def parse(texts: Iterable[str]) -> tuple[Dependency, ...]:
@@ -24,31 +39,58 @@ def parse(texts: Iterable[str]) -> tuple[Dependency, ...]:
     >>> parse(["12:ok,60,]600", "501[]"])
     (Dependency(job_id=0, required=12, condition='ok', min_shift='60', max_shift=']600'),)
     """
-    return tuple(dependency for (_, by_index), dependency in _parse(texts).items() if not by_index)
+    return _select(texts, Members.ONE)
 
 
-def parse_indexed(texts: Iterable[str]) -> tuple[Dependency, ...]:
-    """Read all ``-a ARRAY[]``: each job needs the job of its index; ``required`` is the array.
-
-    Raises BadSubmission.
-    """
-    return tuple(dependency for (_, by_index), dependency in _parse(texts).items() if by_index)
+def has_same_index(spec: JobSpec) -> bool:
+    """Return whether a submission depends on the jobs of an array index by index."""
+    return bool(_select(spec.dependencies, Members.SAME_INDEX))
 
 
-def _parse(texts: Iterable[str]) -> dict[tuple[int, bool], Dependency]:
-    """Return dependencies by the required job or array, and by whether it is an array whose index counts."""
-    dependencies: dict[tuple[int, bool], Dependency] = {}
+def _select(texts: Iterable[str], members: Members) -> tuple[Dependency, ...]:
+    return tuple(dependency for (_, each), dependency in _parse(texts).items() if each is members)
+
+
+def _parse(texts: Iterable[str]) -> dict[tuple[int, Members], Dependency]:
+    """Return dependencies by the required job or array, and by the jobs of it that are required."""
+    dependencies: dict[tuple[int, Members], Dependency] = {}
     for text in texts:
         match = re.match(_DEPENDENCY, text.strip())
         if not match:
             raise BadSubmission(Code.REQUEST, f"bad dependency {quote(text)}: {_FORMS}")
         condition, least, most = (part or "" for part in match.groups()[2:])
-        dependencies[int(match[1]), bool(match[2])] = Dependency(0, int(match[1]), condition, least, most)
+        key = int(match[1]), Members(match[2] or "")
+        dependencies[key] = Dependency(0, int(match[1]), condition, least, most)
     return dependencies
 
 
 def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
-    """Return the dependencies that all jobs of a submission have.  Raises BadSubmission for a job that is unknown."""
+    """Return the dependencies that all jobs of a submission have.
+
+    Raises BadSubmission for a job or an array that is unknown, and for too many dependencies.
+    """
+    dependencies = {each.required: each for each in _find_ones(tx, spec)}
+    arrays = _select(spec.dependencies, Members.ALL)
+    if spec.array_size == 1:
+        arrays += _select(spec.dependencies, Members.SAME_INDEX)
+    for array in arrays:
+        for member in _members(tx, array.required).values():
+            dependencies.setdefault(member, array._replace(required=member))
+    if len(dependencies) * spec.array_size > MOST_DEPENDENCIES:
+        text = f"{spec.array_size} jobs cannot depend on {len(dependencies)} jobs each: at most {MOST_DEPENDENCIES}"
+        hint = "Let one job depend on them, and the others on that job."
+        raise BadSubmission(Code.REQUEST, f"too many dependencies: {text} dependencies are possible. {hint}")
+    return tuple(dependencies.values())
+
+
+def _members(tx: "Transaction", array: int) -> dict[int, int]:
+    members = tx.submission_checks.members_of_array(array)
+    if not members:
+        raise BadSubmission(Code.REQUEST, f"dependency on unknown array {array}.")
+    return members
+
+
+def _find_ones(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
     dependencies = parse(spec.dependencies)
     if dependencies:
         from oar.lib.jobs import control
@@ -63,7 +105,24 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
 
 
 def warnings(tx: "Transaction", spec: JobSpec) -> list[str]:
-    """Return what to tell a user who wrote a window where the number stands of another job of his."""
+    """Return warnings about dependencies that may mean something else than the user thinks."""
+    return [*_warn_about_windows(tx, spec), *_warn_about_arrays(tx, spec)]
+
+
+def _warn_about_arrays(tx: "Transaction", spec: JobSpec) -> list[str]:
+    """Warn about dependencies on the first job of an array, whose number is that of the array."""
+    required = [each.required for each in parse(spec.dependencies)]
+    sizes = tx.submission_checks.array_sizes(required) if required else {}
+    return [
+        f"-a {job} waits for job {job} only, which is one of the {size} jobs of array {job};"
+        f" for all of them write -a '{job}[*]'."
+        for job, size in sizes.items()
+        if size > 1
+    ]
+
+
+def _warn_about_windows(tx: "Transaction", spec: JobSpec) -> list[str]:
+    """Warn about a window at the place where the number of another job of the user may be meant."""
     seconds = {each: int(each.min_shift) for each in parse(spec.dependencies) if each.min_shift.isdecimal()}
     owners = tx.jobs.owners(seconds.values()) if seconds else {}
     return [
@@ -77,15 +136,14 @@ def warnings(tx: "Transaction", spec: JobSpec) -> list[str]:
 def find_indexed(tx: "Transaction", spec: JobSpec) -> list[IndexedDependency]:
     """Return the dependencies of each job on the job of its index in another array.
 
-    Raises BadSubmission for an array that is unknown or has no job with such an index.
+    A single job has none: it depends on all jobs of the array.  Raises BadSubmission for an array that is unknown or
+    has no job with such an index.
     """
     indexes = range(1, spec.array_size + 1)
     dependencies = []
-    for dependency in parse_indexed(spec.dependencies):
+    for dependency in _select(spec.dependencies, Members.SAME_INDEX) if spec.array_size > 1 else ():
         array = dependency.required
-        members = tx.submission_checks.members_of_array(array)
-        if not members:
-            raise BadSubmission(Code.REQUEST, f"dependency on unknown array {array}.")
+        members = _members(tx, array)
         for index in indexes:
             if index not in members:
                 raise BadSubmission(Code.REQUEST, f"array {array} has no job with index {index}.")

@@ -1,10 +1,11 @@
 """What the checks of a submission ask about other jobs (``tx.submission_checks``)."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from oar.lib.db.sql.lock_keys import USER_LOCK_CLASS
 from oar.lib.db.sql.predicates import LIVE, NO_FRAME
-from oar.lib.db.sql.statements import Table, quoted
+from oar.lib.db.sql.statements import Prepared, Table, quoted
 
 #: The job has not ended and is not about to.
 _RUNS_OR_WAITS = f"{LIVE} AND j.state <> 'Finishing'"
@@ -31,6 +32,8 @@ _VALUES_IN_CONTAINER = """
          JOIN job_resource_groups g ON g.res_group_moldable_id = m.moldable_id
          JOIN job_resource_descriptions d ON d.res_job_group_id = g.res_group_id
          WHERE m.moldable_job_id = %(id)s AND d.res_job_resource_type = %(name)s), 0)"""
+_ARRAY_SIZES = Prepared("""
+    SELECT array_id, count(DISTINCT array_index) FROM jobs WHERE array_id = ANY(%s) GROUP BY array_id""")
 _MEMBERS_OF_ARRAY = "SELECT array_index, max(job_id) FROM jobs WHERE array_id = %s GROUP BY array_index"
 #: Reservations of a user that have not begun.
 _WAITING_RESERVATIONS = f"""
@@ -75,6 +78,10 @@ class SubmissionChecks(Table):
     def members_of_array(self, array: int) -> dict[int, int]:
         """Return the ids of the jobs of an array by index; of a job that was resubmitted, the id of the last copy."""
         return dict(self._tx.rows(_MEMBERS_OF_ARRAY, (array,)))
+
+    def array_sizes(self, arrays: Collection[int]) -> dict[int, int]:
+        """Return how many indexes each of some arrays has."""
+        return dict(self._tx.rows(_ARRAY_SIZES, (list(arrays),)))
 
     def count_waiting_reservations(self, user: str) -> int:
         """Return the number of reservations of a user that have not begun."""
