@@ -64,6 +64,7 @@ def api(target: Target, programs: Programs) -> None:
     """The REST API, beside the server or on a machine of its own."""
     programs.of_api()
     shipped(target, "setup/pam.d/oar-api", "/etc/pam.d/oar-api", 0o644, is_configuration=True)
+    shipped(target, "setup/nodes/sudoers-api", "/etc/sudoers.d/oar-api", 0o440)
     _units(target, ("oar-api.service",))
 
 
@@ -72,6 +73,7 @@ def node(target: Target) -> None:
     for name, mode in _NODE_FILES:
         shipped(target, f"setup/nodes/{name}", f"{target.confdir}/{name}", mode, is_configuration=True)
     target.under(f"{target.confdir}/check.d/x").parent.chmod(0o755)
+    shipped(target, "setup/nodes/sudoers-node", "/etc/sudoers.d/oar-node", 0o440)
     _examples(target, ("access_prologue", "access_epilogue"))
     _units(target, _NODE_UNITS)
 

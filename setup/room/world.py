@@ -129,8 +129,9 @@ def _bring_sudo(room: Room) -> None:
     (etc / "sudo.conf").write_text("")
     rules = _changes("sudoers.d")
     rules.mkdir(parents=True)
-    shutil.copyfile(Path(room.installation, "etc/sudoers.d/oar"), rules / "oar")
-    for path in (etc / "sudoers", rules / "oar"):
+    for file in Path(room.installation, "etc/sudoers.d").iterdir():
+        shutil.copyfile(file, rules / file.name)
+    for path in (etc / "sudoers", *rules.iterdir()):
         path.chmod(0o440)
 
 

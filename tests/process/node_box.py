@@ -51,7 +51,7 @@ chmod 755 /run/sshd
 hostname {node}
 exec {python} -c "$INIT"
 """
-_SUDO = Path(__file__).resolve().parents[2] / "setup" / "nodes" / "sudoers"
+_NODES = Path(__file__).resolve().parents[2] / "setup" / "nodes"
 
 
 class NodeBox:
@@ -120,12 +120,14 @@ class NodeBox:
             "group": group + "oarsh:x:5009:alice,bob\n",
             "shadow": Path("/etc/shadow").read_text() + "".join(f"{name}:*:19000::::::\n" for name in ACCOUNTS),
             "hosts": f"127.0.0.1 localhost {NODE}\n",
-            "sudoers.d/oar": _SUDO.read_text().replace("/usr/lib/oar", str(self.oardir)),
+            "sudoers.d/oar": (_NODES / "sudoers").read_text().replace("/usr/lib/oar", str(self.oardir)),
+            "sudoers.d/oar-node": (_NODES / "sudoers-node").read_text(),
             "oar/oar.conf": f'OAR_RUNTIME_DIRECTORY="{self.runtime}"\nCPUSET_PATH="{self.cpuset_path}"\n',
         }
         for name, text in files.items():
             (self.base / "etc" / name).write_text(text)
-        (self.base / "etc/sudoers.d/oar").chmod(0o440)
+        for file in (self.base / "etc/sudoers.d").iterdir():
+            file.chmod(0o440)
 
     def home(self, name: str) -> Path:
         return self.base / "home" / name

@@ -116,6 +116,8 @@ def test_packages_have_what_users_shells_readers_and_services_look_for(packages:
         assert path in server
     assert "/usr/lib/systemd/system/oar-node.service" in node
     assert files(packages["oar-common"])["/etc/sudoers.d/oar"] == "-r--r-----"
+    assert node["/etc/sudoers.d/oar-node"] == "-r--r-----"
+    assert not any(path.startswith("/etc/sudoers.d/oar") for path in (*user, *server))
 
 
 def test_scripts_of_packages_are_scripts(packages: dict[str, Path], tmp_path: Path) -> None:

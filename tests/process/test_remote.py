@@ -291,7 +291,7 @@ def test_a_sudo_that_does_not_let_oar_is_named_with_the_way_out(ssh_nodes: SshNo
     settings = replace(ssh_nodes.settings("paramiko"), privilege_cmd=refusing)
     with Remote(settings) as remote:
         outcome = remote.run({ssh_nodes.names[0]: PING}, 120)[ssh_nodes.names[0]]
-    rule = "the rule of oar in /etc/sudoers.d/oar there"
+    rule = "the rule of oar in /etc/sudoers.d/oar-node there"
     assert outcome == Unreachable(f"sudo: a password is required ({rule})")
 
 

@@ -17,7 +17,7 @@ _PROMPT = re.compile(r"    (server|frontend|node)# (.+)")
 _PACKAGES, _SOURCES = "Programs", "From the sources"
 #: Sections that an administrator reads for later.
 _FOR_LATER = {"A server for the commands of users", "Mail", "Upgrade", "Rolling upgrade", "Removal"}
-_FOR_LATER |= {"Back to the former release"}
+_FOR_LATER |= {"The REST API", "Back to the former release"}
 #: Commands beside which the chapter names another way, which is the one that is typed here.
 _OTHER_WAYS = (
     "setup/install",
@@ -25,6 +25,7 @@ _OTHER_WAYS = (
     "oar_resources_add",
     "oarproperty --add",
     "oarnodesetting -a",
+    "oar-keys --node",
 )
 
 

@@ -243,7 +243,7 @@ class Config(Values):
     check_nodes_with_running_job = Key(BOOLEAN, False, "Look at nodes that have jobs too.")
     disable_suspected_nodes_repair = Key(BOOLEAN, False, "Suspected nodes that answer again stay suspected.")
     activate_pingchecker_at_job_end = Key(BOOLEAN, False, "Check the nodes of each job when it ends.")
-    dead_switch_time = Key(SECONDS, 0, "A node suspected for so long becomes Dead; 0 = never.")
+    dead_switch_time = Key(SECONDS, 0, "A Suspected node is Dead after this time; 0 = never. Absent stays Absent.")
     pingchecker_taktuk_arg_command = unset(TEXT, "Check nodes with taktuk: its arguments.")
     pingchecker_sentinelle_script_command = unset(
         SERVER_COMMAND, "Check nodes with sentinelle.", aliases="SENTINELLE_SCRIPT_COMMAND SENTINELLE_COMMAND"
@@ -336,7 +336,8 @@ class Config(Values):
         TEXT,
         "scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
         "network_address ASC, resource_id ASC",
-        "Order in which resources are taken.",
+        "Order in which resources are taken. With deploy ASC first, where resources have that property, jobs that do"
+        " not deploy take other nodes first.",
     )
     scheduler_resource_order_adv_reservations = Key(
         TEXT, "network_address ASC, resource_id ASC", "The same for reservations in the future."
@@ -348,7 +349,10 @@ class Config(Values):
     log_scheduler_priority_changes = Key(BOOLEAN, False, "Write events when these preferences change.")
     scheduler_resources_always_assigned_type = unset(TEXT, "Resource type that is added to every job.")
     scheduler_available_suspended_resource_type = Key(
-        WORDS, ("default",), "Types of resources that others may use while a job is suspended; empty = none."
+        WORDS,
+        ("default",),
+        "Types of resources that others may use while a job is suspended; empty = none."
+        " The files of OAR 2 and 3 set default, too, although their programs take none where the key is missing.",
     )
     scheduler_log_decisions = Key(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
     scheduler_rounds_kept = unset(

@@ -185,7 +185,7 @@ class NodeSession:
         status, stderr = self.channel.closing_report()
         if stderr:
             said = stderr.splitlines()[-1][:400]
-            return f"{said} (the rule of oar in /etc/sudoers.d/oar there)" if said.startswith("sudo: ") else said
+            return f"{said} (the rule of oar in /etc/sudoers.d/oar-node there)" if said.startswith("sudo: ") else said
         return "connection lost" if status is None else f"the session ended with exit code {status}"
 
     def end(self, error: str) -> None:
