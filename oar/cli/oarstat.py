@@ -297,6 +297,7 @@ class _Oarstat:
             folded=options.compact,
             header=not options.no_header,
             colored=_is_colored(options.color, self._context),
+            has_failures=sys.stdout.isatty() or options.color == "always" or self._layout == TIMES,
             times=times,
             resources=places,
         )

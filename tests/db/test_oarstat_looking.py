@@ -134,6 +134,41 @@ def test_an_array_folds_with_the_numbers_of_its_states(cluster: Cluster) -> None
     assert "(" not in cluster.shows("-c")
 
 
+class TestFailures:
+    def ended(self, cluster: Cluster, status: int, **columns: int) -> int:
+        """Add a job that has ended; return it."""
+        job = cluster.job(JobState.TERMINATED, **columns)
+        with cluster.database.begin() as tx:
+            tx.jobs.update(job, exit_code=status)
+        return job
+
+    @pytest.mark.parametrize(("status", "mark"), [(256, " (exit 1)"), (137 << 8, " (exit 137)"), (9, " (signal 9)")])
+    def test_a_command_that_failed_has_its_exit_code_at_the_end_of_the_line(
+        self, cluster: Cluster, status: int, mark: str
+    ) -> None:
+        failed = self.ended(cluster, status)
+        good = self.ended(cluster, 0)
+        lines = cluster.shows("-j", failed, "-j", good, "--format", "4", "--no-header").splitlines()
+        assert [line.endswith(mark) for line in lines] == [True, False]
+        assert "(" not in lines[1]
+
+    def test_programs_that_read_the_old_formats_see_none(self, cluster: Cluster) -> None:
+        job = self.ended(cluster, 256)
+        for words in ((), ("--format", "1"), ("--format", "2")):
+            assert "exit" not in cluster.shows("-j", job, *words)
+
+    def test_on_a_terminal_the_letter_is_red_too(self, cluster: Cluster) -> None:
+        job = self.ended(cluster, 256)
+        assert re.search(r" \033\[31mT\033\[0m default +\(exit 1\)$", cluster.shows("-j", job, "--color=always"), re.M)
+
+    def test_an_array_shows_how_many_of_its_jobs_have_failed(self, cluster: Cluster) -> None:
+        first = self.ended(cluster, 0)
+        for index in (2, 3):
+            self.ended(cluster, 256, array_id=first, array_index=index)
+        shown = cluster.shows("-cc", "--array", first, "--color=always")
+        assert re.search(rf"^3@{first} .* \(3T\) \(2 failed\)$", shown, re.M)
+
+
 class TestColors:
     def test_they_are_never_there_unasked(self, cluster: Cluster) -> None:
         cluster.job()

@@ -120,23 +120,25 @@ def job_table(
     folded: int = 0,
     header: bool = True,
     colored: bool = False,
+    has_failures: bool = False,
     times: "Mapping[int, JobTimes] | None" = None,
     resources: Mapping[int, str] | None = None,
 ) -> str:
     """Return the table of jobs, '' if there is none.
 
     ``by_array`` shows the array and the index of each; ``folded`` makes one line of the jobs of an array, 2 with their
-    number in each state at its end; layout 4 shows their ``times``; ``resources`` are shown behind everything else.
+    number in each state at its end; ``has_failures`` ends the lines of failed jobs with their exit codes; layout 4
+    shows their ``times``; ``resources`` are shown behind everything else.
     """
     if not jobs:
         return ""
     rows = (
         _folded(jobs, with_counts=folded > 1)
         if folded
-        else [Row(str(job.id), STATE_LETTERS[job.state], job) for job in jobs]
+        else [Row(str(job.id), STATE_LETTERS[job.state], job, failure=format_failure(job.exit_code)) for job in jobs]
     )
     if colored:
-        rows = [row._replace(letter=_colored(row.letter)) for row in rows]
+        rows = [row._replace(letter=_colored(row)) for row in rows]
     if layout == 1:
         head = _LAYOUT_1_ARRAY if by_array else _LAYOUT_1
         lines = [_row_1_array(row) for row in rows] if by_array else [_row_1(row) for row in rows]
@@ -146,6 +148,8 @@ def job_table(
     else:
         head = _LAYOUT_2_ARRAY if by_array else _LAYOUT_2
         lines = [_row_2(row, now=now, by_array=by_array) for row in rows]
+    if has_failures:
+        lines = [line + row.failure for line, row in zip(lines, rows, strict=True)]
     if resources is not None:
         head = _with_resources(head)
         lines = [f"{line} {resources.get(row.job.id) or '-'}" for line, row in zip(lines, rows, strict=True)]
@@ -159,11 +163,19 @@ class Row(NamedTuple):
     letter: str
     job: Job
     counts: str = ""  #: of the states of the jobs that share the line
+    failure: str = ""  #: the exit code if it is not 0, or how many of these jobs have failed
 
 
-def _colored(letter: str) -> str:
-    color = _COLORS.get(letter)
-    return f"\033[{color}m{letter}\033[0m" if color else letter
+def format_failure(status: int | None) -> str:
+    """Return the exit code or the signal of a failed command as the end of a line; '' if it did not fail."""
+    if not status:
+        return ""
+    return f" (signal {status & 0x7F})" if status & 0x7F else f" (exit {status >> 8})"
+
+
+def _colored(row: Row) -> str:
+    color = _COLORS["E"] if row.failure else _COLORS.get(row.letter)
+    return f"\033[{color}m{row.letter}\033[0m" if color else row.letter
 
 
 def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
@@ -177,21 +189,23 @@ def _folded(jobs: Sequence[Job], *, with_counts: bool) -> list[Row]:
 def _folded_row(array: int, jobs: Sequence[Job], *, with_counts: bool) -> Row:
     first = jobs[0]
     if len(jobs) == 1:
-        return Row(str(first.id), STATE_LETTERS[first.state], first)
+        return Row(str(first.id), STATE_LETTERS[first.state], first, failure=format_failure(first.exit_code))
     letters = [STATE_LETTERS[job.state] for job in jobs]
     counts = " ".join(f"{letters.count(letter)}{letter}" for letter in dict.fromkeys(letters))
-    return Row(f"{len(jobs)}@{array}", "-", first, f" ({counts})" if with_counts else "")
+    failed = sum(bool(job.exit_code) for job in jobs)
+    failure = f" ({failed} failed)" if failed else ""
+    return Row(f"{len(jobs)}@{array}", "-", first, f" ({counts})" if with_counts else "", failure)
 
 
 def _row_1(row: Row) -> str:
-    number, letter, job, counts = row
+    number, letter, job, counts, _ = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
     return f"{number:<10} {cell(name, 14)} {cell(user, 14)} {date:<19.19} {letter} {cell(queue, 10)}{counts}"
 
 
 def _row_1_array(row: Row) -> str:
-    number, letter, job, counts = row
+    number, letter, job, counts, _ = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     date = format_date(job.submission_time)
     ids = f"{number:<9} {job.array_id:<9} {job.array_index:<9}"
@@ -199,7 +213,7 @@ def _row_1_array(row: Row) -> str:
 
 
 def _row_2(row: Row, *, now: int, by_array: bool) -> str:
-    number, letter, job, counts = row
+    number, letter, job, counts, _ = row
     ids = f"{number:<9} {job.array_id:<9} {job.array_index:<5}" if by_array else f"{number:<9}"
     start = job.started
     duration = format_padded_duration((job.stop_time or now) - start if start else 0)
@@ -207,7 +221,7 @@ def _row_2(row: Row, *, now: int, by_array: bool) -> str:
 
 
 def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
-    number, letter, job, counts = row
+    number, letter, job, counts, _ = row
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     start = format_date(times.start or 0) if times else ""
     durations = [times.walltime, times.remaining] if times else [None, None]
