@@ -1,8 +1,9 @@
 """Speed of a whole installation: ``python -m bench.cluster`` starts a room of 10 nodes and prints what it measures.
 
 Real PostgreSQL with its disk writes on, real sshd, real sudo.  ``--nodes 200 memory`` measures the memory of the server
-with as many nodes connected.  ``rows`` prints the table of the way of a job: the medians of several runs, with the CPU
-of all machines of the room for each job, and what a fork and an exec took meanwhile, so that days can be compared.
+with as many nodes connected.  ``--cores 100 refill`` ends 1,000 jobs at the same time.
+``rows`` prints the table of the way of a job: the medians of several runs, with the CPU of all machines of the room for
+each job, and what a fork and an exec took meanwhile, so that days can be compared.
 ``costs`` prints where the CPU of a job goes: by the kind of the processes, for jobs of an array and for single ones.
 """
 
@@ -88,12 +89,13 @@ def main() -> None:
     """Start a room, measure, stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=10)
+    parser.add_argument("--cores", type=int, default=2, help="of each node")
     parser.add_argument("--runs", type=int, default=3, help="of each measurement of the rows")
     parser.add_argument("measurements", nargs="*", default=list(MEASUREMENTS))
     add_quiet(parser)
     options = parser.parse_args()
     room = f"bench-{os.getpid()}"
-    tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", "2")
+    tool(room, "start", "--while", str(os.getpid()), "--nodes", str(options.nodes), "--cores", str(options.cores))
     try:
         if options.measurements == ["rows"]:
             _print_rows(room, options.runs, Quiet(options.quiet, options.patience))

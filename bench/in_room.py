@@ -48,6 +48,7 @@ def main() -> None:
         "memory": bench.memory,
         "suspend": bench.suspend,
         "reservation_starts": bench.reservation_starts,
+        "refill": bench.refill,
     }
     for name in sys.argv[1:]:
         print(json.dumps({"name": name, **known[name]()}), flush=True)
@@ -193,6 +194,32 @@ class Bench:
             ended = set(tx.column("SELECT job_id FROM jobs WHERE job_id = ANY(%s) AND state = 'Terminated'", (jobs,)))
         return {"acknowledged": len(jobs), "lost": len(set(jobs) - ended)}
 
+    def refill(self) -> dict[str, float]:
+        """End a job on each core within a second; measure when the first, and half, of the waiting jobs run."""
+        with self._database.snapshot() as tx:
+            cores = tx.value("SELECT count(*) FROM resources WHERE state = 'Alive' AND type = 'default'")
+        end = int(time.time() + 30 + cores / 10)
+        array = ["--array", str(cores), "-l", "resource_id=1,walltime=1"]
+        jobs = self._submit(*array, f"sleep $(({end} - $(date +%s)))")
+        self._await_running(jobs, cores)
+        followers = self._submit(*array, "sleep 9h")
+        reached = []
+        for number in (1, cores // 2, cores):
+            self._await_running(followers, number)
+            reached.append(time.time() - end)
+        self._user.run("oardel", "--array", str(followers[0]))
+        self._wait_for_end([*jobs, *followers])
+        return dict(zip(("cores", "first_s", "half_s", "all_s"), (cores, *reached), strict=True))
+
+    def _await_running(self, jobs: Sequence[int], number: int) -> None:
+        question = "SELECT count(*) FROM jobs WHERE state = 'Running' AND job_id BETWEEN %s AND %s"
+
+        def are_there() -> bool:
+            with self._database.snapshot() as tx:
+                return int(tx.value(question, (min(jobs), max(jobs)))) >= number
+
+        self._wait_for(are_there, 0.05)
+
     def memory(self) -> dict[str, float]:
         """Connect all nodes by a job on all of them, then add up the memory of the server's processes.
 
@@ -291,12 +318,12 @@ class Bench:
             return str(tx.value("SELECT state FROM jobs WHERE job_id = %s", (job,)))
 
     @staticmethod
-    def _wait_for(condition: Callable[[], bool]) -> None:
+    def _wait_for(condition: Callable[[], bool], pause: float = 0.002) -> None:
         deadline = time.monotonic() + LONGEST
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError
-            time.sleep(0.002)
+            time.sleep(pause)
 
     def _submit(self, *arguments: str) -> list[int]:
         return _ids(self._user.run("oarsub", *arguments))

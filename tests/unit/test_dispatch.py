@@ -45,6 +45,60 @@ def test_ends_come_before_launches_and_share_their_limit() -> None:
     assert begun(dispatch, 1.0) == [Action(ActionKind.LAUNCH, 2)]
 
 
+def in_turn(dispatch: Dispatch, turns: int) -> list[ActionKind]:
+    """The kinds of what begins, where each action ends before the next turn."""
+    kinds = []
+    for now in range(turns):
+        for action in begun(dispatch, now):
+            kinds.append(action.kind)
+            dispatch.finish(action, now)
+    return kinds
+
+
+@pytest.mark.parametrize("first", LIMITED)
+def test_of_a_burst_of_ends_and_one_of_launches_none_keeps_the_other_waiting(first: ActionKind) -> None:
+    dispatch = Dispatch(limit=10, workers=2)
+    second = next(kind for kind in LIMITED if kind is not first)
+    for job in range(1000):
+        dispatch.add(Action(first, job))
+    for job in range(1000, 1500):
+        dispatch.add(Action(second, job))
+    assert [action.job_id for action in begun(dispatch) if action.kind is second] == list(range(1000, 1005))
+    assert begun(dispatch) == []
+    for action in [action for action in dispatch.running if action.kind is second]:
+        dispatch.finish(action, now=1.0)
+        assert [action.kind for action in begun(dispatch, 1.0)] == [second]
+
+
+def test_what_one_kind_does_not_need_is_for_the_other() -> None:
+    dispatch = Dispatch(limit=10, workers=2)
+    for job in range(100):
+        dispatch.add(Action(ActionKind.END, job))
+    assert len(begun(dispatch)) == 10
+    dispatch.add(Action(ActionKind.LAUNCH, 200))
+    ended = dispatch.running[0]
+    dispatch.finish(ended, now=1.0)
+    assert begun(dispatch, 1.0) == [Action(ActionKind.LAUNCH, 200)]
+    dispatch.finish(Action(ActionKind.LAUNCH, 200), now=2.0)
+    assert [action.kind for action in begun(dispatch, 2.0)] == [ActionKind.END]
+
+
+def test_where_only_one_action_may_run_the_older_one_goes_first() -> None:
+    dispatch = Dispatch(limit=1, workers=1)
+    for job in range(1, 7):
+        dispatch.add(Action(ActionKind.END if job % 3 else ActionKind.LAUNCH, job))
+    ends, launch = [ActionKind.END] * 2, [ActionKind.LAUNCH]
+    assert in_turn(dispatch, 6) == [*ends, *launch, *ends, *launch]
+
+
+def test_a_launch_that_waits_for_a_kill_of_its_job_leaves_its_place_to_another() -> None:
+    dispatch = Dispatch(limit=2, workers=1)
+    for kind, job in ((ActionKind.END, 1), (ActionKind.LAUNCH, 2), (ActionKind.LAUNCH, 3), (ActionKind.KILL, 2)):
+        dispatch.add(Action(kind, job))
+    kinds = [(action.kind, action.job_id) for action in begun(dispatch)]
+    assert kinds == [(ActionKind.END, 1), (ActionKind.KILL, 2), (ActionKind.LAUNCH, 3)]
+
+
 def test_kills_do_not_wait_for_the_limit_but_for_the_job() -> None:
     dispatch = Dispatch(limit=1, workers=1)
     dispatch.add(Action(ActionKind.LAUNCH, 1))

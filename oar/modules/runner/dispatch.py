@@ -1,17 +1,19 @@
 """Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
 
-One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``)
-in which ends come first, so that a burst of submissions cannot keep nodes occupied.  Kills, signals and probes have
-another limit.  So have the commands of users and the lines for their oarsubs, since users decide how long those take.
+One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
+of the two kinds, the one of which fewer actions run goes first.  So a burst of submissions does not keep nodes
+occupied, and a burst of ends does not leave them idle.  Kills, signals and probes have another limit.  So have the
+commands of users and the lines for their oarsubs, since users decide how long those take.
 An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
 1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
 """
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 
 from oar.lib.db.jobs.job_runs import InHand
 from oar.lib.facts.messages import JobAction
@@ -51,7 +53,7 @@ class ActionKind(StrEnum):
     AR_EVENT = "AR_EVENT"  #: the site's script for what happens to advance reservations, one after the other for each
 
 
-#: Kinds under the limit of launches and ends, in order of preference.
+#: Kinds that share the limit of launches and ends.
 LIMITED = (ActionKind.END, ActionKind.LAUNCH)
 
 #: Kinds that only send messages about a job: they need not wait for other actions on the job.
@@ -121,6 +123,10 @@ class _Waiting:
     not_before: float = 0.0
 
 
+#: Waiting actions in the order in which they start: those that came first, or were put off first.
+_Line = dict[Action, _Waiting]
+
+
 @dataclass(slots=True)
 class _Running:
     action: Action
@@ -135,13 +141,15 @@ class Dispatch:
     def __init__(self, limit: int, workers: int) -> None:
         self.limit = limit
         self.workers = workers
-        self._waiting: dict[Action, _Waiting] = {}
+        self._ends: _Line = {}
+        self._launches: _Line = {}
+        self._others: _Line = {}
         self._running: dict[Action, _Running] = {}
         self._failures: dict[Action, int] = {}
         self._order = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._running)
+        return len(self._ends) + len(self._launches) + len(self._others) + len(self._running)
 
     @property
     def running(self) -> list[Action]:
@@ -157,38 +165,74 @@ class Dispatch:
         """
         if action in self._running and action.kind not in MESSAGE_KINDS:
             self._running[action].again = action.kind not in LIMITED
-        elif action not in self._waiting:
+        elif action not in self._line_of(action):
             if _message_queue(action) and self._waiting_in(_message_queue(action)) >= NOTICES_WAITING:
                 return False
-            self._order += 1
-            self._waiting[action] = _Waiting(action, self._order)
+            self._wait(action)
         return True
 
+    def _line_of(self, action: Action) -> _Line:
+        if action.kind is ActionKind.END:
+            return self._ends
+        return self._launches if action.kind is ActionKind.LAUNCH else self._others
+
     def _waiting_in(self, message_queue: str) -> int:
-        return sum(_message_queue(action) == message_queue for action in self._waiting)
+        return sum(_message_queue(action) == message_queue for action in self._others)
 
     def due(self, now: float) -> list[tuple[int, Action]]:
-        """Return the actions that may start, each with the number of its bipbip; they count as running from now on."""
-        started = []
+        """Return the actions that may start, each with the number of its bipbip; they count as running from now on.
+
+        An end starts before a kill of its job, which it makes needless, and a kill before the launch.
+        """
         busy = {action.subject for action in self._running}
+        ends, launches = self._shares(busy, now)
+        return [
+            *self._start_all(islice(self._startable(self._ends, busy, now), ends), busy, now),
+            *self._start_all(self._within_limits(self._startable(self._others, busy, now)), busy, now),
+            *self._start_all(islice(self._startable(self._launches, busy, now), launches), busy, now),
+        ]
+
+    def _shares(self, busy: Collection[str], now: float) -> tuple[int, int]:
+        """Return how many ends and how many launches may start, so that as many of both run; of an odd one the older.
+
+        What one kind does not need is for the other.
+        """
+        running = Counter(action.kind for action in self._running)
+        free = max(0, self.limit - running[ActionKind.END] - running[ActionKind.LAUNCH])
+        ends, launches = (list(islice(self._startable(line, busy, now), free)) for line in (self._ends, self._launches))
+        is_end_older = bool(ends and launches) and ends[0].order < launches[0].order
+        half = (free + running[ActionKind.LAUNCH] - running[ActionKind.END] + is_end_older) // 2
+        count = min(len(ends), max(half, free - len(launches)))
+        return count, min(len(launches), free - count)
+
+    def _startable(self, line: _Line, busy: Collection[str], now: float) -> Iterator[_Waiting]:
+        """Iterate over the actions of a line for which no other action has to end, the oldest first."""
+        return (each for each in line.values() if each.not_before <= now and each.action.subject not in busy)
+
+    def _within_limits(self, line: Iterable[_Waiting]) -> Iterator[_Waiting]:
+        """Iterate over those actions of different subjects that may start together, by the limits of their kinds."""
         used = Counter(name for action in self._running for name, _ in self._limits_of(action))
-        for waiting in sorted(self._waiting.values(), key=_preference):
-            action = waiting.action
-            limits = self._limits_of(action)
-            if waiting.not_before > now or action.subject in busy or any(used[name] >= limit for name, limit in limits):
-                continue
-            used.update(name for name, _ in limits)
+        subjects: set[str] = set()
+        for waiting in line:
+            limits, subject = self._limits_of(waiting.action), waiting.action.subject
+            if subject not in subjects and all(used[name] < limit for name, limit in limits):
+                used.update(name for name, _ in limits)
+                subjects.add(subject)
+                yield waiting
+
+    def _start_all(self, line: Iterable[_Waiting], busy: set[str], now: float) -> list[tuple[int, Action]]:
+        """Move actions of different subjects from their line to the running ones."""
+        actions = [waiting.action for waiting in line]
+        for action in actions:
             busy.add(action.subject)
-            worker = self.worker_of(action)
-            del self._waiting[action]
-            self._running[action] = _Running(action, worker, now)
-            started.append((worker, action))
-        return started
+            del self._line_of(action)[action]
+            self._running[action] = _Running(action, self.worker_of(action), now)
+        return [(self._running[action].worker, action) for action in actions]
 
     def _limits_of(self, action: Action) -> tuple[tuple[str, int], ...]:
         """Return the limits that an action counts against: name and number."""
         if action.kind in LIMITED:
-            return (("limited", self.limit),)
+            return ()
         if action.kind is ActionKind.NOTICE:
             return ("notices", NOTICES_AT_A_TIME), (_message_queue(action), NOTICES_OF_A_USER)
         if action.kind is ActionKind.TELL:
@@ -204,7 +248,8 @@ class Dispatch:
 
     def next_due(self) -> float | None:
         """Return when the next pause of an action ends, None if there is no pause."""
-        return min((waiting.not_before for waiting in self._waiting.values() if waiting.not_before), default=None)
+        lines = (self._ends, self._launches, self._others)
+        return min((each.not_before for line in lines for each in line.values() if each.not_before), default=None)
 
     def interrupted_by(self, action: Action) -> list[tuple[int, Action]]:
         """Return the launch that a kill, a signal or an end interrupts, with its bipbip."""
@@ -234,7 +279,7 @@ class Dispatch:
 
     def give_up(self, action: Action) -> None:
         """Remove a waiting action."""
-        self._waiting.pop(action, None)
+        self._line_of(action).pop(action, None)
         self._failures.pop(action, None)
 
     def of_worker(self, worker: int) -> list[Action]:
@@ -248,13 +293,17 @@ class Dispatch:
     def forget_jobs(self, live_jobs: Iterable[int]) -> None:
         """Remove the waiting actions on other jobs than ``live_jobs``; messages about those jobs are still sent."""
         live_ids = set(live_jobs)
-        for action in [action for action in self._waiting if action.job_id and action.kind not in MESSAGE_KINDS]:
-            if action.job_id not in live_ids:
+        for action in (*self._ends, *self._launches, *self._others):
+            if action.job_id and action.kind not in MESSAGE_KINDS and action.job_id not in live_ids:
                 self.give_up(action)
 
     def _again(self, action: Action, not_before: float) -> None:
+        self._line_of(action).pop(action, None)
+        self._wait(action, not_before)
+
+    def _wait(self, action: Action, not_before: float = 0.0) -> None:
         self._order += 1
-        self._waiting[action] = _Waiting(action, self._order, not_before)
+        self._line_of(action)[action] = _Waiting(action, self._order, not_before)
 
 
 def _message_queue(action: Action) -> str:
@@ -264,9 +313,3 @@ def _message_queue(action: Action) -> str:
     if action.kind is ActionKind.NOTICE:
         return f"notices of {''.join(action.args[:1])}"
     return f"tells of {action.user}" if action.kind is ActionKind.TELL and action.user else ""
-
-
-def _preference(waiting: _Waiting) -> tuple[int, int]:
-    """Return the sort key: ends first, since a job that ends needs no kill any more; launches last; then by age."""
-    rank = {ActionKind.END: 0, ActionKind.LAUNCH: 2}.get(waiting.action.kind, 1)
-    return rank, waiting.order
