@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.states import JobState
+from oar.lib.facts.version import SCHEMA, VERSION
 from tests.builders import add_job, add_resources, state_of
+from tests.documents import SOURCE
 from tests.previous import PREVIOUS, previous_sources
 
 _CONF = """DB_HOSTNAME="{host}"
@@ -23,8 +26,8 @@ LOG_FILE="/dev/null"
 """
 
 
-class PreviousPrograms:
-    """Commands of the previous release, typed by alice."""
+class OtherPrograms:
+    """Commands of another release."""
 
     def __init__(self, sources: Path, conf: Path) -> None:
         self._sources = sources
@@ -61,18 +64,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def previous(sources: Path, settings: DatabaseSettings, tmp_path: Path) -> PreviousPrograms:
+def previous(sources: Path, settings: DatabaseSettings, tmp_path: Path) -> OtherPrograms:
     conf = tmp_path / "oar.conf"
     conf.write_text(_CONF.format(host=settings.host, port=settings.port, name=settings.name))
-    return PreviousPrograms(sources, conf)
+    return OtherPrograms(sources, conf)
 
 
-def test_it_is_the_previous_release_and_accepts_the_database(previous: PreviousPrograms) -> None:
+def test_it_is_the_previous_release_and_accepts_the_database(previous: OtherPrograms) -> None:
     assert PREVIOUS in previous.run("oarstat", "--version")
     assert "is accessible and ready" in previous.run("oar-database", "--check")
 
 
-def test_users_of_a_frontend_that_is_not_upgraded_yet_go_on(previous: PreviousPrograms, database: Database) -> None:
+def test_users_of_a_frontend_that_is_not_upgraded_yet_go_on(previous: OtherPrograms, database: Database) -> None:
     resources = add_resources(database)
     running = add_job(database, JobState.RUNNING, on=resources[:1])
     job = int(previous.run("oarsub", "-l", "nodes=1,walltime=0:05", "true").rpartition("OAR_JOB_ID=")[2])
@@ -88,7 +91,7 @@ def test_users_of_a_frontend_that_is_not_upgraded_yet_go_on(previous: PreviousPr
         assert tx.column("SELECT frag_id_job FROM frag_jobs ORDER BY 1") == [running, job]
 
 
-def test_administrators_with_the_previous_programs_go_on(previous: PreviousPrograms, database: Database) -> None:
+def test_administrators_with_the_previous_programs_go_on(previous: OtherPrograms, database: Database) -> None:
     previous.run("oarnodesetting", "-a", "-h", "node-9")
     previous.run("oarqueue", "--add", "night,3,kamelot")
     add_job(database, JobState.ERROR)
@@ -99,9 +102,22 @@ def test_administrators_with_the_previous_programs_go_on(previous: PreviousProgr
         assert tx.queues.exists("night")
 
 
-def test_a_round_of_the_previous_release_starts_a_job(previous: PreviousPrograms, database: Database) -> None:
+def test_a_round_of_the_previous_release_starts_a_job(previous: OtherPrograms, database: Database) -> None:
     """The site has gone back to the former release: its server works with the database as it is."""
     add_resources(database)
     job = int(previous.run("oarsub", "-l", "nodes=1,walltime=0:05", "true").rpartition("OAR_JOB_ID=")[2])
     previous.make_round()
     assert state_of(database, job) is JobState.TO_LAUNCH
+
+
+def test_a_fix_release_needs_no_setup(tmp_path: Path, settings: DatabaseSettings) -> None:
+    sources = tmp_path / "fix"
+    shutil.copytree(SOURCE / "oar", sources / "oar", ignore=shutil.ignore_patterns("__pycache__", "static"))
+    path = sources / "oar/lib/facts/version.py"
+    path.write_text(path.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{SCHEMA}.99"'))
+    conf = tmp_path / "oar.conf"
+    conf.write_text(_CONF.format(host=settings.host, port=settings.port, name=settings.name))
+    fix = OtherPrograms(sources, conf)
+    assert f"{SCHEMA}.99" in fix.run("oarstat", "--version")
+    assert "is accessible and ready" in fix.run("oar-database", "--check")
+    assert fix.run("oarstat") == ""
