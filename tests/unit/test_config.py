@@ -392,3 +392,11 @@ def test_keys_that_miss_each_other_are_named(lines: str, told: str) -> None:
 def test_keys_that_agree_are_not_named() -> None:
     lines = "MAIL_RECIPIENT=a@b\nMAIL_SMTP_SERVER=c\nMAIL_SENDER=d@e\nRETENTION_ACCOUNTING=30\nGRETA_PORT=0\n"
     assert parse(lines + "BIPBIP_COMMANDER_PORT=0\n").warnings == ()
+
+
+def test_callback_ports_are_a_range() -> None:
+    assert parse("OARSUB_CALLBACK_PORTS=40000-40999").config.oarsub_callback_ports == (40000, 40999)
+    assert parse("").config.oarsub_callback_ports is None
+    for text in ("40000", "5-4", "0-10", "1-70000", "a-b"):
+        (error,) = parse(f"OARSUB_CALLBACK_PORTS={text}").errors
+        assert str(error).endswith("write the first and the last port, such as 40000-40999")

@@ -21,7 +21,7 @@ def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
     Raises UserError, Stop, Hangup, DatabaseUnavailable.
     """
     context = call.context
-    listener = Listener(context.runtime.config.server_hostname)
+    listener = Listener(context.runtime.config.server_hostname, context.runtime.config.oarsub_callback_ports)
     address = f"{call.host}:{listener.port}"
     try:
         with ending_with_caller(), deleting_at_departure(context, address):

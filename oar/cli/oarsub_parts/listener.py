@@ -3,9 +3,12 @@
 See docs/design/bus.rst, "Lines to oarsub".
 """
 
+import errno
 import select
 import socket
 import time
+
+from oar.lib.facts.errors import ConfigError
 
 #: Seconds of waiting for lines after which the connection to the database is given back: connections are few, and a job
 #: that is held may wait for days.
@@ -18,9 +21,10 @@ _LONGEST_LINE = 4096
 class Listener:
     """A socket on which the server may call; lines from other addresses are not read."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, ports: tuple[int, int] | None = None) -> None:
+        """``ports``: the first and the last one that may be used; None: any.  Raises ConfigError if none is free."""
         self._addresses = _addresses(server)
-        self._socket = _listening_socket()
+        self._socket = _listening_socket() if ports is None else _socket_among(*ports)
         self.port: int = self._socket.getsockname()[1]
 
     def next_line(self, seconds: float) -> str | None:
@@ -62,7 +66,17 @@ def _addresses(server: str) -> frozenset[str]:
     return frozenset(str(address[0]) for *_, address in addresses)
 
 
-def _listening_socket() -> socket.socket:
+def _socket_among(first: int, last: int) -> socket.socket:
+    for port in range(first, last + 1):
+        try:
+            return _listening_socket(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise ConfigError(f"OARSUB_CALLBACK_PORTS: {first}-{last}: all ports are in use. Try again, or add ports.")
+
+
+def _listening_socket(port: int = 0) -> socket.socket:
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

@@ -31,6 +31,7 @@ from oar.lib.config.kinds import (
     PATH,
     PATTERNS,
     PORT,
+    PORTS,
     POSITIVE,
     PROXIES,
     REQUEST,
@@ -160,6 +161,7 @@ class Config(Values):
         one_of("add", "replace"), "add", "Whether -l in a script adds to -l on the command line or is replaced by it."
     )
     oarsub_local_address = unset(HOST, "Address of this frontend that the server calls back; its host name if not set.")
+    oarsub_callback_ports = unset(PORTS, "Ports on which oarsub -I and -r wait for the server; not set = any.")
     oarstat_private = Key(BOOLEAN, False, "Hide command and request of other users' jobs.")
     queue = Key(TEXT, "default", "Queue of a job that names none.")
     project = Key(TEXT, "default", "Project of a job that names none.")
@@ -336,8 +338,7 @@ class Config(Values):
         TEXT,
         "scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
         "network_address ASC, resource_id ASC",
-        "Order in which resources are taken. With deploy ASC first, where resources have that property, jobs that do"
-        " not deploy take other nodes first.",
+        "Order in which resources are taken; with deploy ASC first, nodes that no deploy job wants are taken first.",
     )
     scheduler_resource_order_adv_reservations = Key(
         TEXT, "network_address ASC, resource_id ASC", "The same for reservations in the future."
@@ -351,8 +352,7 @@ class Config(Values):
     scheduler_available_suspended_resource_type = Key(
         WORDS,
         ("default",),
-        "Types of resources that others may use while a job is suspended; empty = none."
-        " The files of OAR 2 and 3 set default, too, although their programs take none where the key is missing.",
+        "Types that others may use while a job is suspended; empty = none. Files of OAR 2 and 3 set default, too.",
     )
     scheduler_log_decisions = Key(BOOLEAN, False, "Keep all plans in the gantt_*_log tables.")
     scheduler_rounds_kept = unset(

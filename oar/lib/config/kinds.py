@@ -228,6 +228,14 @@ def _read_port(text: str) -> int:
     return port
 
 
+def _read_ports(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", text.strip(), re.ASCII)
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < first <= last <= 65535:
+        raise ValueError("write the first and the last port, such as 40000-40999")
+    return first, last
+
+
 def _read_float(text: str) -> float:
     try:
         number = float(text)
@@ -456,6 +464,9 @@ SECONDS: ValueKind[int] = at_least(0, "seconds")
 SOME_SECONDS: ValueKind[int] = at_least(1, "seconds")
 DAYS: ValueKind[int] = at_least(0, "days")
 PORT: ValueKind[int] = ValueKind("port", _read_port)
+PORTS: ValueKind[tuple[int, int]] = ValueKind(
+    "ports, such as 40000-40999", _read_ports, lambda ports: f"{ports[0]}-{ports[1]}"
+)
 FLOAT: ValueKind[float] = ValueKind("number", _read_float, lambda value: f"{value:g}")
 HOST: ValueKind[str] = ValueKind("host", _read_host)
 DATABASE_HOST: ValueKind[str] = ValueKind("host, or directory of a socket", _read_database_host)
