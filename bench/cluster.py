@@ -62,8 +62,9 @@ class Side:
         own = cpu_seconds(self.room) - own
         figures[OTHERS] = (room_cpu.busy() - busy - own) / (time.monotonic() - begun)
         name = figures.pop("name")
-        if "jobs" in figures:
-            figures["cpu_ms_per_job"] = 1000 * own / figures["jobs"]
+        for things, thing in (("jobs", "job"), ("commands", "command")):
+            if things in figures:
+                figures[f"cpu_ms_per_{thing}"] = 1000 * own / figures[things]
         sys.stderr.write(f"{self.room} {name} {figures}\n")
         return dict(figures)
 

@@ -14,13 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+from bench.crowd import Crowd, add_accounts
 from bench.people import LONGEST, Person, calibration, children_cpu, latency, submission
 from oar.lib.db.database import Database
 from oar.lib.runtime import open_runtime
 
 USER = "alice"
+#: Numbers of people who type at the same time.
+CROWDS = (40, 100, 200)
 #: A submission that makes the scheduler no work, and how a command is told its way.
 _HELD = ["oarsub", "--hold", "-l", "resource_id=1,walltime=0:10", "true"]
 #: Reservations of which each finds its place behind the one before.
@@ -47,6 +51,7 @@ def main() -> None:
         "calibration": calibration,
         "memory": bench.memory,
         "suspend": bench.suspend,
+        **{f"crowd_{count}": partial(bench.crowd, count) for count in CROWDS},
         "reservation_starts": bench.reservation_starts,
         "refill": bench.refill,
     }
@@ -93,6 +98,14 @@ class Bench:
         self._user.run("oardel", "-u")
         self._user.run("qrdel", "-u", USER)
         return figures
+
+    def crowd(self, count: int, jobs: int = 8) -> dict[str, float]:
+        """Let people list the jobs every two seconds, each with an account of their own; start jobs meanwhile."""
+        subprocess.run(["/usr/bin/oarstat"], check=True, stdout=subprocess.DEVNULL, user=USER)
+        crowd = Crowd(add_accounts(count), ["/usr/bin/oarstat"])
+        starts = self.latency(jobs)
+        figures = crowd.figures()
+        return {**figures, "start_median_ms": starts["start_median_ms"], "start_worst_ms": starts["start_worst_ms"]}
 
     def interactive(self, times: int = 30) -> dict[str, float]:
         """Type oarsub -I at a terminal of an idle cluster: from the return key to the prompt on the node."""
