@@ -25,8 +25,8 @@ from .target import SOURCE, InstallError, Target
 #: Written into an environment when it is complete: which extras it has.
 _COMPLETE = "oar-environment.json"
 _NAMED = re.compile(rb"/(environments/[^/]+|venv)/bin/python")
-#: In an environment: its packages, and the client of the command server.
-PACKAGES, CLIENT = "packages", "client.pyc"
+#: In an environment: its packages, and in them the client of the command server.
+PACKAGES, CLIENT = "packages", "oar/cli/warm/client.pl"
 #: What helps where libraries cannot be had.
 _NO_INDEX = "If this machine does not reach the package index: --wheels DIR, filled by --collect DIR on one that does."
 _COLLECTED_ELSEWHERE = "The directory of --wheels has to be filled by --collect on a machine with the same Python."
@@ -113,16 +113,9 @@ def forget(target: Target, before: set[str]) -> None:
 
 
 def give_names(place: Path) -> None:
-    """Give what the programs name in an environment paths that are the same for every Python.
-
-    The client of the command server is run as bytecode: that spares it the compiler.
-    """
+    """Give what the programs name in an environment paths that are the same for every Python."""
     (packages,) = place.glob("lib/python*/site-packages")
     files.link(place / PACKAGES, str(packages.relative_to(place)))
-    client = packages / "oar" / "cli" / "warm" / "client.py"
-    if client.exists():
-        compiler = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
-        _call([str(place / "bin" / "python"), "-I", "-c", compiler, str(client), str(place / CLIENT)])
 
 
 def _extras_here(target: Target) -> set[str]:

@@ -51,10 +51,16 @@ _STAY = {
     "qrsub": "-*",
 }
 
-#: Where the server of commands is it is asked first; its client starts the command again, by sudo, if it does not
-#: answer.
+#: Where there is a command server its client is started first; it starts the command again, by sudo, if the server does
+#: not answer.  Perl would complain of a locale that this machine does not have.
 _BY_SUDO = "by_sudo=$OAR_BY_SUDO\nunset OAR_BY_SUDO\n"
-_ASK = '[ "$by_sudo" ] || [ ! -S {socket} ] || exec {client} {socket} {version} {wrapper} {name} "$@"\n'
+_PERL = "/usr/bin/perl"
+_ASK = """\
+if [ ! "$by_sudo" ] && [ -S {socket} ] && [ -x {perl} ]; then
+    export PERL_BADLANG=0
+    exec {perl} {client} {socket} {version} {wrapper} {name} "$@"
+fi
+"""
 #: What stays with the terminal or waits for hours is not for the server.
 _NOT_ASKED = "for word do case $word in {patterns}) by_sudo=yes ;; esac; done\n"
 _LONG = {"oarsub": "--wa* | --in* | --con* | -[IC]* | -[vkDXYJ]*[IC]*", "oarstat": "--wa* | --fol*"}
@@ -156,16 +162,13 @@ class Programs:
         wrapper = f"{self.target.bin}/{name}"
         command = f'sudo -n -H -u {self.target.user} {self.target.programs}/{name} "$@"'
         long = _NOT_ASKED.format(patterns=_LONG[name]) if name in _LONG else ""
+        client = f"{self.environment}/{environments.PACKAGES}/{environments.CLIENT}"
         ask = _ASK.format(
-            socket=tables.COMMAND_SOCKET, client=self._client(), version=_version(), wrapper=wrapper, name=name
+            socket=tables.COMMAND_SOCKET, perl=_PERL, client=client, version=_version(), wrapper=wrapper, name=name
         )
         staying = _STAYING.format(command=command, patterns=_STAY[name]) if name in _STAY else ""
         parts = ("#!/bin/sh\n", _BY_SUDO, _HANDED_OVER.get(name, ""), long, ask, staying, f"exec {command}\n")
         write(self.target.under(wrapper), "".join(parts), 0o755)
-
-    def _client(self) -> str:
-        """The command by which the command server is asked."""
-        return f"{self.environment}/bin/python -IS {self.environment}/{environments.CLIENT}"
 
     def _admin_wrapper(self, name: str) -> None:
         program, user = f"{self.target.programs}/{name}", self.target.user

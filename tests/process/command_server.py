@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oar.cli.warm import client
+from oar.cli.warm.request import PROTOCOL
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.version import VERSION
 from tests.process.this_machine import is_alive, wait_until
@@ -24,7 +24,11 @@ BY_SUDO, BY_SUDO_CODE = "by sudo:", 42
 #: An account that is on every machine, and has no rights.
 OTHER = "daemon"
 LONGEST = 120
-GREETING = client.PROTOCOL + b"\0" + VERSION.encode()
+GREETING = PROTOCOL + b"\0" + VERSION.encode()
+
+#: How the client ends that cannot know what was done.
+EXIT_UNKNOWN = 3
+UNKNOWN = "# Error: the command server has ended in the middle: look whether the request was carried out.\n"
 
 _WRAPPER = f"""\
 #!/bin/sh
@@ -53,15 +57,18 @@ class Answer:
 class CommandServer:
     """The server, and where its users find it."""
 
-    def __init__(self, directory: Path, settings: DatabaseSettings, *, of_own_version: bool = False) -> None:
+    def __init__(
+        self, directory: Path, settings: DatabaseSettings, *, of_own_version: bool = False, processes: int = 8
+    ) -> None:
         """``of_own_version``: it is another program whenever the file ``version`` is another."""
+        self._processes = processes
         self.directory = directory
         self.version = directory / "version"
         self._of_own_version = of_own_version
         self.conf = directory / "oar.conf"
         self.socket = directory / "socket"
         self.wrapper = directory / "wrapper"
-        self.client = directory / "client.py"
+        self.client = directory / "client.pl"
         self._settings = settings
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -70,7 +77,7 @@ class CommandServer:
         self.directory.chmod(0o755)
         self.wrapper.write_text(_WRAPPER)
         self.wrapper.chmod(0o755)
-        shutil.copy(client.__file__, self.client)
+        shutil.copy(REPOSITORY / "oar/cli/warm/client.pl", self.client)
         self.client.chmod(0o644)
         watched = str(self.version) if self._of_own_version else ""
         program = _PROGRAM.format(repository=str(REPOSITORY), version=watched)
@@ -82,7 +89,7 @@ class CommandServer:
         """Write oar.conf, with these lines at its end."""
         text = (
             f'DB_HOSTNAME="{self._settings.host}"\nDB_BASE_NAME="{self._settings.name}"\n'
-            'SERVER_HOSTNAME="localhost"\nSERVER_PORT="1"\nAPPENDICE_SERVER_PORT="2"\nCOMMANDS_PROCESSES="8"\n'
+            f'SERVER_HOSTNAME="localhost"\nSERVER_PORT="1"\nAPPENDICE_SERVER_PORT="2"\nCOMMANDS_PROCESSES="{self._processes}"\n'
         )
         new = self.conf.with_suffix(".new")
         new.write_text(text + "".join(f"{line}\n" for line in lines))
@@ -93,7 +100,7 @@ class CommandServer:
         environment = {"PATH": os.environ["PATH"], "OARCONFFILE": str(self.conf)}
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                self.words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self.words, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.wait_until_it_answers()
 
@@ -125,40 +132,44 @@ class CommandServer:
 
     def command(self, *words: str, place: str = "", version: str = VERSION) -> list[str]:
         """Return the words by which a wrapper asks for a command."""
-        program = [sys.executable, "-IS", str(self.client)]
+        program = ["/usr/bin/perl", str(self.client)]
         return [*program, place or str(self.socket), version, str(self.wrapper), *words]
 
-    def ask(self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None) -> Answer:
+    def ask(self, *words: str, **how: Any) -> Answer:
         """Ask for a command as a user until the server answers; on a busy machine it may be late."""
 
         def answer() -> Answer | None:
-            answer = self.ask_once(*words, user=user, env=env)
+            answer = self.ask_once(*words, **how)
             return None if answer.code == BY_SUDO_CODE else answer
 
         answered: Answer = wait_until(answer, LONGEST)
         return answered
 
-    def ask_once(
-        self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None, **how: str
-    ) -> Answer:
+    def ask_once(self, *words: str, **how: Any) -> Answer:
         """Ask for a command as a user; it may go by sudo."""
-        with self.asking(*words, user=user, env=env, **how) as process:
+        with self.asking(*words, **how) as process:
             out, err = process.communicate("", LONGEST)
         return Answer(process.returncode, out, err)
 
     def asking(
-        self, *words: str, user: str | None = None, env: Mapping[str, str] | None = None, **how: str
+        self,
+        *words: str,
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        limits: Mapping[str, int] | None = None,
+        **how: str,
     ) -> subprocess.Popen[str]:
-        """Ask for a command as a user."""
+        """Ask for a command as a user, under soft limits, which have the names of ``prlimit``."""
+        limited = ["prlimit", *(f"--{name}={value}:" for name, value in limits.items())] if limits else []
         account = pwd.getpwnam(user) if user else None
         identity: dict[str, Any] = {}
         if account:
             identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            self.command(*words, **how),
+            [*limited, *self.command(*words, **how)],
             cwd=self.directory,
-            env={"PATH": os.environ["PATH"], **(env or {})},
+            env={"PATH": os.environ["PATH"], "PERL_BADLANG": "0", **(env or {})},
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
@@ -177,15 +188,20 @@ class CommandServer:
     def talk(self) -> socket.socket:
         """Return a connection whose other end is ready."""
         connection = self.call()
-        assert connection.recv(64) == b"ready"
+        answer = connection.recv(64)
+        if answer == b"wait":
+            answer = connection.recv(64)
+        assert answer == b"ready"
         return connection
 
 
 @contextmanager
-def command_server(settings: DatabaseSettings, *, of_own_version: bool = False) -> Iterator[CommandServer]:
+def command_server(
+    settings: DatabaseSettings, *, of_own_version: bool = False, processes: int = 8
+) -> Iterator[CommandServer]:
     """A server in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="oar-commands-", dir="/tmp") as directory:
-        server = CommandServer(Path(directory), settings, of_own_version=of_own_version)
+        server = CommandServer(Path(directory), settings, of_own_version=of_own_version, processes=processes)
         server.prepare()
         server.start()
         try:
@@ -203,5 +219,7 @@ def by_sudo(*words: str) -> Answer:
 def hears_no_more(connection: socket.socket) -> bool:
     """Whether the other end of a connection lets it go: refuses, or closes it."""
     with suppress(ConnectionResetError):
-        return connection.recv(64) in (b"", b"refused")
+        while (answer := connection.recv(64)) == b"wait":
+            pass
+        return answer in (b"", b"refused")
     return True

@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oar.cli.warm import manager
-from oar.cli.warm.client import EXIT_UNKNOWN, PROTOCOL, UNKNOWN
+from oar.cli.warm.request import PROTOCOL
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.states import JobState
@@ -21,10 +21,12 @@ from oar.lib.facts.version import VERSION
 from tests.builders import add_job, add_resources
 from tests.postgres import PostgreSQL
 from tests.process.command_server import (
+    EXIT_UNKNOWN,
     GREETING,
     LONGEST,
     OTHER,
     REPOSITORY,
+    UNKNOWN,
     CommandServer,
     by_sudo,
     command_server,
@@ -33,6 +35,7 @@ from tests.process.command_server import (
 from tests.process.this_machine import is_alive, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to be several users needs root")
+READING = b"\0".join([PROTOCOL, VERSION.encode(), b"oarsub", b"/", b"18 2 -1 -1 -1 -1", b"-S", b"-"])
 REQUEST = b"\0".join([PROTOCOL, VERSION.encode(), b"oarstat", b"/", b"18 0 -1 -1 -1 -1"])
 
 
@@ -49,10 +52,16 @@ def server(shared: CommandServer, database: Database) -> CommandServer:
     return shared
 
 
-def asking(server: CommandServer, *words: str, user: str | None = None) -> "subprocess.Popen[str]":
+def asking(
+    server: CommandServer,
+    *words: str,
+    user: str | None = None,
+    limits: Mapping[str, int] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> "subprocess.Popen[str]":
     """Ask for something that begins with reading standard input, and return when it does."""
     while True:
-        process = server.asking("oarsub", "-S", "-", *words, user=user)
+        process = server.asking("oarsub", "-S", "-", *words, user=user, limits=limits, env=env)
         wait_until(lambda: readers(server, process) or process.poll() is not None)  # noqa: B023 - it is over then
         if process.returncode is None:
             return process
@@ -121,35 +130,6 @@ def test_several_users_at_once_get_each_his_own_answer(server: CommandServer, da
 
 
 @needs_root
-def test_a_process_answers_only_one_user(server: CommandServer) -> None:
-    """It is kept for a while for its user; on a busy machine that may be over before others have asked."""
-
-    def was_kept() -> bool:
-        held = asking(server, user=OTHER)
-        first = reading(server, held)
-        held.communicate("")
-        others = asking(server, user="bin")
-        second = reading(server, others)
-        assert second != first
-        was_kept = is_alive(first)
-        others.communicate("")
-        return was_kept
-
-    wait_until(was_kept, 300)
-
-
-@needs_root
-def test_a_process_is_kept_for_the_next_request_of_its_user(server: CommandServer) -> None:
-    def used() -> int:
-        process = asking(server, user=OTHER)
-        pid = reading(server, process)
-        process.communicate("")
-        return pid
-
-    wait_until(lambda: used() == used(), 300)
-
-
-@needs_root
 def test_who_asks_is_who_the_kernel_says(server: CommandServer, database: Database) -> None:
     job = add_job(database, JobState.WAITING, user="bin")
     lies = {"SUDO_UID": "0", "SUDO_USER": "root", "OARDO_USER": "bin", "OAR_USER": "bin", "USER": "bin"}
@@ -198,7 +178,7 @@ def test_a_command_whose_process_dies_is_not_done_twice(server: CommandServer) -
     pid = reading(server, process)
     os.kill(pid, signal.SIGKILL)
     out, said = process.communicate()
-    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN.decode())
+    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN)
 
 
 def test_output_that_nobody_reads_ends_the_command_as_everywhere(server: CommandServer) -> None:
@@ -318,7 +298,7 @@ def spoken(server: CommandServer, name: str, *, reads: bool) -> "subprocess.Pope
 
 def test_who_was_told_to_begin_and_is_gone_may_have_done_it(server: CommandServer) -> None:
     out, said = (process := spoken(server, "begun", reads=True)).communicate()
-    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN.decode())
+    assert (process.returncode, out, said) == (EXIT_UNKNOWN, "", UNKNOWN)
 
 
 def test_who_has_not_read_that_he_is_to_begin_has_done_nothing(server: CommandServer) -> None:
@@ -354,6 +334,10 @@ def test_a_restart_of_the_database_is_not_noticed(
     postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
     assert server.ask("oarstat", "--sql", "true").code == 0
     assert server.ask("oarstat").code == 0
+
+
+def test_a_locale_that_the_machine_does_not_have_is_no_matter(server: CommandServer) -> None:
+    assert server.ask("oarstat", "--version", env={"LC_ALL": "xx_YY.UTF-8", "LANG": "xx_YY"}).err == ""
 
 
 # -- hostile users ----------------------------------------------------------------------------------------------------
@@ -429,6 +413,186 @@ def test_a_client_that_stands_still_holds_nobody_up(server: CommandServer, tmp_p
     assert process.returncode not in (EXIT_UNKNOWN, by_sudo().code)
 
 
+# -- what a client sends while its command runs -----------------------------------------------------------------------
+
+
+def requested(server: CommandServer) -> tuple[socket.socket, int, int]:
+    """Request a command that reads its input; return the connection, the other end of its input, and its process."""
+    reader, writer = os.pipe()
+    connection = server.talk()
+    socket.send_fds(connection, [READING], [reader, reader, reader])
+    os.close(reader)
+    pipe = os.readlink(f"/proc/self/fd/{writer}")
+    (pid,) = wait_until(lambda: [pid for pid in server.processes() if standard_input(pid) == pipe])
+    return connection, writer, pid
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(b"done\00\0x", b"done\00", b"done", b"signal", b"signal\09", b"signal\02\02"),
+        *(b"signal\0x", b"garbage", b"\0", b"\0" * 64, b"signal\0" + b"2" * 5000, b"\xff" * 10_000),
+    ],
+)
+def test_a_client_that_breaks_the_protocol_counts_as_gone(server: CommandServer, message: bytes) -> None:
+    connection, writer, pid = requested(server)
+    with connection, open(writer, "wb"):
+        connection.send(message)
+        wait_until(lambda: not is_alive(pid))
+
+
+def test_a_client_that_answers_with_one_word_too_many_loses_no_process(server: CommandServer, tmp_path: Path) -> None:
+    """The command lets the client read a script."""
+    request = b"\0".join([PROTOCOL, VERSION.encode(), b"oarsub", b"/", b"18 2 -1 -1 -1 -1", b"-S", b"./script"])
+    for last in (b"done\00\00", b"don", b""):
+        with server.talk() as connection:
+            socket.send_fds(connection, [request], [0, 1, 2])
+            data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 2)
+            assert data.startswith(b"run\0")
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if last:
+                connection.send(last)
+                while connection.recv(1 << 16):
+                    pass
+    wait_until(lambda: all(standard_input(pid) == "/dev/null" for pid in server.processes()))
+    assert server.ask("oarstat").code == 0
+
+
+@needs_root
+def test_clients_that_let_their_processes_wait_take_none_from_others(server: CommandServer) -> None:
+    held = [asking(server, user=user) for user in ("sys", "games", "man", "lp") for _ in range(2)]
+    assert len({reading(server, process) for process in held}) == len(held)
+    assert server.ask("oarstat", user="bin").code == 0
+    for process in held:
+        process.communicate("")
+
+
+def test_a_client_that_reads_nothing_holds_nobody_up(server: CommandServer) -> None:
+    reader, writer = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent, open(reader), open(writer, "wb"):
+        silent.connect(str(server.socket))
+        silent.send(GREETING)
+        socket.send_fds(silent, [REQUEST], [reader, writer, writer])
+        assert server.ask("oarstat").code == 0
+
+
+def test_processes_that_answer_end_on_sigterm_and_finish_what_they_have_begun(server: CommandServer) -> None:
+    process = asking(server)
+    busy = reading(server, process)
+    others = server.processes() - {busy}
+    for pid in (busy, *others):
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not any(map(is_alive, others)))
+    _, said = process.communicate("#!/bin/sh\n")
+    assert (process.returncode, "There are not enough resources" in said) == (8, True), said
+    wait_until(lambda: not is_alive(busy))
+    assert server.ask("oarstat").code == 0
+
+
+# -- nothing is carried over ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def single(settings: DatabaseSettings, database: Database) -> Iterator[CommandServer]:
+    """A server in which one process works at a time."""
+    with command_server(settings, processes=1) as server:
+        yield server
+
+
+def answering(server: CommandServer, user: str, *, limits: Mapping[str, int] | None = None, **surroundings: str) -> int:
+    """Let a command of a user read its input; return its process, which has ended the command."""
+    process = asking(server, user=user, limits=limits, env=surroundings)
+    pid = reading(server, process)
+    process.communicate("")
+    return pid
+
+
+@needs_root
+def test_a_process_serves_one_user_after_another_and_carries_nothing_over(
+    single: CommandServer, database: Database
+) -> None:
+    job = add_job(Database(database.settings, clock=lambda: 86400 * 200), JobState.WAITING)
+    limits = {"fsize": 12345, "cpu": 77, "data": 3 << 30}
+    own = {"OAR_JOB_ID": str(job), "TZ": "Asia/Tokyo", "LANG": "xx_YY", "OAR_OARSTAT_OUTPUT_FORMAT": "2"}
+
+    def was_shared() -> bool:
+        former = answering(single, OTHER, limits=limits, **own)
+        shown = single.ask("oarstat", user="bin")
+        assert ("1970-07-20 00:00:00" in shown.out, "System message" in shown.out) == (True, False)
+        assert "No job id provided" in single.ask("oarstat", "-j", user="bin").err
+        return answering(single, "bin") == former
+
+    wait_until(was_shared, 300)
+    for pid in single.processes():
+        found = Path(f"/proc/{pid}/limits").read_text()
+        assert not {"12345", "77"} & set(found.split())
+        assert "Umask:\t0022" in Path(f"/proc/{pid}/status").read_text()
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        assert {os.readlink(f"/proc/{pid}/fd/{stream}") for stream in (0, 1, 2)} == {"/dev/null"}
+
+
+_RULE = """
+import os, random, signal, sys
+print("seen:", getattr(os, "left_by", "nothing"))
+os.left_by = user
+os.umask(0o077)
+random.seed(1)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+"""
+
+
+@needs_root
+def test_what_an_admission_rule_leaves_behind_reaches_nobody_else(single: CommandServer, database: Database) -> None:
+    add_resources(database, 1)
+    with database.begin() as tx:
+        tx.execute("INSERT INTO admission_rules (priority, enabled, rule) VALUES (1, 'YES', %s)", (_RULE,))
+    first = single.ask("oarsub", "-l", "resource_id=1", "true", user=OTHER)
+    assert "seen: nothing" in first.out, first
+    for user in ("bin", "sys", "bin"):
+        submitted = single.ask("oarsub", "-l", "resource_id=1", "true", user=user)
+        assert ("seen: nothing" in submitted.out) or f"seen: {user}" in submitted.out, submitted
+        assert OTHER not in submitted.out
+
+
+@needs_root
+def test_a_process_in_which_a_rule_has_run_is_kept_for_its_user(single: CommandServer, database: Database) -> None:
+    add_resources(database, 1)
+    with database.begin() as tx:
+        tx.execute("INSERT INTO admission_rules (priority, enabled, rule) VALUES (1, 'YES', %s)", (_RULE,))
+
+    def was_kept() -> bool:
+        single.ask("oarsub", "-l", "resource_id=1", "true", user=OTHER)
+        return f"seen: {OTHER}" in single.ask("oarsub", "-l", "resource_id=1", "true", user=OTHER).out
+
+    wait_until(was_kept, 300)
+
+
+@needs_root
+def test_a_process_that_was_interrupted_answers_nobody_more(single: CommandServer) -> None:
+    process = asking(single, user=OTHER)
+    pid = reading(single, process)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert answering(single, "bin") != pid
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", ["as", "data"])
+@pytest.mark.parametrize("mebibytes", [40, 60, 80, 200])
+def test_a_limit_of_memory_below_what_a_process_has_goes_by_sudo(
+    server: CommandServer, limit: str, mebibytes: int
+) -> None:
+    assert server.ask_once("oarstat", limits={limit: mebibytes << 20}) == by_sudo()
+    assert server.ask("oarstat").code == 0
+
+
+def test_a_limit_of_memory_that_leaves_room_is_taken_over(server: CommandServer) -> None:
+    assert server.ask("oarstat", limits={"as": 4 << 30}).code == 0
+
+
 # -- what is loaded ---------------------------------------------------------------------------------------------------
 
 LOADED = """
@@ -441,12 +605,13 @@ from oar.lib.facts.records import User
 from oar.lib.runtime import open_runtime
 
 manager.preload()
-before = set(sys.modules)
+before, executed = set(sys.modules), []
+sys.addaudithook(lambda event, arguments: executed.append(arguments) if event == "exec" else None)
 runtime = open_runtime("test", {conf!r})
 for words in {commands!r}:
     done = invoke(load(f"oar.cli.{{words[0]}}"), words[1:], runtime=runtime, user=User("alice", 4242))
     assert "nternal error" not in done.err, done
-print(*sorted(set(sys.modules) - before))
+print(*sorted(set(sys.modules) - before), *executed)
 """
 COMMANDS = [
     ["oarsub", "-l", "resource_id=1", "--hold", "-n", "x", "-t", "besteffort", "-p", "cpuset = '0'", "true"],
@@ -466,7 +631,7 @@ COMMANDS = [
 ]
 
 
-def test_a_process_that_answers_loads_nothing_more(server: CommandServer, database: Database) -> None:
+def test_a_process_that_answers_loads_and_executes_nothing_more(server: CommandServer, database: Database) -> None:
     add_resources(database, 1)
     code = LOADED.format(repository=str(REPOSITORY), conf=str(server.conf), commands=COMMANDS)
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)

@@ -162,7 +162,7 @@ def test_an_environment_has_the_libraries_for_the_python_of_the_machine(base: Pa
     program = "from oar.lib.facts.version import VERSION; print(VERSION)"
     said = subprocess.run([place / "bin/python", "-I", "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == environments.version()
-    assert (place / "client.pyc").is_file()
+    assert (place / environments.PACKAGES / environments.CLIENT).is_file()
 
 
 def test_an_environment_that_is_there_stays_and_one_of_another_python_is_made_anew(base: Path, tmp_path: Path) -> None:

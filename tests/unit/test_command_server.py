@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from installer import tables
 
-from oar.cli.warm import client, request
-from oar.cli.warm.places import FRESH, LONG_BUSY, LONGEST_IDLE, Places
+from oar.cli.warm import request
+from oar.cli.warm.places import HELD_FACTOR, LONGEST_IDLE, LONGEST_IDLE_OWN, SPARE, Places, QueuedRequest
 from oar.cli.warm.request import BadRequestError, CallerLimits, CommandRequest
 from oar.lib.facts.version import VERSION
 
-SUDOERS = Path(__file__).parents[2] / "setup" / "nodes" / "sudoers"
+REPOSITORY = Path(__file__).parents[2]
+SUDOERS = REPOSITORY / "setup" / "nodes" / "sudoers"
+CLIENT = (REPOSITORY / "oar" / "cli" / "warm" / "client.pl").read_text()
 
 
 def written(*words: bytes, count: int | None = None, umask: int = 0o022, **fields: bytes) -> bytes:
     """Return a request as a client writes it; those of ``words`` behind ``count`` are variables."""
-    head = {"protocol": client.PROTOCOL, "version": VERSION.encode(), "command": b"oarstat", "directory": b"/home/a"}
+    head = {"protocol": request.PROTOCOL, "version": VERSION.encode(), "command": b"oarstat", "directory": b"/home/a"}
     numbers = b"%d %d -1 5 -1 -1" % (umask, len(words) if count is None else count)
     return b"\0".join([*(head | fields).values(), numbers, *words])
 
@@ -46,12 +48,15 @@ def test_a_request_is_read_as_it_was_written() -> None:
         written(command=b"../../bin/sh"),
         written(directory=b"home"),
         written(directory=b""),
-        written(protocol=b"OAR-COMMANDS 2"),
+        written(protocol=b"OAR-COMMANDS 1"),
         written(version=b"3.1.0"),
         written(b"x", count=2),
         written(b"x", count=-1),
         written().replace(b"18 0", b"18 ", 1),
         written().replace(b"18 0", b"18 9" + b"9" * 5000, 1),
+        written().replace(b"18 0 -1", b"18 0 9223372036854775808", 1),
+        written().replace(b"18 0 -1", b"18 0 -2", 1),
+        written().replace(b"18 0 -1", b"18 0 1_0", 1),
     ],
 )
 def test_what_is_no_request_is_refused(data: bytes) -> None:
@@ -104,8 +109,13 @@ def test_sudo_lets_users_run_what_the_server_answers() -> None:
 
 
 def test_a_client_sends_all_variables_that_count() -> None:
-    names = {name.encode() for name in request.KEPT | request.CHECKED}
-    assert {name for name in names if name not in client.NAMES and not name.startswith(client.PREFIXES)} == set()
+    (pattern,) = re.findall(r"VARIABLES = qr/(.*)/s;", CLIENT)
+    assert {name for name in request.KEPT | request.CHECKED if not re.fullmatch(pattern.strip("^$"), name)} == set()
+
+
+def test_client_and_server_speak_the_same_protocol() -> None:
+    assert f'my $PROTOCOL = "{request.PROTOCOL.decode()}";' in CLIENT
+    assert f"my $LARGEST = 1 << {request.LARGEST.bit_length() - 1};" in CLIENT
 
 
 def test_all_commands_of_users_are_answered() -> None:
@@ -123,82 +133,148 @@ def ready(most: int, number: int) -> Places:
     return places
 
 
-def test_a_user_gets_the_process_that_he_had() -> None:
-    places = ready(8, 2)
-    first = places.take(1, 1)
-    assert first is not None
-    places.ready(first, 2)
-    assert places.take(1, 3) == first
+def assigned(places: Places, *uids: int, now: float = 1) -> list[tuple[int, int]]:
+    """Return user and process of the requests that get one; those of these users wait, oldest first."""
+    queue = [QueuedRequest(number, uid) for number, uid in enumerate(uids)]
+    return [(request.uid, process) for request, process in places.assign(queue, now)]
 
 
-def test_nobody_gets_the_process_of_another() -> None:
+def test_a_process_answers_one_user_after_another() -> None:
     places = ready(8, 1)
-    first = places.take(1, 1)
-    assert first is not None
-    places.ready(first, 2)
-    assert places.take(2, 3) is None
+    for uid in range(20):
+        assert assigned(places, uid) == [(uid, 0)]
+        places.ready(0, 2)
 
 
-def test_a_user_has_a_quarter() -> None:
+def test_a_process_in_which_code_of_the_site_has_run_answers_only_its_user() -> None:
+    places = ready(8, 1)
+    assert assigned(places, 1) == [(1, 0)]
+    places.ready(0, 2, is_owned=True)
+    assert assigned(places, 2, 1) == [(1, 0)]
+
+
+def test_a_user_gets_his_own_process_before_one_for_anybody() -> None:
+    places = ready(8, 2)
+    ((_, own),) = assigned(places, 1)
+    places.ready(own, 2, is_owned=True)
+    assert assigned(places, 1) == [(1, own)]
+
+
+def test_a_user_has_a_quarter_at_a_time() -> None:
+    places = ready(8, 8)
+    assert [uid for uid, _ in assigned(places, 1, 1, 1, 2)] == [1, 2, 1]
+    assert assigned(places, 1) == []
+    assert places.count_entitled([QueuedRequest(1, 1), QueuedRequest(2, 3), QueuedRequest(3, 3)]) == 2
+
+
+def test_requests_of_many_users_take_turns_however_many_one_of_them_has_sent() -> None:
     places = ready(8, 3)
-    assert [places.take(1, 1) is None for _ in range(3)] == [False, False, True]
-    assert places.take(2, 1) is not None
+    processes = dict(assigned(places, 1, 1, 1, 1, 1, 2, 3))
+    assert list(processes) == [1, 2, 3]
+    places.ready(processes[3], 2)
+    assert assigned(places, 1, 4) == [(4, processes[3])]
 
 
-def test_who_would_wait_long_is_told() -> None:
+def test_a_request_waits_while_processes_work_and_is_hopeless_when_its_user_lets_them_wait() -> None:
     places = ready(4, 2)
-    places.take(1, 0)
-    assert not places.is_hopeless(1, LONG_BUSY)
-    assert places.is_hopeless(1, LONG_BUSY + 0.1)
-    assert not places.is_hopeless(2, LONG_BUSY + 0.1)
+    ((_, process),) = assigned(places, 1)
+    assert not places.is_hopeless(1)
+    places.mark_held([process])
+    assert places.is_hopeless(1)
+    assert not places.is_hopeless(2)
 
 
-def test_there_are_fresh_ones_as_long_as_there_is_room() -> None:
-    assert Places(8).wanted(0) == FRESH
-    assert ready(8, FRESH).wanted(0) == 0
-    assert ready(8, FRESH).wanted(5) == 5 - FRESH
+def test_a_process_that_is_held_by_its_client_takes_no_place_from_others() -> None:
+    places = ready(4, 4)
+    held = [process for _, process in assigned(places, 1, 2, 3, 4)]
+    assert len(held) == 4
+    assert places.wanted(1) == 0
+    places.mark_held(held)
+    assert places.wanted(1) == max(1, SPARE)
+    places.mark_held([])
+    assert places.wanted(1) == 0
+
+
+def test_held_processes_are_bounded() -> None:
+    places, held = ready(1, HELD_FACTOR), list[int]()
+    for uid in range(HELD_FACTOR):
+        held += [process for _, process in assigned(places, uid)]
+        places.mark_held(held)
+    assert len(held) == HELD_FACTOR
+    assert places.wanted(1) == 0
+    assert places.is_hopeless(99)
+
+
+def test_there_are_spare_processes_as_long_as_there_is_room() -> None:
+    assert Places(8).wanted(0) == SPARE
+    assert ready(8, SPARE).wanted(0) == 0
+    assert ready(8, SPARE).wanted(5) == 5
     assert ready(3, 3).wanted(5) == 0
 
 
-def test_an_idle_process_ends_after_a_while_or_when_another_user_needs_its_place() -> None:
-    places = ready(2, 2)
-    first = places.take(1, 0)
-    assert first is not None
-    places.ready(first, 1)
-    assert places.ending(2, waiting=False) == []
-    assert places.ending(2, waiting=True) == [first]
-    places = ready(2, 2)
-    first = places.take(1, 0)
-    assert first is not None
-    places.ready(first, 1)
-    assert places.ending(1 + LONGEST_IDLE + 1, waiting=False) == [first]
+def test_a_process_that_starts_counts_as_coming() -> None:
+    places = Places(8)
+    places.add(1, 0)
+    assert places.wanted(3) == 2
+
+
+def test_an_idle_process_ends_after_a_while_or_when_others_need_its_place() -> None:
+    places = ready(1, 1)
+    assigned(places, 1)
+    places.ready(0, 1, is_owned=True)
+    assert places.ending(2, entitled=0) == []
+    assert places.ending(2, entitled=1) == [0]
+    places = ready(1, 1)
+    assigned(places, 1)
+    places.ready(0, 1, is_owned=True)
+    assert places.ending(1 + LONGEST_IDLE_OWN + 1, entitled=0) == [0]
+
+
+def test_of_the_processes_for_anybody_some_stay() -> None:
+    places = ready(8, SPARE + 2)
+    assert places.ending(LONGEST_IDLE, entitled=0) == []
+    assert len(places.ending(LONGEST_IDLE + 1, entitled=0)) == 2
 
 
 def test_a_process_that_is_to_end_answers_nobody_more() -> None:
     places = ready(8, 2)
-    busy = places.take(1, 0)
-    assert busy is not None
+    ((_, busy),) = assigned(places, 1)
     assert places.renew() == [1 - busy]
     assert not places.ready(busy, 1)
-    assert places.take(1, 1) is None
-    assert places.take(2, 1) is None
+    assert assigned(places, 1, 2) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
-def test_no_process_ever_answers_two_users(steps: list[tuple[int, int]]) -> None:
-    places, users, busy, made = Places(6), dict[int, set[int]](), set[int](), 0
+def test_no_more_work_at_a_time_when_held_processes_go_on() -> None:
+    places = ready(4, 4)
+    places.mark_held([process for _, process in assigned(places, 1, 2, 3, 4)])
+    for number in range(4, 8):
+        places.add(number, 2)
+        places.ready(number, 2)
+    assert len(assigned(places, 5, 6)) == 2
+    places.mark_held([])
+    assert assigned(places, 7, 8) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5)), max_size=60))
+def test_no_process_ever_answers_another_user_than_its_owner(steps: list[tuple[int, int]]) -> None:
+    places, owners, busy, made = Places(6), dict[int, int](), dict[int, int](), 0
     for now, (step, user) in enumerate(steps):
-        if step == 0 and (process := places.take(user, now)) is not None:
-            users.setdefault(process, set()).add(user)
-            busy.add(process)
-        if step == 1 and busy:
-            places.ready(busy.pop(), now)
-        if step == 2:
-            for process in places.ending(now, waiting=True):
+        if step == 0:
+            for uid, process in assigned(places, user, now=now):
+                assert owners.get(process, uid) == uid
+                busy[process] = uid
+        if step in (1, 2) and busy:
+            process, uid = busy.popitem()
+            if step == 2:
+                owners[process] = uid
+            places.ready(process, now, is_owned=step == 2)
+        if step == 3:
+            for process in places.ending(now, entitled=1):
                 places.gone(process)
+        if step == 4:
+            places.mark_held(list(busy))
         for _ in range(places.wanted(1)):
             places.add(made, now)
             places.ready(made, now)
             made += 1
-        assert len(places.processes) <= 6
-    assert all(len(each) == 1 for each in users.values())
+        assert len(places.processes) <= 6 * HELD_FACTOR

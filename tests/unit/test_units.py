@@ -66,6 +66,10 @@ def test_the_command_server_can_give_nobody_rights() -> None:
     assert service["CapabilityBoundingSet"] == ""
 
 
+def test_commands_come_after_launches_and_scheduling() -> None:
+    assert int(unit("oar-commands.service")["Service"]["CPUWeight"]) < 100
+
+
 def test_the_socket_of_the_command_server_is_the_one_that_commands_ask() -> None:
     assert unit("oar-commands.socket")["Socket"]["ListenSequentialPacket"] == COMMAND_SOCKET
 

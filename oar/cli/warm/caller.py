@@ -1,7 +1,7 @@
-"""The other end of a connection: the program that a user started, which waits for the answer to his request.
+"""The other end of a connection: the client that a user started, which waits for the answer to a request.
 
-It is believed in nothing but what it asks for.  A thread listens to it while the command runs: its signals become ours,
-and when it is gone the command hangs up.
+Nothing that it sends is trusted.  A thread listens to it while the command runs: its signals become ours, and when it
+is gone the command hangs up.  A client that breaks the protocol counts as gone.
 """
 
 import os
@@ -11,22 +11,33 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from oar.cli.common.command import EXIT_HUNG_UP
-from oar.cli.warm.client import LARGEST, STREAMS
-from oar.cli.warm.request import BadRequestError, CommandRequest, is_of_this_version, read
+from oar.cli.warm.request import LARGEST, BadRequestError, CommandRequest, is_of_this_version, read
 
+#: The number of standard streams.
+STREAMS = 3
 #: Seconds in which a program that was told that all is ready must say what it wants.
 PATIENCE = 1.0
 #: Seconds that a command has to end once nobody waits for its answer.
 GRACE = 30.0
-#: The signals that a user's program may send.
+#: The messages of a client while its command runs: a program has ended, a signal is to be raised.
+DONE, SIGNAL = b"done", b"signal"
+#: The signals that a client may send.
 SIGNALS = frozenset({signal.SIGINT, signal.SIGHUP})
 _LONGEST_WORD = 64
 
 
 class CallerGoneError(OSError):
-    """The program that a user started has ended."""
+    """The client has ended."""
+
+
+class ClientMessage(NamedTuple):
+    """What a client sends while its command runs."""
+
+    word: bytes
+    number: int  #: an exit code, or a signal
 
 
 class CommandCaller:
@@ -36,7 +47,8 @@ class CommandCaller:
         self._connection = connection
         self._codes: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._is_over = threading.Event()
-        self.is_gone = False
+        self._has_started = False  #: a program runs at the client
+        self.has_raised = False  #: a signal was raised, so that the command may have been interrupted anywhere
 
     def request(self) -> tuple[CommandRequest, list[int]]:
         """Tell it that all is ready; return what it asks for, and its standard streams, which the kernel has copied.
@@ -47,9 +59,9 @@ class CommandCaller:
         if not is_of_this_version(self._connection.recv(_LONGEST_WORD)):
             raise BadRequestError
         self._connection.send(b"ready")
-        data, descriptors, flags, _ = socket.recv_fds(self._connection, LARGEST, len(STREAMS), socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, flags, _ = socket.recv_fds(self._connection, LARGEST, STREAMS, socket.MSG_CMSG_CLOEXEC)
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != len(STREAMS):
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(descriptors) != STREAMS:
                 raise BadRequestError
             return read(data), descriptors
         except BadRequestError:
@@ -86,6 +98,7 @@ class CommandCaller:
         Raises CallerGoneError.
         """
         data = b"\0".join([b"run", *(os.fsencode(word) for word in words)])
+        self._has_started = True
         try:
             socket.send_fds(self._connection, [data], [stdin, stdout])
         except OSError as error:
@@ -99,24 +112,41 @@ class CommandCaller:
         return code
 
     def _listen(self) -> None:
-        with suppress(OSError, ValueError):
-            while words := self._connection.recv(_LONGEST_WORD):
-                self._hear(*words.split(b"\0"))
-        if not self._is_over.is_set():
-            self.is_gone = True
-            self._codes.put(None)
-            self._raise(signal.SIGHUP)
-            if not self._is_over.wait(GRACE):
-                os._exit(EXIT_HUNG_UP)  # whatever it hangs in
+        try:
+            while (message := self._receive()) is not None:
+                self._carry_out(message)
+        finally:  # whatever it was: nobody would ever notice that the client is gone
+            if not self._is_over.is_set():
+                self._codes.put(None)
+                self._raise(signal.SIGHUP)
+                if not self._is_over.wait(GRACE):
+                    os._exit(EXIT_HUNG_UP)  # whatever it hangs in
 
-    def _hear(self, word: bytes, number: bytes = b"") -> None:
-        if word == b"done":
-            self._codes.put(int(number))
-        elif word == b"signal" and int(number) in SIGNALS:
-            self._raise(int(number))
+    def _receive(self) -> ClientMessage | None:
+        """Return the next message of the client; None if it is gone or has sent anything else."""
+        with suppress(OSError, ValueError):
+            data, _, flags, _ = self._connection.recvmsg(_LONGEST_WORD)
+            word, number = data.split(b"\0")
+            message = ClientMessage(word, int(number))
+            if not flags & socket.MSG_TRUNC and self._is_expected(message):
+                return message
+        return None
+
+    def _is_expected(self, message: ClientMessage) -> bool:
+        if message.word == DONE:
+            return self._has_started
+        return message.word == SIGNAL and message.number in SIGNALS
+
+    def _carry_out(self, message: ClientMessage) -> None:
+        if message.word == DONE:
+            self._has_started = False
+            self._codes.put(message.number)
+        else:
+            self._raise(message.number)
 
     def _raise(self, number: int) -> None:
         if not self._is_over.is_set():
+            self.has_raised = True
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 

@@ -1,7 +1,7 @@
 """oar-commands: the server that answers the commands of users.
 
-It takes connections, asks the kernel who is there, and hands each to a process of this user (``worker.py``); it reads
-nothing that a user writes.  When its program is another it starts again with the same socket.
+It accepts connections, reads from the kernel which user each one belongs to, and hands it to a process that answers
+(``worker.py``).  It reads nothing that a user writes.  When its program has changed it starts again on the same socket.
 """
 
 import gc
@@ -21,9 +21,9 @@ from pkgutil import walk_packages
 from typing import NoReturn
 
 from oar.cli.common.start_up import load
-from oar.cli.warm.places import Places
+from oar.cli.warm.places import Places, QueuedRequest
 from oar.cli.warm.request import COMMANDS, module_of
-from oar.cli.warm.worker import READY, Worker
+from oar.cli.warm.worker import OWNED, READY, Worker
 from oar.lib.config.files import Config
 from oar.lib.facts import version
 from oar.lib.facts.errors import ConfigError
@@ -47,14 +47,18 @@ LATE = (
     *("grp", "inspect", "json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs"),
     *("pwd", "random", "resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml", "zoneinfo"),
 )
-#: Connections that have a process to wait for, in all and of one user.
-MOST_WAITING, MOST_OF_ONE = 256, 16
+#: Connections that wait for a process, in all and of one user.
+MOST_WAITING, MOST_OF_ONE = 1024, 64
+#: What a client is sent whose request has to wait for a process.
+WAIT = b"wait"
 #: Connections that are taken before anything else is done.
 AT_ONCE = 64
 #: Seconds in which a program that has connected must have written its request.
 PATIENCE = 1.0
 #: Seconds between two looks at what has become old, and to wait before a process is made anew that has failed.
 LOOK, PAUSE = 1.0, 1.0
+#: A process is held by its client if it has been busy for this time, in seconds, and uses no processor time.
+LONG_BUSY = 1.0
 _CREDENTIALS = struct.Struct("3i")
 #: Connections that the kernel keeps until they are taken; who finds no place goes another way at once.
 BACKLOG = 128
@@ -72,6 +76,7 @@ class Waiting:
     uid: int
     since: float
     has_asked: bool = False  #: it has written something
+    is_told: bool = False  #: it has been sent WAIT
 
 
 def preload() -> None:
@@ -83,7 +88,7 @@ def preload() -> None:
             if not {module.name, module.name.rpartition(".")[0]} & OF_OTHERS:
                 import_module(module.name)
     for name in LATE:
-        import_module(name)
+        getattr(import_module(name), "__all__", None)  # a module that loads itself late does it now
 
 
 class Manager:
@@ -101,6 +106,9 @@ class Manager:
         self._handlers: dict[int, Callable[[], None]] = {}  #: by descriptor
         self._waiting: dict[int, Waiting] = {}  #: by descriptor; in the order of their coming
         self._channels: dict[int, socket.socket] = {}  #: to the processes, by descriptor
+        self._pids: dict[int, int] = {}  #: of the processes, by the descriptors of their channels
+        self._cpu_times: dict[int, int] = {}  #: of the processes that have been busy for long
+        self._next_look = 0.0
         self._is_ending = False
         self._is_old = False
         self._earliest_fork = 0.0
@@ -170,10 +178,13 @@ class Manager:
                 self._forget(waiting)
             self._release(self._places.renew())
             return
+        if now >= self._next_look:
+            self._next_look = now + LOOK
+            self._find_held(now)
         self._hand_over(now)
-        asking = sum(1 for each in self._waiting.values() if each.has_asked)
-        self._release(self._places.ending(now, waiting=bool(asking)))
-        self._make_processes(now, asking)
+        entitled = self._places.count_entitled(self._queue())
+        self._release(self._places.ending(now, entitled=entitled))
+        self._make_processes(now, entitled)
 
     # -- those who ask -------------------------------------------------------------------------------------------------
 
@@ -215,31 +226,45 @@ class Manager:
         self._unwatch(descriptor)
         waiting.connection.close()
 
+    def _queue(self) -> list[QueuedRequest]:
+        """Return the requests that wait for a process, oldest first."""
+        return [QueuedRequest(number, each.uid) for number, each in self._waiting.items() if each.has_asked]
+
     def _hand_over(self, now: float) -> None:
-        """Give those who have asked to processes that can answer."""
+        """Give requests to idle processes; tell the others to wait, or close them if waiting leads to nothing."""
+        for request, process in self._places.assign(self._queue(), now):
+            with suppress(OSError):  # the process has just died; the client sees the end of its connection
+                socket.send_fds(self._channels[process], [b"%d" % request.uid], [request.number])
+            self._forget(self._waiting[request.number])
         for waiting in [each for each in self._waiting.values() if each.has_asked]:
-            process = self._places.take(waiting.uid, now)
-            if process is not None:
-                with suppress(OSError):  # it has just died; who asks sees the end of the connection
-                    socket.send_fds(self._channels[process], [b"%d" % waiting.uid], [waiting.connection.fileno()])
+            if self._places.is_hopeless(waiting.uid):
                 self._forget(waiting)
-            elif self._places.is_hopeless(waiting.uid, now):
-                self._forget(waiting)
+            elif not waiting.is_told:
+                waiting.is_told = True
+                with suppress(OSError):
+                    waiting.connection.send(WAIT)
+
+    def _find_held(self, now: float) -> None:
+        """Find the processes that have been busy for long and have used no processor time since the last look."""
+        long_busy = self._places.busy_since(now - LONG_BUSY)
+        former = self._cpu_times
+        self._cpu_times = {number: _cpu_time(self._pids[number]) for number in long_busy}
+        self._places.mark_held([number for number, cpu in self._cpu_times.items() if cpu == former.get(number)])
 
     # -- those who answer ----------------------------------------------------------------------------------------------
 
-    def _make_processes(self, now: float, waiting: int = 0) -> None:
+    def _make_processes(self, now: float, entitled: int = 0) -> None:
         if self._is_usable and now >= self._earliest_fork:
-            for _ in range(self._places.wanted(waiting)):
+            for _ in range(self._places.wanted(entitled)):
                 self._fork(now)
 
     def _fork(self, now: float) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if not os.fork():
+        if not (pid := os.fork()):
             self._become_process(theirs, ours)
         theirs.close()
         process = ours.fileno()
-        self._channels[process] = ours
+        self._channels[process], self._pids[process] = ours, pid
         self._places.add(process, now)
         self._watch(process, partial(self._news, process))
 
@@ -260,15 +285,15 @@ class Manager:
             word = channel.recv(_LONGEST_WORD)
         except OSError:
             word = b""
-        if word == READY:
-            if not self._places.ready(process, now):
+        if word in (READY, OWNED):
+            if not self._places.ready(process, now, is_owned=word == OWNED):
                 self._release([process])
             return
         if self._places.processes[process].is_new:  # as the next one would
             self._earliest_fork = now + PAUSE
         self._places.gone(process)
         self._unwatch(process)
-        del self._channels[process]
+        del self._channels[process], self._pids[process]
         channel.close()
 
     def _release(self, processes: list[int]) -> None:
@@ -327,6 +352,16 @@ def _usable_config(path: str) -> Config | None:
     except ConfigError:
         return None
     return None if parsed.errors else parsed.config
+
+
+def _cpu_time(pid: int) -> int:
+    """Return the processor time that a process has used, in clock ticks; -1 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[11]) + int(fields[12])
 
 
 def _uid(connection: socket.socket) -> int:

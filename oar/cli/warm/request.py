@@ -1,14 +1,17 @@
-"""What a user asks of the command server, as the program that he started writes it (``oar/cli/warm/client.py``).
+"""The request of a user to the command server, as the client writes it (``oar/cli/warm/client.pl``).
 
-Everything here was written by a stranger: it is data for the command that he asks for, and gives him no right.
+Everything in it was written by a stranger: it is data for the command that is requested, and gives no right.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from oar.cli.warm.client import PROTOCOL
 from oar.lib.facts.version import VERSION
 
+PROTOCOL = b"OAR-COMMANDS 2"
+#: Bytes of a request, at most.
+LARGEST = 1 << 18
 #: The commands that the server answers: those that users run by sudo.
 COMMANDS = frozenset(
     {
@@ -30,7 +33,8 @@ CHECKED = frozenset({"LANG", "LANGUAGE", "LINGUAS", "COLORTERM", "TZ"})
 UMASK = 0o022
 _HEAD = 5  #: protocol, version, command, directory, numbers
 _NUMBERS = 6
-_LONGEST_NUMBER = 20
+#: What the kernel knows as a limit; -1: none.
+_NUMBER, _LARGEST_NUMBER = re.compile(rb"-1|[0-9]{1,19}"), (1 << 63) - 1
 
 
 class BadRequestError(ValueError):
@@ -86,12 +90,12 @@ def read(data: bytes) -> CommandRequest:
 def _numbers(text: bytes) -> list[int]:
     """Return umask, number of arguments, and limits.  Raises BadRequestError."""
     words = text.split(b" ")
-    if len(words) != _NUMBERS or not all(len(word) <= _LONGEST_NUMBER for word in words):
+    if len(words) != _NUMBERS or not all(map(_NUMBER.fullmatch, words)):
         raise BadRequestError
-    try:
-        return list(map(int, words))
-    except ValueError:
-        raise BadRequestError from None
+    numbers = list(map(int, words))
+    if not all(number <= _LARGEST_NUMBER for number in numbers):
+        raise BadRequestError
+    return numbers
 
 
 def _variables(pairs: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,17 @@
-"""What surrounds a command: its streams, environment, limits.  A process that answers takes those of the caller."""
+"""What surrounds a command: its streams, environment, limits.
 
+A process that answers takes those of the client for the time of a command, and has its own ones again afterwards;
+``state`` is what must be the same before and after.
+"""
+
+import locale
 import os
 import pwd
+import random
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +39,53 @@ _HANDLERS: Mapping[signal.Signals, Callable[[int, FrameType | None], Any] | sign
     signal.SIGALRM: signal.SIG_DFL,
     signal.SIGPIPE: signal.SIG_IGN,
 }
+
+
+#: Bytes that a command must be able to take beyond what the process has.
+ROOM = 256 << 20
+_RESOURCES = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+
+
+def leaves_room(limits: CallerLimits) -> bool:
+    """Return whether a command can run here under the memory limits of its caller."""
+    with open("/proc/self/statm", encoding="utf-8") as statm:
+        pages = list(map(int, statm.read().split()))
+    size, data = (pages[field] * resource.getpagesize() for field in (0, 5))
+    needs = ((limits.address_space, size), (limits.data, data))
+    return all(limit < 0 or limit >= used + ROOM for limit, used in needs)
+
+
+def state() -> tuple[object, ...]:
+    """Return what a command could leave behind in a process and what can be seen of it."""
+    umask = os.umask(UMASK)
+    os.umask(umask)
+    return (
+        umask,
+        os.getcwd(),
+        dict(os.environ),
+        time.tzname,
+        locale.setlocale(locale.LC_ALL),
+        os.getresuid(),
+        os.getresgid(),
+        os.getgroups(),
+        os.nice(0),
+        tuple(map(resource.getrlimit, _RESOURCES)),
+        tuple(map(signal.getsignal, signal.valid_signals())),
+        signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        sorted(os.listdir("/proc/self/fd")),
+        threading.active_count(),
+        _has_children(),
+        random.getstate(),
+    )
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def quiet() -> None:

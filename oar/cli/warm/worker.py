@@ -1,6 +1,8 @@
-"""A process that answers: everything is loaded, the database is connected, and it waits for a caller.
+"""A process that answers: everything is loaded, the database is connected, and it waits for a request.
 
-It answers one request at a time, and only those of one user: whose first request it got is whose process it is.
+It answers one request at a time, of any user, until it runs code that was not loaded at its start: an admission rule or
+a plug-in of the site.  From then on it answers only the user of that request.  It ends if a request has changed it in
+any other way (``surroundings.state``).
 """
 
 import gc
@@ -24,15 +26,17 @@ from oar.cli.common.command import (
 )
 from oar.cli.common.start_up import load
 from oar.cli.warm import surroundings
-from oar.cli.warm.caller import CommandCaller
+from oar.cli.warm.caller import CommandCaller, close_all
 from oar.cli.warm.request import BadRequestError, CommandRequest, module_of
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime, open_runtime
 
 #: Requests after which a process is renewed: what commands may leave behind stays small.
 MOST_REQUESTS = 200
-#: What a process tells the one that has made it.
-READY = b"ready"
+#: What a process sends to the manager: it can answer anybody, or only the user of its last request.
+READY, OWNED = b"ready", b"owned"
+#: Added to the nice value of the manager: the server of OAR launches and schedules before commands are answered.
+NICE = 5
 #: How Python ends a program that cannot write what went wrong.
 EXIT_SILENT = 120
 _LONGEST_WORD = 64
@@ -45,14 +49,19 @@ class Worker:
         self._channel = channel
         self._conf_file = conf_file
         self._runtime: Runtime | None = None
-        self._uid: int | None = None
+        self._owner: int | None = None  #: the user whom alone it answers; None: anybody
+        self._has_run_other_code = False
+        self._is_idle = True
+        self._is_ending = False
 
     def run(self) -> NoReturn:
-        """Answer until nobody sends anything."""
+        """Answer until the manager sends nothing more."""
         journal = os.dup(2)
         try:
             surroundings.quiet()
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # who stops the service lets what has begun end
+            os.nice(NICE)
+            signal.signal(signal.SIGTERM, self._end)
+            sys.addaudithook(self._notice)
             self._answer_all()
         except (KeyboardInterrupt, Hangup):  # of a caller who sent several, and has had his answer
             pass
@@ -61,38 +70,61 @@ class Worker:
         finally:
             os._exit(0)
 
+    def _notice(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Note that code runs that was not loaded at the start; the interpreter reports all of it."""
+        if event == "exec":
+            self._has_run_other_code = True
+
+    def _end(self, number: int, frame: object) -> None:
+        """End; a request that has begun is finished first."""
+        self._is_ending = True
+        if self._is_idle:
+            os._exit(0)
+
     def _answer_all(self) -> None:
         self._runtime = open_runtime("commands", self._conf_file, is_of_user=True)
         self._runtime.database.connect_ahead()
+        gc.collect()
+        former, self._has_run_other_code = surroundings.state(), False
         for _ in range(MOST_REQUESTS):
             if not self._next():
                 return
             gc.collect()  # it is disabled while a command runs
+            if self._owner is None and surroundings.state() != former:
+                return
 
     def _next(self) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request; return whether another may follow."""
         try:
-            self._channel.send(READY)
+            self._channel.send(READY if self._owner is None else OWNED)
             word, descriptors, _, _ = socket.recv_fds(self._channel, _LONGEST_WORD, 1, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionError:  # who has made it is gone, or another program now, and has not read our last word
+        except ConnectionError:  # the manager is gone, or another program now, and has not read our last word
             return False
         if not descriptors:
             return False
         uid = int(word)
-        if self._uid not in (None, uid):
-            return False
-        self._uid = uid
+        self._is_idle = False
         with socket.socket(fileno=descriptors[0]) as connection:
-            return self._answer(CommandCaller(connection), uid)
+            if self._owner not in (None, uid):
+                return False
+            goes_on = self._answer(CommandCaller(connection), uid)
+        if self._has_run_other_code:
+            self._owner = uid
+        self._is_idle = True
+        return goes_on and not self._is_ending
 
     def _answer(self, caller: CommandCaller, uid: int) -> bool:
-        """Answer a user's request; whether the process is as before."""
+        """Answer a user's request; return whether the process is as before."""
         import pwd
 
         try:
             user = User(pwd.getpwuid(uid).pw_name, uid)
             request, streams = caller.request()
         except (BadRequestError, OSError, KeyError):
+            caller.refuse()
+            return True
+        if not surroundings.leaves_room(request.limits):
+            close_all(streams)
             caller.refuse()
             return True
         code, is_clean = self._carried_out(caller, request, user, streams)
@@ -118,7 +150,7 @@ class Worker:
             return command.exit_codes.get(KeyboardInterrupt, EXIT_INTERRUPTED), False
         except Hangup:
             return command.exit_codes.get(Hangup, EXIT_HUNG_UP), False
-        return code, is_written and not caller.is_gone
+        return code, is_written and not caller.has_raised
 
     def _run(self, caller: CommandCaller, request: CommandRequest, command: Command, user: User) -> tuple[int, bool]:
         """Run a command; return its exit code, and whether all that it printed is written."""

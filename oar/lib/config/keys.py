@@ -173,7 +173,9 @@ class Config(Values):
         FRONTEND_PROGRAM, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
     )
     commands_processes = Key(
-        POSITIVE, 16, "Processes of oar-commands, two database connections each; a user has a quarter."
+        POSITIVE,
+        16,
+        "Processes of oar-commands that work at a time, two database connections each; a user has a quarter.",
     )
 
     # desktop computing
