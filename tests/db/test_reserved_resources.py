@@ -6,8 +6,8 @@ from oar.cli import oaralter, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import CommandResult
 from oar.lib.facts.records import Queue
 from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import QueueState
-from tests.builders import add_job, add_resources
+from oar.lib.facts.states import JobState, QueueState
+from tests.builders import add_job, add_resources, state_of
 from tests.db.console import Console
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules
@@ -248,3 +248,56 @@ class TestOrphanedQueue:
         assert (site.job(inside), site.job(other)) == ("toLaunch", "Waiting")
         with site.database.begin() as tx:
             assert tx.job_waits.reasons([other])[other].text == "the queue course was removed"
+
+
+def test_a_drain_is_always_allowed_and_breaks_no_reservation(site: Site, console: Console, ids: list[int]) -> None:
+    number = site.ask("{(mem >= 64) AND (drain='NO')}/network_address=1", NOW + 100, NOW + HOUR)
+    site.round()
+    result = console.nodesetting("-h", "node-1", "-d", "on", "--reason", "a fan")
+    assert (result.exit, result.err) == (0, "")
+    site.round(NOW + 10)
+    assert site.state(number) is S.WAITING
+    assert console.nodesetting("-h", "node-1", "-d", "off", "-p", "mem=32").exit == 9
+
+
+def for_nobody(site: Site, number: int) -> None:
+    """Let nobody use a reservation."""
+    with site.database.begin() as tx:
+        tx.execute("UPDATE reservation_acl SET entry = 'NONE' WHERE reservation_id = %s", (number,))
+
+
+@pytest.mark.parametrize("words", [("-s", "Dead"), ("-m", "on"), ("-s", "Absent"), ("-p", "mem=32")])
+def test_a_reservation_for_nobody_is_broken_by_nothing(
+    site: Site, console: Console, number: int, words: tuple[str, ...]
+) -> None:
+    for_nobody(site, number)
+    assert console.nodesetting("-h", "node-1", "-n", *words).exit == 0
+    site.round(NOW + 10)
+    assert site.state(number) is S.WAITING
+
+
+@pytest.mark.parametrize("start", [NOW + 100, NOW])
+def test_a_maintenance_of_all_nodes_covers_those_that_are_added_later(site: Site, ids: list[int], start: int) -> None:
+    number = site.ask("{drain='NO'}/network_address=ALL", start, NOW + HOUR)
+    for_nobody(site, number)
+    site.round()
+    site.round(NOW + 1)
+    assert site.get(number).resources == tuple(ids)
+    with site.database.begin() as tx:
+        new = tx.resources.insert([{"network_address": "node-3", "cpuset": "0", "state_num": 1}])
+        tx.resources.log(new, "state", "Alive")
+    long_job = add_job(site.database, walltime=3 * 24 * HOUR)
+    site.round(NOW + 2)
+    assert state_of(site.database, long_job) is JobState.WAITING
+    assert site.get(number).resources == (*ids, *new)
+    site.round(NOW + 3)
+    assert state_of(site.database, long_job) is JobState.WAITING
+
+
+def test_a_reservation_of_all_nodes_for_somebody_stays_as_it_was_granted(site: Site, ids: list[int]) -> None:
+    number = site.ask("/network_address=ALL", NOW + 100, NOW + HOUR)
+    site.round()
+    with site.database.begin() as tx:
+        tx.resources.insert([{"network_address": "node-3", "cpuset": "0", "state_num": 1}])
+    site.round(NOW + 1)
+    assert site.get(number).resources == tuple(ids)

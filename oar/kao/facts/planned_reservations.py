@@ -46,6 +46,7 @@ class PlannedReservation:
     occurrence: int = 0  #: its number in its series; 0 = it is in none
     together: int = 0  #: the series whose first occurrences are answered together, if it is one of them; 0 = none
     skips_conflicts: bool = False  #: of these: what cannot be granted is left out
+    is_for_nobody: bool = False  #: it keeps resources free, for maintenance: nothing of it can be missing
     followers: tuple[Occurrence, ...] = ()  #: of its series, those that are asked for in its place if it is refused
 
     @property

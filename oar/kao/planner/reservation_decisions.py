@@ -31,7 +31,9 @@ from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
 from oar.kao.planner.starts import Starts
 from oar.lib.facts.grid_engine_times import write_date
+from oar.lib.facts.request import ALL
 from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
+from oar.lib.facts.resource_set import ResourceSet, union
 from oar.lib.facts.states import JobState
 
 #: A change that is written later than this many seconds after its date says so.
@@ -62,7 +64,7 @@ class ReservationDecisions:
         self._decisions = context.decisions
         self._starts = starts
         self._health = health
-        reservable = ReservableResources(context.snapshot, context.types, context.usable)
+        self._reservable = reservable = ReservableResources(context.snapshot, context.types, context.usable)
         self._search = ReservationSearch(context, search, reservable, clock)
         self._replacement = ReservationReplacement(context, reservable)
         self._changes = ReservationChanges(context, reservable, clock)
@@ -115,7 +117,7 @@ class ReservationDecisions:
                 self.steps.append(self._step(reservation, is_over=True))
             return
         health = self._health.of(reservation)
-        if self._replace(reservation, health):
+        if self._replace(reservation, health) or self._widen(reservation):
             return
         notes = tuple(self._notes(reservation, health))
         missing = self._missing_ids(reservation, health)
@@ -155,11 +157,46 @@ class ReservationDecisions:
                 resources=tuple(sorted(ids_of(found))),
             )
         )
+        self._occupy(reservation, found & ~reservation.resources)
+        return True
+
+    def _occupy(self, reservation: PlannedReservation, new: ResourceSet) -> None:
+        """Keep resources that a reservation gets in this round from the jobs; the next round goes on."""
         self._later.append(self._now + 1)
-        new = found & ~reservation.resources
         widened = Occupation(reservation.frame_id, reservation.held_from(self._now), reservation.end, new)
         self._bookings.spaces.widen_frame(widened, self._context.types[reservation.frame_id])
+
+    def _widen(self, reservation: PlannedReservation) -> bool:
+        """Add the resources that have come since to a reservation for nobody that asks for all of them."""
+        added = self._resources_to_add(reservation) if reservation.is_for_nobody else 0
+        if added and reservation.is_due(self._now):
+            self._later.append(self._now + 1)
+        if not added or reservation.is_due(self._now):
+            return False
+        ids_of = self._context.snapshot.resources.ids_of
+        message = f"resources {_listed(ids_of(added))} are added: it asks for ALL"
+        note = ReservationNote(ReservationEvent.REPLACED, reservation.state, message)
+        ids = tuple(sorted([*reservation.removed, *ids_of(reservation.resources | added)]))
+        step = self._step(reservation, notes=(note,), message=reservation.message, resources=ids)
+        self.steps.append(replace(step, missing=reservation.missing))
+        self._occupy(reservation, added)
         return True
+
+    def _resources_to_add(self, reservation: PlannedReservation) -> ResourceSet:
+        """Return what satisfies a request for ALL, is not reserved yet, and could be used."""
+        snapshot = self._context.snapshot
+        pools = [
+            snapshot.pools[group.pool]
+            for group in reservation.groups
+            if all(level.quantity == ALL for level in group.levels)
+        ]
+        wanted = union(pool.members for pool in pools if not (pool.is_put_off or pool.trouble))
+        reserved = union(
+            other.resources
+            for other in snapshot.reservations
+            if other.start < reservation.end and reservation.start < other.end
+        )
+        return wanted & self._reservable.healthy(self._now) & ~(reserved | reservation.resources)
 
     def _keep_place(self, reservation: PlannedReservation) -> None:
         """Keep the stored placement of a frame that waits."""

@@ -4,6 +4,7 @@ A condition that many alternatives have is stored once: on a large cluster one m
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +13,9 @@ from oar.lib.facts.records import Group, Level
 
 #: No number in a request is larger: there are not so many resources, and no column for them.
 MOST = 2**31 - 1
+
+#: The condition that an admission rule adds to keep jobs off drained nodes.
+_NOT_DRAINED = re.compile(r"\bdrain\s*=\s*'NO'", re.IGNORECASE)
 
 #: What a stored value has to be.
 Stored = TypeVar("Stored")
@@ -51,6 +55,13 @@ def decode_readable(text: str) -> tuple[ReservationAlternative, ...]:
         return decode(text)
     except BrokenRow:
         return ()
+
+
+def granted_groups(alternative: ReservationAlternative) -> tuple[Group, ...]:
+    """Return the groups of a granted request; they do not depend on drains, which the reservation precedes."""
+    return tuple(
+        group._replace(filter=_NOT_DRAINED.sub("drain IN ('YES', 'NO')", group.filter)) for group in alternative.groups
+    )
 
 
 def _alternatives(stored: Mapping[str, Any]) -> tuple[ReservationAlternative, ...]:

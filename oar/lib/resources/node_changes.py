@@ -113,10 +113,17 @@ def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: 
         nodes.end_maintenance(tx, ids, by=user.name)
     if "drain" in change.values:
         nodes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name, reason=reason)
-    counts = properties.set_properties(tx, ids, change.settings)
+    kept, drains = _split_drains(change.settings)
+    counts = properties.set_properties(tx, ids, kept)
     if before:
-        reserved.check_conditions(tx, ids, before, [setting.name for setting in change.settings])
-    return counts
+        reserved.check_conditions(tx, ids, before, [setting.name for setting in kept])
+    return {**counts, **properties.set_properties(tx, ids, drains)}
+
+
+def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Setting]]:
+    """Return the settings that may break advance reservations, and the drain, which ends no job and breaks none."""
+    drains = [setting for setting in settings if setting.name == "drain"]
+    return [setting for setting in settings if setting.name != "drain"], drains
 
 
 def _reason(change: NodeChange) -> str:
@@ -160,4 +167,4 @@ def _check_reserved(tx: "Transaction", ids: Sequence[int], change: NodeChange) -
         if name == "available_upto" and isinstance(value, int):
             reserved.check_availability(tx, ids, value)
     reserved.check_identity(tx, ids, change.values)
-    return reserved.satisfied(tx, ids) if change.settings else {}
+    return reserved.satisfied(tx, ids) if _split_drains(change.settings)[0] else {}

@@ -13,7 +13,7 @@ from oar.lib.facts.advance_reservations import AdvanceReservation
 from oar.lib.facts.enumerations import enumerated
 from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import decode_readable
+from oar.lib.facts.reservation_requests import decode_readable, granted_groups
 from oar.lib.facts.reservation_states import GRANTED, STARTED
 from oar.lib.facts.states import ALWAYS_AVAILABLE
 
@@ -131,16 +131,19 @@ def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak
 
 
 def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
-    """Iterate over the granted reservations that have any of some resources."""
+    """Iterate over the granted reservations that have any of some resources; those for nobody cannot be broken."""
     asked = set(resources)
-    for reservation in tx.advance_reservations.live():
-        if reservation.state in GRANTED and not asked.isdisjoint(reservation.resources):
+    live = tx.advance_reservations.live()
+    for_nobody = tx.advance_reservations.for_nobody([each.id for each in live])
+    for reservation in live:
+        is_granted = reservation.state in GRANTED and reservation.id not in for_nobody
+        if is_granted and not asked.isdisjoint(reservation.resources):
             yield reservation
 
 
 def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
     alternatives = decode_readable(reservation.request)
-    return alternatives[reservation.alternative].groups if reservation.alternative < len(alternatives) else ()
+    return granted_groups(alternatives[reservation.alternative]) if reservation.alternative < len(alternatives) else ()
 
 
 def _names(text: str, name: str) -> bool:

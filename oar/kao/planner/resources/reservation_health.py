@@ -99,6 +99,8 @@ class ReservationHealth:
         return known[1]
 
     def _judge(self, reservation: PlannedReservation) -> Health:
+        if reservation.is_for_nobody:
+            return COMPLETE
         if reservation.queue in self._inactive:
             reason = f"reserved queue {reservation.queue} is disabled"
             return Health(reservation.resources, 0, (reason,), is_queue_disabled=True)

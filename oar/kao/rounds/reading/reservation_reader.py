@@ -17,7 +17,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
 from oar.lib.facts.errors import BadRequest, BrokenRow
 from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable
+from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable, granted_groups
 from oar.lib.facts.reservation_series import Series
 from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import alteration, occurrences
@@ -35,6 +35,7 @@ class ReservationRows:
     last_job_dates: Mapping[int, int] = field(default_factory=dict)
     missing_since: Mapping[int, Mapping[int, int]] = field(default_factory=dict)  #: reservation -> resource -> date
     changes: Sequence[ReservationChange] = ()  #: those that wait for an answer
+    for_nobody: Collection[int] = ()  #: ids of the reservations that nobody may use
     maintenance: Collection[int] = ()  #: ids of granted resources in maintenance
     series: Mapping[int, Series] = field(default_factory=dict)  #: those of the requests, by id
     need_repair: bool = False  #: a round would be misled by them
@@ -126,6 +127,7 @@ class ReservationRows:
             occurrence=reservation.series_index,
             together=reservation.series_id if self._is_first(reservation) else 0,
             skips_conflicts=self._is_first(reservation) and self.series[reservation.series_id].skips_conflicts,
+            is_for_nobody=reservation.id in self.for_nobody,
             followers=self._followers(reservation),
         )
 
@@ -178,7 +180,7 @@ class ReservationRowReader:
 
 def _chosen(request: str, alternative: int) -> tuple[Group, ...]:
     alternatives = decode_readable(request)
-    return alternatives[alternative].groups if 0 <= alternative < len(alternatives) else ()
+    return granted_groups(alternatives[alternative]) if 0 <= alternative < len(alternatives) else ()
 
 
 def _rows(
@@ -199,6 +201,7 @@ def _rows(
         last_job_dates=tx.reservation_jobs.last_job_dates([each.id for each in live if each.idle_limit]),
         missing_since=tx.reservation_intervals.missing_since(of_missing),
         changes=changes,
+        for_nobody=tx.advance_reservations.for_nobody(ids),
         maintenance=tx.resources.in_maintenance(granted),
         series=tx.reservation_series.select({each.series_id for each in live if each.series_id and _is_asked(each)}),
         need_repair=tx.reservation_faults.mislead(oldest),

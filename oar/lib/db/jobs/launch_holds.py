@@ -32,7 +32,7 @@ _LAST_START = Prepared("""
 _LAST_SUCCESS = """
     SELECT l.date_start FROM job_state_logs l JOIN jobs j USING (job_id)
     WHERE l.job_state = %s AND l.date_start >= %s AND j.queue_name = %s
-      AND NOT EXISTS (SELECT FROM event_logs e WHERE e.job_id = l.job_id AND e.type = ANY(%s))
+      AND (SELECT e.event_id FROM event_logs e WHERE e.job_id = l.job_id AND e.type = ANY(%s) LIMIT 1) IS NULL
     ORDER BY l.date_start DESC LIMIT 1"""
 
 

@@ -28,6 +28,10 @@ _COLUMNS = (
 _SELECT = f"SELECT {_COLUMNS} FROM reservations"
 _LIVE = f"{_SELECT} WHERE ended = 0 ORDER BY reservation_id"
 _PLANNED = Prepared(_LIVE.replace(" request,", " CASE WHEN state = '' THEN request ELSE '[]' END,"))
+#: Reservations whose access list is NONE alone.
+_FOR_NOBODY = """
+    SELECT reservation_id FROM reservation_acl WHERE reservation_id = ANY(%s)
+    GROUP BY reservation_id HAVING bool_and(entry = 'NONE' AND denied = 'NO')"""
 _REQUESTS = "SELECT reservation_id, request FROM reservations WHERE reservation_id = ANY(%s)"
 #: All that were ever granted, without their requests.
 _EVER_GRANTED = f"{_SELECT} WHERE state <> '' AND state <> 'n' ORDER BY reservation_id".replace(" request,", " '[]',")
@@ -122,6 +126,10 @@ class AdvanceReservations(Table):
     def planned(self) -> list[AdvanceReservation]:
         """Return what ``live`` returns, but for the requests of those that have been granted, which may be long."""
         return [_reservation(row) for row in self._tx.rows(_PLANNED)]
+
+    def for_nobody(self, ids: Collection[int]) -> set[int]:
+        """Return those of some reservations that nobody may use: maintenance."""
+        return set(self._tx.column(_FOR_NOBODY, (list(ids),))) if ids else set()
 
     def requests(self, ids: Collection[int]) -> dict[int, str]:
         """Return the requests of some reservations, by id."""
