@@ -347,6 +347,8 @@ def test_a_besteffort_job_in_the_way_is_asked_to_end(clocked: Database, schedule
     assert ask(clocked, "SELECT description FROM event_logs WHERE type = 'BESTEFFORT_KILL'") == [
         (f"kill the besteffort job {victim} for job {wanting}",)
     ]
+    types = ask(clocked, "SELECT type FROM event_logs WHERE job_id = %s ORDER BY event_id", victim)
+    assert [each for (each,) in types if "KILL" in each or "FRAG" in each] == ["BESTEFFORT_KILL", "FRAG_JOB_REQUEST"]
     assert job(clocked, wanting, "scheduler_info") == f"waiting for besteffort job {victim} to end"
     assert scheduler.round() == MetaSchedCode.DONE
 

@@ -129,11 +129,22 @@ def owns(user: User, job: Job) -> bool:
     return user.is_admin or user.name == job.user
 
 
-def ask_end(tx: "Transaction", causes: Mapping[int, Cause], *, by: str = SYSTEM, with_inner: bool = True) -> list[int]:
-    """Write kill requests, each with its cause, without a check of rights; return the jobs that had none before."""
+def ask_end(
+    tx: "Transaction",
+    causes: Mapping[int, Cause],
+    *,
+    by: str = SYSTEM,
+    with_inner: bool = True,
+    reasons: Collection[tuple[str, int, str]] = (),
+) -> list[int]:
+    """Write kill requests, each with its cause, without a check of rights; return the jobs that had none before.
+
+    ``reasons``: events of these jobs, written before those of the requests: programs take the first for the cause.
+    """
     new = tx.kill_requests.ask(causes) if causes else []
     if not new:
         return []
+    tx.events.add_many([reason for reason in reasons if reason[1] in new])
     with_notices = {job.id for job in tx.jobs.select(new) if job.notify}
     for has_notice in (True, False):
         texts = [

@@ -128,13 +128,12 @@ def kill_besteffort_jobs(tx: Transaction, kills: Sequence[Kill]) -> None:
         return
     ends = [kill for kill in kills if kill.action is not KillAction.CHECKPOINT]
     causes = {kill.job_id: Cause(EndCode.EVICTED, {"for_job": kill.for_job}) for kill in ends}
-    accepted = set(control.ask_end(tx, causes))
-    events: list[_Event] = [
+    reasons: list[_Event] = [
         (EventType.BESTEFFORT_KILL, kill.job_id, f"kill the besteffort job {kill.job_id} for job {kill.for_job}")
         for kill in ends
-        if kill.job_id in accepted
     ]
-    events += [
+    accepted = set(control.ask_end(tx, causes, reasons=reasons))
+    events: list[_Event] = [
         (
             EventType.CHECKPOINT_TIMEOUT,
             kill.job_id,
