@@ -7,10 +7,12 @@ from oar.lib.db.sql.statements import Table
 
 #: The last plan of each of so many parts of a period: an index is asked once for each of them.
 _DATES = """
-    SELECT DISTINCT found.date FROM generate_series(0, %(parts)s::integer - 1) AS part,
+    SELECT DISTINCT found.date FROM generate_series(0, %(parts)s::numeric - 1) AS part,
+        trunc((%(stop)s::numeric - %(start)s) / %(parts)s, 3) AS width,
         LATERAL (SELECT max(sched_date) AS date FROM gantt_jobs_predictions_log
-            WHERE sched_date >= %(start)s::bigint + (%(stop)s::bigint - %(start)s::bigint) * part / %(parts)s::integer
-              AND sched_date < %(start)s + (%(stop)s - %(start)s) * (part + 1) / %(parts)s::integer) found
+            WHERE sched_date >= trunc(%(start)s + width * part)::bigint
+              AND sched_date < CASE WHEN part < %(parts)s - 1 THEN trunc(%(start)s + width * (part + 1))::bigint
+                  ELSE %(stop)s::bigint END) found
     WHERE found.date IS NOT NULL ORDER BY 1"""
 _LAST = "SELECT COALESCE(max(sched_date), 0) FROM gantt_jobs_predictions_log WHERE sched_date <= %s"
 _JOBS = f"""
