@@ -81,7 +81,7 @@ def application(service: Service) -> FastAPI:
     app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]
     problems.install(app)
     app.add_middleware(Packing, minimum_size=_PACKED_FROM, compresslevel=1)
-    app.add_middleware(Gate, config=lambda: service.runtime.config)
+    app.add_middleware(Gate, config=lambda: service.runtime.config, places=service.places)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
     app.add_middleware(
         Frame,

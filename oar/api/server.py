@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -97,7 +98,7 @@ def server_of(service: Service, manager: ServiceManager) -> ApiServer:
     """Return the server of the application, not begun."""
     config = uvicorn.Config(
         application(service),
-        http=PeerProtocol,
+        http=partial(PeerProtocol, site=lambda: service.runtime.config),  # type: ignore[arg-type]
         proxy_headers=False,  # else any local process could pose as a trusted proxy
         server_header=False,
         access_log=False,

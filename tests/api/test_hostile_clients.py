@@ -2,17 +2,21 @@
 
 import select
 import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
+from oar.api.identity.callers import Caller
 from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
+from oar.api.serving.seats import WAITING_FOR_A_THREAD, Seat
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
@@ -168,21 +172,113 @@ def test_many_connections_that_say_nothing_harm_nobody(api: Api, anonymous: http
             assert another.get("/v1/version").status_code == 200
 
 
-def test_more_requests_than_threads_can_answer_are_told_to_come_again(api: Api) -> None:
-    api.runtime.config = Config(api_threads=1)
+_VERSION = b"GET /v1/version HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+@contextmanager
+def _bodies_that_never_come(api: Api, number: int, family: socket.AddressFamily = socket.AF_INET) -> Iterator[None]:
+    address = ("127.0.0.1", api.port) if family == socket.AF_INET else api.socket
     with ExitStack() as waiting:
-        for _ in range(8):
-            waiting.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)).sendall(_LOGIN + _BODY)
-        request = b"GET /v1/version HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-        while not (answer := _raw(api, request)).startswith(b"HTTP/1.1 503 "):
+        for _ in range(number):
+            connection = waiting.enter_context(socket.socket(family))
+            connection.connect(address)
+            connection.sendall(_LOGIN + _BODY + b"{")
+        wait_until(lambda: len(api.connections) == number)
+        yield
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_bodies_that_never_come_take_the_service_from_nobody(
+    api: Api, anonymous: httpx.Client, local: httpx.Client, family: socket.AddressFamily
+) -> None:
+    with _bodies_that_never_come(api, 150, family):
+        for client in (anonymous, local):
+            for path in ("/v1/version", "/health/ready", "/ui/"):
+                assert client.get(path).status_code == 200, path
+        sender, other = (anonymous, local) if family == socket.AF_INET else (local, anonymous)
+        refused = sender.post("/v1/session", json={})
+        assert (refused.status_code, refused.json()["type"]) == (503, "too-many")
+        assert int(refused.headers["retry-after"]) > 0
+        assert other.post("/v1/session", json={}).status_code == 401
+
+
+def test_more_requests_than_threads_can_answer_are_told_to_come_again(
+    api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.runtime.config = Config(api_threads=1)
+    goes_on, identify = threading.Event(), api.service.identities.identify
+
+    def wait(request: Request, config: Config) -> Caller:
+        if "x-waits" in request.headers:
+            goes_on.wait()
+        return identify(request, config)
+
+    monkeypatch.setattr(api.service.identities, "identify", wait)
+    slow = _VERSION.replace(b"host: x", b"host: x\r\nx-waits: 1")
+    with ExitStack() as waiting:
+        waiting.callback(goes_on.set)
+        for _ in range(WAITING_FOR_A_THREAD):
+            waiting.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)).sendall(slow)
+        while not (answer := _raw(api, slow)).startswith(b"HTTP/1.1 503 "):
             assert answer
         assert b'"too-many"' in answer
-        old = _raw(api, request.replace(b"/v1/version", b"/oarapi/version"))
-        assert b'"code":503,"message":"too many requests at once: ask again"' in old
+        old = _raw(api, _VERSION.replace(b"/v1/version", b"/oarapi/version"))
+        assert b'"code":503,"message":"127.0.0.1 waits for answers 8 times already' in old
         assert b"\r\nretry-after: 1\r\n" in answer
-        not_ready = _raw(api, request.replace(b"/v1/version", b"/health/ready"))
-        alive = _raw(api, request.replace(b"/v1/version", b"/health/live"))
+        not_ready = _raw(api, _VERSION.replace(b"/v1/version", b"/health/ready"))
+        alive = _raw(api, _VERSION.replace(b"/v1/version", b"/health/live"))
         assert (not_ready.split(b" ")[1], alive.split(b" ")[1]) == (b"503", b"200")
+        assert local.get("/v1/version").status_code == 200
+
+
+def test_a_user_has_a_part_of_all_requests_from_whichever_address(
+    api: Api, nobody: httpx.Client, daemon: httpx.Client
+) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_threads=1)
+    with ExitStack() as held:
+        for _ in range(WAITING_FOR_A_THREAD):
+            seat = Seat(api.service.places, "192.0.2.1", 1)
+            held.callback(seat.give_back)
+            seat.count_user("nobody")
+        assert (nobody.get("/v1/version").status_code, daemon.get("/v1/version").status_code) == (503, 200)
+    assert nobody.get("/v1/version").status_code == 200
+
+
+def test_a_process_has_a_part_of_all_connections(
+    api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "most_connections", lambda: 5)
+    with ExitStack() as silent:
+        for _ in range(5):
+            silent.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
+        wait_until(lambda: len(api.connections) == 5)
+        assert _raw(api, b"").startswith(b"HTTP/1.1 503 ")
+        assert local.get("/v1/version").status_code == 200
+        api.runtime.config = Config(api_trusted_proxies=("127.0.0.1",))
+        assert _raw(api, _VERSION).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs", "/v1/session"])
+@pytest.mark.parametrize("megabytes", [17, 24])
+def test_the_answer_to_a_body_that_is_too_large_is_not_lost(api: Api, path: str, megabytes: int) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {megabytes << 20}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+        connection.sendall(head.encode())
+        for _ in range(megabytes):  # as Ruby's and Python's clients do: all is sent before anything is read
+            connection.sendall(b"x" * (1 << 20))
+        assert _rest(connection).startswith(b"HTTP/1.1 413 ")
+
+
+def test_an_early_refusal_and_one_of_a_long_head_are_not_lost(api: Api) -> None:
+    length = 12 << 20
+    head = f"POST /oar-cgi HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode()
+    for begin, status in ((head, b"401"), (b"GET / HTTP/1.1\r\nx: ", b"431")):
+        with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection:
+            connection.sendall(begin)
+            for _ in range(length >> 20):
+                connection.sendall(b"x" * (1 << 20))
+            connection.shutdown(socket.SHUT_WR)
+            assert _rest(connection).split(b" ")[1] == status
 
 
 def test_who_reads_nothing_holds_nothing_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,11 @@ STATUSES[Denied] = HTTPStatus.FORBIDDEN
 #: What pydantic writes into the place of a fault besides names and numbers.
 _TRIED = re.compile(r".*[\[(].*|(?:constrained-)?(?:str|int|float|bool)")
 #: Words of statuses that come before any error of ours.
-WORDS = {HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large", HTTPStatus.REQUEST_TIMEOUT: "too-slow"}
+WORDS = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large",
+    HTTPStatus.REQUEST_TIMEOUT: "too-slow",
+    HTTPStatus.SERVICE_UNAVAILABLE: "too-many",
+}
 
 
 class Unidentified(UserError):

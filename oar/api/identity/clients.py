@@ -58,8 +58,9 @@ class Client(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What requests without a user are counted by."""
-        return self.address or str(self.peer)
+        """What requests without a user are counted by: the account of a local process, else the address."""
+        is_process = self.peer.uid is not None and not self.is_trusted
+        return str(self.peer) if is_process or not self.address else self.address
 
     def is_in(self, networks: Networks) -> bool:
         """Return whether the address is known and belongs to a network."""

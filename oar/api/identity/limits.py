@@ -95,18 +95,19 @@ class Failures:
 class UnderWay:
     """Answers that last: how many there are, in all and for each client."""
 
-    def __init__(self, what: str, most_of_a_client: int) -> None:
+    def __init__(self, what: str, most_of_a_client: int = 0) -> None:
         self._what = what
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
         self._mutex = threading.Lock()
 
     @contextmanager
-    def one_more(self, client: str, most: int) -> Iterator[None]:
-        """Count one while the block lasts.  Raises TooMany."""
+    def one_more(self, client: str, most: int, most_of_a_client: int | None = None) -> Iterator[None]:
+        """Count one while the block lasts; ``most_of_a_client``: a part of a number that changes.  Raises TooMany."""
+        part = most_of_a_client or self._most_of_a_client
         with self._mutex:
-            if self._by_client[client] >= self._most_of_a_client:
-                raise TooMany(f"{client} {self._what} {self._most_of_a_client} times already: end one of them first")
+            if self._by_client[client] >= part:
+                raise TooMany(f"{client} {self._what} {part} times already: end one of them first")
             if self._by_client.total() >= most:
                 raise TooMany(f"others {self._what} {most} times, no more can: try again later")
             self._by_client[client] += 1

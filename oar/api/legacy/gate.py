@@ -1,7 +1,11 @@
-"""What is refused before anything is looked at: bodies that are too large, more requests than can be answered."""
+"""What is refused before anything is looked at: bodies that are too large, more requests than can be answered.
+
+Each client, by its address or uid, has only a part of what all share; a request counts when its body is complete.
+"""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -10,16 +14,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api.answers.statuses import early_problem
+from oar.api.answers.statuses import WORDS, TooMany, early_problem
+from oar.api.identity.clients import Client
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in
-from oar.api.routing.json_shape import check_shape, is_json
+from oar.api.routing.json_shape import UnfitBody, check_shape, is_json
+from oar.api.serving.seats import Places, Seat
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-#: Requests that wait for each thread, at most.
-WAITING_FOR_A_THREAD = 8
+#: Seconds for which what a client still sends is read after a refusal, in all and between two pieces: closed earlier,
+#: the connection would be reset, and the answer lost.
+DRAIN_SECONDS, SILENT_SECONDS = 30.0, 5.0
 #: Routes that take files, and the media type of the bodies in which these come.
 _UPLOADS, _FORM = frozenset({"/oar-cgi"}), b"multipart/form-data"
 #: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
@@ -32,66 +39,50 @@ _AGAIN_AFTER = b"1"
 _UNCOUNTED = frozenset({"/health/live", "/v1/stream"})
 
 
-class Seat:
-    """A seat among the requests under way; who waits without a thread gives it back before the end."""
-
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave: Callable[[], None] | None = leave
-
-    def give_back(self) -> None:
-        """Count no more; the second time nothing happens."""
-        leave, self._leave = self._leave, None
-        if leave:
-            leave()
-
-
 class Gate:
     """Stands before the application; each request's ``state`` holds its ``seat``."""
 
-    def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
+    def __init__(self, app: ASGIApp, config: "Callable[[], Config]", places: Places) -> None:
         self._app = app
         self._config = config
-        self._under_way = 0
+        self._places = places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        config = self._config()
-        if scope["path"] in _UNCOUNTED:
-            await self._app(scope, receive, send)
-        elif self._under_way >= config.api_threads * WAITING_FOR_A_THREAD:
-            await _refuse(
-                scope, send, HTTPStatus.SERVICE_UNAVAILABLE, "too-many", "too many requests at once: ask again"
-            )
-        else:
-            self._under_way += 1
-            seat = scope.setdefault("state", {})["seat"] = Seat(self._leave)
-            try:
-                await self._let_in(scope, receive, send, config)
-            finally:
-                seat.give_back()
+        config, state = self._config(), scope.setdefault("state", {})
+        seat = state["seat"] = Seat(self._places, state.get("client", Client()).key, config.api_threads)
+        try:
+            await self._let_in(scope, receive, send, config, seat)
+        except TooMany as error:
+            await _refuse(scope, receive, send, UnfitBody(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ""))
+        finally:
+            seat.give_back()
 
-    def _leave(self) -> None:
-        self._under_way -= 1
-
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config") -> None:
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config", seat: Seat) -> None:
+        """Let a request in.  Raises TooMany."""
         headers = asked_in(scope)
         declared = headers.get(b"content-length", b"0")
         if declared == b"0" and b"transfer-encoding" not in headers:
+            seat.give_back() if scope["path"] in _UNCOUNTED else seat.take()
             await self._app(scope, receive, send)
             return
+        seat.wait_for_body()
         is_file = file_in(scope["path"]) is not None
         is_upload = is_file or (scope["path"] in _UPLOADS and headers.get(b"content-type", b"").startswith(_FORM))
         most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
         if not declared.isdigit() or int(declared[:20]) > most:
-            await _refuse_body(scope, send, most, "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY")
+            key = "API_MAX_UPLOAD" if is_upload else "API_MAX_BODY"
+            text = f"the body of a request has at most {most} bytes ({key})"
+            await _refuse(scope, receive, send, UnfitBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, ""))
             return
-        body = _Body(receive, most, config.api_timeout, slowest=_SLOWEST if is_upload else None)
+        slowest, is_complete = (_SLOWEST, None) if is_upload else (0, seat.take)
+        body = _Body(receive, most, config.api_timeout, slowest=slowest, is_complete=is_complete)
         if not is_upload and is_json(headers.get(b"content-type", b"")):
             body.pieces = []
-        await self._app(scope, body.receive, _closing(send, body))
+        await self._app(scope, body.receive, _closing(receive, send, body))
 
 
 class _Body:
@@ -100,14 +91,24 @@ class _Body:
     Those of files may take their time, while bytes come no slower than they may.
     """
 
-    def __init__(self, receive: Receive, most: int, seconds: float, *, slowest: int | None) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        most: int,
+        seconds: float,
+        *,
+        slowest: int = 0,
+        is_complete: Callable[[], None] | None = None,
+    ) -> None:
         """``seconds``: for the whole, or between two pieces of a file.
 
-        ``slowest``: bytes a second of a file below which these seconds become fewer; None: it is no file.
+        ``slowest``: bytes a second of a file below which these seconds become fewer; 0: it is no file.
+        ``is_complete``: called when the whole has come, but of files; may raise TooMany.
         """
         self._receive = receive
         self._left = most
         self._slowest = slowest
+        self._is_complete = is_complete
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds
         self.is_whole = False
@@ -128,10 +129,20 @@ class _Body:
             self.is_whole = not message.get("more_body", False)
         if self._left < 0:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if self.is_whole:
+            self._complete()
         if self.is_whole and self.pieces is not None:
             whole, self.pieces = b"".join(self.pieces), None
             await run_in_threadpool(check_shape, whole) if len(whole) > _AT_ONCE else check_shape(whole)
         return message
+
+    def _complete(self) -> None:
+        """Count the request.  Raises UnfitBody: what reads bodies passes on exceptions of HTTP only."""
+        try:
+            if self._is_complete:
+                self._is_complete()
+        except TooMany as error:
+            raise UnfitBody(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "") from None
 
     def _count(self, piece: bytes) -> None:
         self._left -= len(piece)
@@ -142,29 +153,44 @@ class _Body:
             self._until = min(now + self._seconds, self._until + len(piece) / self._slowest)
 
 
-def _closing(send: Send, body: _Body) -> Send:
-    """Let the connection end with a refusal that comes before the body is whole: what is still sent is not read."""
+def _closing(receive: Receive, send: Send, body: _Body) -> Send:
+    """End the connection with a refusal that comes before the body is whole, when its client has got it."""
+    is_over = False
 
     async def send_on(message: Message) -> None:
+        nonlocal is_over
         if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
-            headers = [] if body.is_whole else [(b"connection", b"close")]
+            is_over = not body.is_whole
+            headers = [(b"connection", b"close")] if is_over else []
             message = {**message, "headers": [*message.get("headers", ()), *headers]}
-        await send(message)
+        if is_over and message["type"] == "http.response.body" and not message.get("more_body", False):
+            await _send_last(message.get("body", b""), receive, send)
+        else:
+            await send(message)
 
     return send_on
 
 
-async def _refuse_body(scope: Scope, send: Send, most: int, key: str) -> None:
-    text = f"the body of a request has at most {most} bytes ({key})"
-    await _refuse(scope, send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", text)
+async def _send_last(body: bytes, receive: Receive, send: Send) -> None:
+    """Send the rest of an answer, and end it when the client sends no more: it may read only then."""
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            more = True
+            while more:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    message = await receive()
+                more = message["type"] == "http.request" and message.get("more_body", False)
+    await send({"type": "http.response.body", "body": b""})
 
 
-async def _refuse(scope: Scope, send: Send, status: HTTPStatus, word: str, text: str) -> None:
-    """Answer, and close the connection: what the client still sends is not read."""
-    request_id = scope.get("state", {}).get("request_id", "")
-    record = {**early_problem(scope["path"], status, word, text), "request_id": request_id}
+async def _refuse(scope: Scope, receive: Receive, send: Send, why: UnfitBody) -> None:
+    """Answer, and close the connection: what the client still sends is not looked at."""
+    record = early_problem(scope["path"], why.status_code, WORDS[HTTPStatus(why.status_code)], why.detail)
+    body = orjson.dumps({**record, "request_id": scope["state"].get("request_id", "")})
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    headers.append((b"content-length", str(len(body)).encode()))
+    if why.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         headers.append((b"retry-after", _AGAIN_AFTER))
-    await send({"type": "http.response.start", "status": int(status), "headers": headers})
-    await send({"type": "http.response.body", "body": orjson.dumps(record)})
+    await send({"type": "http.response.start", "status": why.status_code, "headers": headers})
+    await _send_last(body, receive, send)

@@ -14,7 +14,7 @@ _ALIKE = bytes.maketrans(b"{}", b"[]")
 
 
 class UnfitBody(HTTPException):
-    """A body is not read because of its shape."""
+    """A body is not read: because of its shape, or of all that others send."""
 
     def __init__(self, status: HTTPStatus, text: str, hint: str) -> None:
         super().__init__(status, text)

@@ -1,17 +1,23 @@
 """HTTP connections that know the process at their other end, and wait for nobody for ever."""
 
 import asyncio
+import resource
 import secrets
 import socket
 import struct
+from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oar.api.answers.statuses import early_problem
-from oar.api.identity.clients import Peer
+from oar.api.identity.clients import Peer, find_client
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
 
 _CREDENTIALS = struct.Struct("3i")
 #: Bytes of the head of a request, and seconds in which it must have come.
@@ -19,6 +25,9 @@ LONGEST_HEAD = 32 << 10
 HEAD_SECONDS = 20.0
 #: Seconds in which a client must take some of what waits for it; what is kept for one that does not is let go.
 UNREAD_SECONDS = 60.0
+#: A process or an address has at most this part of the connections that the service may have; trusted proxies have all.
+PART_OF_CONNECTIONS = 8
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 #: Way out of a head that is too long, by the status that says where.
 _WAYS_OUT = {
     HTTPStatus.REQUEST_URI_TOO_LONG: "name fewer things in one request, or send them in the body of a POST",
@@ -36,15 +45,33 @@ class PeerProtocol(HttpToolsProtocol):
     _head = 0  # bytes that came since the last head was whole
     _patience: asyncio.TimerHandle | None = None
     _until_read: asyncio.TimerHandle | None = None
+    _is_refused = False
+    _open: ClassVar[Counter[str]] = Counter()  #: connections of each address and uid
+
+    def __init__(self, *arguments: Any, site: "Callable[[], Config]", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._site = site
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask the kernel who has connected."""
+        """Ask the kernel who has connected, and refuse one that has too many connections."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "peer": peer_of(transport.get_extra_info("socket"), self.client)}
+        self._peer = peer_of(transport.get_extra_info("socket"), self.client)
+        self.app_state = {**self.app_state, "peer": self._peer}
         self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._open[str(self._peer)] += 1
+        if self._open[str(self._peer)] > most_connections() and not self._is_proxy():
+            self._is_refused = True
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def _is_proxy(self) -> bool:
+        return find_client({"headers": (), "state": self.app_state}, self._site()).is_trusted
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
+        self._open[str(self._peer)] -= 1
+        if not self._open[str(self._peer)]:
+            del self._open[str(self._peer)]
         self._wait_no_more()
         self._stop_until_read()
         super().connection_lost(exc)
@@ -67,10 +94,12 @@ class PeerProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, unless it is more than a head may have."""
+        if self._is_refused:
+            return
         if self._is_in_head:
             self._head += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head > LONGEST_HEAD and not self.transport.is_closing():
+        if self._is_in_head and self._head > LONGEST_HEAD and not self._is_refused:
             self._refuse_head(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -114,14 +143,19 @@ class PeerProtocol(HttpToolsProtocol):
             raise _TooLongError
 
     def _refuse_head(self, status: HTTPStatus) -> None:
-        """Tell what is too long, and close the connection: where the next request begins is unknown."""
+        """Answer what is too long, and end the connection: where the next request begins is unknown.
+
+        It is closed when the client closes it, or at the end of its time: closed earlier, with data that nobody has
+        read, it would be reset, and the answer lost.
+        """
         text, path = f"the head of a request has at most {LONGEST_HEAD} bytes", (self.url or b"").decode("latin-1")
         record = early_problem(path, status, "head-too-long", text, hint=_WAYS_OUT[status])
         body = orjson.dumps({**record, "request_id": secrets.token_hex(8)})
         told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
         lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in told.items())]
         self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
-        self.transport.close()
+        self._is_refused = True
+        self.transport.write_eof()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""
@@ -138,6 +172,11 @@ class PeerProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         self.transport.close()
+
+
+def most_connections() -> int:
+    """Return how many connections one process or address may have."""
+    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PART_OF_CONNECTIONS)
 
 
 def peer_of(connection: Any, client: tuple[str, int] | None) -> Peer:

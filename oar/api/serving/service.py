@@ -21,6 +21,7 @@ from oar.api.serving.gantt_live import Moments
 from oar.api.serving.hub import Hub, Subscriber
 from oar.api.serving.last_rounds import LastRounds
 from oar.api.serving.request_counts import RequestCounts
+from oar.api.serving.seats import Places
 from oar.api.serving.state_tags import StateTags
 from oar.api.serving.timings import SPENT, TimedCursor
 from oar.api.serving.unchanged import UnchangedAnswers
@@ -103,6 +104,7 @@ class Service:
         self.documents = Documents()
         self.site_file = SiteFile()
         self.requests = RequestCounts()
+        self.places = Places()
         self.happenings = Happenings()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
         self.state_tags = StateTags(self.hub)
@@ -140,6 +142,8 @@ class Service:
         config, database = self.runtime.config, self.runtime.database
         caller = self.identities.identify(request, config)
         request.state.caller = caller
+        if caller.user and not _is_unlimited(caller):
+            request.state.seat.count_user(caller.user.name)
         self._count(request, caller)
         reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:

@@ -7,6 +7,7 @@ See docs/design/bus.rst, "Line port".
 
 import select
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from oar.lib.io.allowed_networks import Networks
 SILENCE = 5.0
 #: Seconds for the answer, before the connection is closed; a node sends its line again.
 ANSWER_TIME = 60.0
-MOST_OPEN = 4096
+#: Connections of all clients, and of one address.
+MOST_OPEN, MOST_OF_AN_ADDRESS = 8192, 2048
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 256
 
@@ -34,6 +36,7 @@ class ReceivedLine:
 @dataclass(slots=True)
 class _Client:
     connection: socket.socket
+    address: str
     deadline: float
     received: bytearray = field(default_factory=bytearray)
     has_written: bool = False
@@ -46,6 +49,7 @@ class LinePort:
         self._networks = Networks(networks)
         self._most_open = most_open
         self._clients: dict[int, _Client] = {}
+        self._by_address: Counter[str] = Counter()
         self._peers: dict[int, int] = {}  # file descriptor -> peer
         self._last_peer = 0
         self._epoll = select.epoll()
@@ -116,12 +120,14 @@ class LinePort:
                 connection, address = self._listener.accept()
             except OSError:
                 return  # no client left, or no descriptor left: the time of the other clients ends soon
-            if len(self._clients) >= self._most_open or not self._networks.has(address[0]):
+            is_full = len(self._clients) >= self._most_open or self._by_address[address[0]] >= MOST_OF_AN_ADDRESS
+            if is_full or not self._networks.has(address[0]):
                 connection.close()
                 continue
+            self._by_address[address[0]] += 1
             connection.setblocking(False)
             self._last_peer += 1
-            self._clients[self._last_peer] = _Client(connection, now + SILENCE)
+            self._clients[self._last_peer] = _Client(connection, address[0], now + SILENCE)
             self._peers[connection.fileno()] = self._last_peer
             self._epoll.register(connection.fileno(), select.EPOLLIN)
 
@@ -153,6 +159,9 @@ class LinePort:
 
     def _close(self, peer: int) -> None:
         client = self._clients.pop(peer)
+        self._by_address[client.address] -= 1
+        if not self._by_address[client.address]:
+            del self._by_address[client.address]
         del self._peers[client.connection.fileno()]
         client.connection.close()
 
