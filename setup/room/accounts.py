@@ -30,7 +30,8 @@ def write_tables(etc: Path) -> None:
 
 def write_host_tables(etc: Path, room: Room) -> None:
     """Names of the room's machines, and no other source of names: there is no other network."""
-    hosts = ["127.0.0.1 localhost"] + [f"{layout.address(number)} {name}" for name, number in room.machines.items()]
+    hosts = ["127.0.0.1 localhost", f"{layout.database_address()} {layout.DATABASE}"]
+    hosts += [f"{layout.address(number)} {name}" for name, number in room.machines.items()]
     (etc / "hosts").write_text("\n".join(hosts) + "\n")
     (etc / "resolv.conf").write_text("")
     (etc / "hostname").write_text(layout.SERVER + "\n")

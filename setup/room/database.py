@@ -1,4 +1,8 @@
-"""PostgreSQL of a room: its own cluster of files, reached by its machines only."""
+"""PostgreSQL of a room: its own cluster of files and its own network, reached by the machines of the room only.
+
+It sees the files and processes of the server, but has a network namespace with an address and a cable of its own: the
+server reaches it as it reaches a database on another machine.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,17 @@ import os
 import shutil
 from pathlib import Path
 
-from . import layout
+from . import layout, machine
 
 #: Inside the room. The first is on this computer's disk, the second in memory.
 _ON_DISK = layout.ROOM_DIR / "disk" / "postgresql"
 _IN_MEMORY = Path("/run/postgresql-data")
 LOG = "/var/log/postgresql.log"
+
+#: The network namespace, and the end of its cable at the bridge of the room.
+_NETWORK = f"/run/netns/{layout.DATABASE}"
+_LINK = "vdatabase"
+_HARDWARE = "02:0a:00:00:ff:fe"
 
 _SAFE = """\
 shared_buffers = 128MB
@@ -23,7 +32,7 @@ full_page_writes = off
 shared_buffers = 64MB
 """
 _COMMON = f"""\
-listen_addresses = 'localhost,{layout.address(0)}'
+listen_addresses = 'localhost,{layout.database_address()}'
 unix_socket_directories = '/run/postgresql,/tmp'
 max_connections = 300
 idle_in_transaction_session_timeout = 60s
@@ -82,11 +91,43 @@ cat > {data}/pg_ident.conf <<'END'
 """
 
 
+def neighbour() -> str:
+    """Return shell text for root on the server: remember the hardware address of PostgreSQL for ever."""
+    return f"ip neigh replace {layout.database_address()} lladdr {_HARDWARE} dev br0 nud permanent"
+
+
+def network_script() -> str:
+    """Return shell text for root: make the network of PostgreSQL and plug it in.
+
+    Both ends know each other's hardware address for ever, so that a cut cable does not tell them that it is cut.
+    """
+    name, server = layout.DATABASE, layout.hardware_address(0)
+    return f"""\
+set -e
+ip netns add {name}
+ip link add {_LINK} type veth peer name eth0 address {_HARDWARE} netns {name}
+ip link set {_LINK} master br0 up
+ip -n {name} link set lo up
+ip -n {name} addr add {layout.database_address()}/16 dev eth0
+ip -n {name} link set eth0 up
+ip -n {name} neigh replace {layout.address(0)} lladdr {server} dev eth0 nud permanent
+{neighbour()}
+"""
+
+
 def control_command(action: str, *, fast: bool) -> str:
-    """Shell text for the account postgres: start, stop, or kill as a crash of the program would."""
-    base = f"{binaries()}/pg_ctl -D {directory(fast=fast)} -s -w -t 60"
-    if action == "start":
-        return f"{base} -l {LOG} start </dev/null >/dev/null"
-    if action == "stop":
-        return f"{base} -m fast stop"
-    return f"head -n 1 {directory(fast=fast)}/postmaster.pid | xargs kill -KILL"
+    """Return shell text for root: what happens to PostgreSQL (``docs/cluster-tool.rst``, "Failures")."""
+    as_postgres = f"nsenter --net={_NETWORK} setpriv --reuid=postgres --regid=postgres --init-groups"
+    base = f"cd / && {as_postgres} {binaries()}/pg_ctl -D {directory(fast=fast)} -s -w -t 60"
+    commands = {
+        "start": f"ip link set {_LINK} up && {base} -l {LOG} start </dev/null >/dev/null",
+        "stop": f"{base} -m fast stop",
+        "kill": f"head -n 1 {directory(fast=fast)}/postmaster.pid | xargs kill -KILL",
+        "cut": f"ip link set {_LINK} down",
+        "heal": f"ip link set {_LINK} up",
+        "power-off": (
+            f"ip link set {_LINK} down; ip netns pids {layout.DATABASE} | xargs -r kill -KILL;"
+            f" {machine.destroy_sockets(_NETWORK)}"
+        ),
+    }
+    return commands[action]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 NETWORK = ipaddress.ip_network("10.101.0.0/16")
 SERVER = "server"
+#: Host name of PostgreSQL, which has a network of its own inside the server.
+DATABASE = "database"
 NODE_SSH_PORT = 6667
 
 #: Where an installation puts things; the same paths as a Debian package of the product.
@@ -88,6 +90,11 @@ def node_name(number: int) -> str:
 def address(number: int) -> str:
     """The address of a machine: the server is number 0."""
     return str(NETWORK[1 + number])
+
+
+def database_address() -> str:
+    """Return the address of PostgreSQL; no room has so many nodes that one of them gets it."""
+    return str(NETWORK[-2])
 
 
 def hardware_address(number: int) -> str:

@@ -78,14 +78,14 @@ def _parser() -> argparse.ArgumentParser:
     node.add_argument("--as", dest="user", default="root", help="account for `run` (default root)")
     node.add_argument("command", nargs=argparse.REMAINDER)
     node.set_defaults(action=_node, env=[])
-    for name, text in (
-        ("server", "the server of OAR"),
-        ("database", "PostgreSQL"),
-        ("commands", "the server that answers commands"),
-        ("api", "the REST API with its pages"),
+    for name, text, more in (
+        (layout.SERVER, "the server of OAR", ["power-off"]),
+        (layout.DATABASE, "PostgreSQL", ["cut", "heal", "power-off"]),
+        ("commands", "the server that answers commands", []),
+        ("api", "the REST API with its pages", []),
     ):
-        service = actions.add_parser(name, help=f"stop, kill or start {text}")
-        service.add_argument("what", choices=["stop", "kill", "start"])
+        service = actions.add_parser(name, help=f"do something to {text}")
+        service.add_argument("what", choices=["stop", "kill", "start", *more])
         service.set_defaults(action=_service, service=name)
     publish = actions.add_parser("publish", help="let browsers of this computer reach the API; print its address")
     publish.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: one that is free)")

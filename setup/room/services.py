@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from . import client, database, layout
+from . import client, database, layout, machine
 from .layout import Room, RoomError
 
 #: What `start` does, in this order.
@@ -19,6 +19,21 @@ _SERVICES = {
 }
 #: Where the REST API listens in the room (API_LISTEN).
 API_PORT = 6668
+
+_ADDRESS = f"{layout.address(0)}/{layout.NETWORK.prefixlen}"
+#: The address of the server, and that its peers are where they always were: what a machine has again after its start.
+_PLUG_IN = f"ip addr replace {_ADDRESS} dev br0 && {database.neighbour()}"
+#: The server loses its address, so that nothing of its end reaches others; its processes die, but those of the machine
+#: itself, of PostgreSQL and of nodes, which have networks of their own; its connections are forgotten.
+_POWER_OFF = f"""\
+ip addr del {_ADDRESS} dev br0
+mine=$(readlink /proc/self/ns/net)
+for directory in /proc/[0-9]*; do
+    pid=${{directory#/proc/}}
+    case $pid-$(cat $directory/comm 2>/dev/null) in 1-* | $$-* | $PPID-* | *-sshd) continue ;; esac
+    [ "$(readlink $directory/ns/net 2>/dev/null)" = "$mine" ] && kill -KILL $pid 2>/dev/null
+done
+{machine.destroy_sockets()}"""
 
 #: Of the room only: its network is its own.
 PASSWORD = "room"
@@ -59,19 +74,24 @@ def _start_postgresql(room: Room) -> None:
     data = database.directory(fast=room.fast_database)
     inside(room, "root", f"install -d -o postgres -g postgres -m 700 {data}")
     inside(room, "root", f"install -o postgres -m 640 /dev/null {database.LOG}")
+    inside(room, "root", database.network_script())
     inside(room, "postgres", database.create_script(fast=room.fast_database))
     control(room, "database", "start")
 
 
 def control(room: Room, service: str, action: str) -> None:
-    """start, stop or kill the database or the server."""
-    if service == "database":
-        inside(room, "postgres", database.control_command(action, fast=room.fast_database))
+    """Do something to a service (``docs/cluster-tool.rst``, "Failures")."""
+    if service == layout.DATABASE:
+        inside(room, "root", database.control_command(action, fast=room.fast_database))
     elif service in _SERVICES:
         signal = {"stop": "TERM", "kill": "KILL"}.get(action)
         inside(room, "root", f"kill -{signal} $(cat /run/oar-{service}.pid)" if signal else _start_script(service))
     elif action == "kill":
         inside(room, "root", "kill -KILL $(cat /run/oar/oar-server.pid)")
+    elif action == "power-off":
+        inside(room, "root", _POWER_OFF)
+    elif action == "start":
+        inside(room, "root", f"{_PLUG_IN} && oar-server start")
     else:
         inside(room, "root", f"oar-server {action}")
 
@@ -100,7 +120,7 @@ def _create_database(room: Room) -> None:
 def _write_configuration(room: Room, settings: Sequence[str]) -> None:
     """The installed oar.conf, and after it the lines of this room: the last assignment of a key wins."""
     lines = [
-        f'DB_HOSTNAME="{layout.SERVER}"',
+        f'DB_HOSTNAME="{layout.DATABASE}"',
         f'DB_BASE_PASSWD="{PASSWORD}"',
         f'DB_BASE_PASSWD_RO="{READ_PASSWORD}"',
         f'SERVER_HOSTNAME="{layout.SERVER}"',

@@ -98,8 +98,9 @@ class OldPrograms:
 
     def _run(self, *words: str) -> Result:
         environment = ("OARCONFFILE=/etc/oar/oar.conf", "OARDO_USER=root", "OARDIR=/usr/lib/oar", "PATH=/usr/bin:/bin")
+        network = f"/proc/{self.server}/root/run/netns/database"
         done = subprocess.run(
-            ["nsenter", f"--net=/proc/{self.server}/ns/net", "chroot", self.root, "env", "-i", *environment, *words],
+            ["nsenter", f"--net={network}", "chroot", self.root, "env", "-i", *environment, *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=PATIENCE,

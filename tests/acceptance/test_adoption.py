@@ -10,9 +10,9 @@ from tests.acceptance.harness import Cluster
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("postgresql://oar:wrong@127.0.0.1/oar", 'password authentication failed for user "oar"'),
-        ("postgresql://oar@127.0.0.1/oar", "no password supplied"),
-        ("postgresql://oar:room@127.0.0.1/oar", "is a database of this generation of OAR"),
+        ("postgresql://oar:wrong@database/oar", 'password authentication failed for user "oar"'),
+        ("postgresql://oar@database/oar", "no password supplied"),
+        ("postgresql://oar:room@database/oar", "is a database of this generation of OAR"),
     ],
 )
 def test_a_database_that_cannot_be_taken_is_one_line(cluster: Cluster, address: str, told: str) -> None:

@@ -176,6 +176,30 @@ def test_the_database_keeps_its_data_when_it_is_killed(machines: Cluster) -> Non
     assert postgres.run("psql -Atc 'SELECT answer FROM kept'").strip() == "42"
 
 
+def _reaches_database(machines: Cluster) -> bool:
+    """Return whether the server gets as far as being refused a connection without a password."""
+    asked = machines.as_user("root").attempt("PGCONNECT_TIMEOUT=2 psql -w -h database -U oar oar")
+    return "no password supplied" in asked.err
+
+
+@pytest.mark.parametrize(("fault", "cure"), [("cut", "heal"), ("power-off", "start")])
+def test_the_database_falls_silent_and_comes_back(machines: Cluster, fault: str, cure: str) -> None:
+    assert _reaches_database(machines)
+    machines.database.do(fault)
+    assert not _reaches_database(machines)
+    machines.database.do(cure)
+    assert _reaches_database(machines)
+
+
+def test_a_server_without_power_closes_no_connection(machines: Cluster) -> None:
+    database = "nsenter --net=/run/netns/database"
+    machines.as_user("root").run("(setsid sleep 1000 >/dev/tcp/database/5432 &) >/dev/null 2>&1 </dev/null")
+    machines.server.do("power-off")
+    assert machines.as_user("root").attempt("pgrep -x sleep").code == 1
+    assert machines.as_user("root").run(f"{database} ss -Htn state established sport 5432").strip()
+    assert not machines.as_user("root").run("ss -Htan state connected").strip()
+
+
 def test_two_rooms_live_side_by_side() -> None:
     one, other = small_room("one"), small_room("other")
     try:
