@@ -536,6 +536,20 @@ class TestReservation:
         )
         assert (tmp_path / "said").read_text() == f"{site.jobs()[0].id} 1\n"
 
+    def test_a_hook_that_never_ends_is_given_up(
+        self, site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("oar.cli.oarsub_parts.reservation.HOOK_SECONDS", 0.1)
+        hook = tmp_path / "hook"
+        hook.write_text("#!/bin/sh\nexec sleep 1000\n")
+        hook.chmod(0o755)
+        site.config = site.config.replace(advance_reservation_validation_hook_exec_file=str(hook))
+        result = self.run(site, JobState.WAITING, "-r", "2031-03-04 10:00:00", "x")
+        assert (result.exit, result.err) == (
+            1,
+            "# Error: an error occured in the advance reservation validation hook\n",
+        )
+
     def test_machine_formats_tell_by_the_exit_code_alone(self, site: LoginNode) -> None:
         result = self.run(site, JobState.TO_ERROR, "-J", "-r", "2031-03-04 10:00:00", "x")
         assert (result.exit, json.loads(result.out)) == (10, {"job_id": str(site.jobs()[0].id)})

@@ -16,7 +16,8 @@ from fastapi import Request
 from oar.api.answers.statuses import Unidentified
 from oar.api.identity import signed_tokens
 from oar.api.identity.clients import client_of
-from oar.lib.access.accounts import PRIVILEGED, user_named, user_of
+from oar.api.identity.directory import user_named, user_of
+from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
 from oar.lib.facts.errors import NotAllowed

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks when nobody calls.
 PERIOD = 10.0
+#: Seconds given to the program of the site.
+HOOK_SECONDS = 60.0
 
 
 def reserve(call: OarsubCall, submitter: Submitter) -> int:
@@ -84,8 +86,9 @@ def _run_hook(context: Context, job_id: int, answer: ReservationAnswer) -> None:
     import subprocess
 
     try:
-        code = subprocess.run([hook, str(job_id), str(int(answer.is_granted))], check=False).returncode
-    except OSError:
+        words = [hook, str(job_id), str(int(answer.is_granted))]
+        code = subprocess.run(words, check=False, timeout=HOOK_SECONDS).returncode
+    except (OSError, subprocess.TimeoutExpired):
         code = -1
     if code:
         raise Stop("# Error: an error occured in the advance reservation validation hook")

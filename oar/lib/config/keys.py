@@ -170,7 +170,7 @@ class Config(Values):
     oarstat_default_output_format = Key(at_least(1, "1 | 2 | 3 | 4"), 1, "Layout of oarstat's table.")
     oarstat_show_other_users_initial_request = Key(BOOLEAN, False, "Show the request of other users' jobs.")
     advance_reservation_validation_hook_exec_file = unset(
-        FRONTEND_PROGRAM, "Run on the frontend when a reservation is accepted or refused: job id, 1 or 0."
+        FRONTEND_PROGRAM, "Run on the frontend when a reservation is accepted or refused, for 60 s: job id, 1 or 0."
     )
     commands_processes = Key(
         POSITIVE,
