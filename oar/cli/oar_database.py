@@ -17,7 +17,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, parse
 from oar.lib.db.installation.migrations import Migrator, connect_admin, readable_errors
-from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.connections import DatabaseSettings, use_waits_of_libpq
 from oar.lib.db.sql.statements import Connection
 from oar.lib.facts.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.version import explain_schema_mismatch
@@ -130,6 +130,7 @@ def main(
     context: Context, actions: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **values: object
 ) -> int:
     """Find out what is to be done, and do it."""
+    use_waits_of_libpq()
     flags = [name.removeprefix("is_") for name, is_on in values.items() if name[:3] == "is_" and is_on]
     action = _chosen(actions, flags)
     config = _read(context, conf)

@@ -70,8 +70,8 @@ class SteppingDatabase(Database):
         self.steps += 1
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[Transaction]:
-        with super()._transaction(kind) as tx:
+    def _transaction(self, kind: str, since: float | None = None) -> Iterator[Transaction]:
+        with super()._transaction(kind, since) as tx:
             tx._cursor = SteppingCursor(tx._cursor, self.step)  # type: ignore[assignment]
             yield tx
             self.step()

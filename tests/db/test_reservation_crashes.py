@@ -61,8 +61,8 @@ class DyingDatabase(Database):
             raise Killed
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[Transaction]:
-        with super()._transaction(kind) as tx:
+    def _transaction(self, kind: str, since: float | None = None) -> Iterator[Transaction]:
+        with super()._transaction(kind, since) as tx:
             tx._cursor = DyingCursor(tx._cursor, self)  # type: ignore[assignment]
             yield tx
             self.step()

@@ -22,6 +22,7 @@ import click
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import use_own_waits
 from oar.lib.facts.errors import (
     DatabaseFull,
     DatabaseReadOnly,
@@ -451,6 +452,7 @@ def prepare_process(kept_variables: Collection[str] = ()) -> None:
     for stream in (sys.stdout, sys.stderr):
         _use_utf8(stream)
     signal.signal(signal.SIGHUP, hang_up)
+    use_own_waits()
 
 
 def _use_utf8(stream: IO[str] | None) -> None:

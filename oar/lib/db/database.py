@@ -61,12 +61,13 @@ class Database:
         self._gathered: GatheredTopics | None = None
 
     @contextmanager
-    def begin(self) -> Iterator[Transaction]:
+    def begin(self, since: float | None = None) -> Iterator[Transaction]:
         """Open a transaction; commit it at the end of the block, then deliver its outbox.
 
+        ``since``: when the caller began to wait for the database, by the monotonic clock.
         Raises DatabaseUnavailable when the database cannot be reached.
         """
-        with self._transaction("write") as tx:
+        with self._transaction("write", since) as tx:
             yield tx
         if tx.outbox and self.deliver:
             self.deliver(tx.outbox)
@@ -82,21 +83,23 @@ class Database:
 
         For what one statement answers, or several about what does not change any more.  Raises DatabaseUnavailable.
         """
+        since = time.monotonic()
         while idle := self._pool.idle_writer():
             try:
                 return self._looked(idle, work)
             except DatabaseUnavailable:  # it was dead, as others may be since the same outage
                 continue
-        return self._looked(self.connection(), work)
+        return self._looked(self._pool.new_writer(since), work)
 
     def run(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction; again after a deadlock, a serialization failure or a lost connection.
 
         ``work`` must have no effect of its own but on its transaction.
         """
+        since = time.monotonic()
         for attempt in range(RETRIES):
             try:
-                with self.begin() as tx:
+                with self.begin(since) as tx:
                     return work(tx)
             except psycopg2.Error as error:
                 if error.pgcode not in RETRIED:
@@ -105,7 +108,7 @@ class Database:
                 if attempt == RETRIES - 1:
                     raise
             time.sleep(random_pause(0, 0.02 * 2**attempt))
-        with self.begin() as tx:
+        with self.begin(since) as tx:
             return work(tx)
 
     @contextmanager
@@ -145,8 +148,8 @@ class Database:
         self._pool.connect_ahead()
 
     def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
-        """Call ``tell`` once with the error, when connecting takes longer than a moment."""
-        self._pool.on_wait = tell
+        """Call ``tell`` with the error, once in each outage, when PostgreSQL does not answer for more than a moment."""
+        self._pool.outage.follow(tell)
 
     def use_cursors(self, kind: "type[psycopg2.extensions.cursor]") -> None:
         """Let statements of connections that are still to be opened run by cursors of a kind of their own."""
@@ -194,8 +197,8 @@ class Database:
             return tx.advisory_locks.holder(key)
 
     @contextmanager
-    def _transaction(self, kind: str) -> Iterator[Transaction]:
-        connection, now = self._started(kind)
+    def _transaction(self, kind: str, since: float | None = None) -> Iterator[Transaction]:
+        connection, now = self._started(kind, time.monotonic() if since is None else since)
         tx = Transaction(connection, now)
         around = self.around_writing() if kind == "write" else nullcontext()
         with self._guard(connection), around:
@@ -225,15 +228,17 @@ class Database:
             if not connection.closed:
                 self._pool.keep_writer(connection)
 
-    def _started(self, kind: str) -> tuple[PreparingConnection, int]:
+    def _started(self, kind: str, since: float) -> tuple[PreparingConnection, int]:
         """Return a connection on which a transaction has begun, and the time; an idle one may be dead."""
         while True:
             idle = self._pool.idle_writer()
-            connection = idle or self.connection()
+            connection = idle or self._pool.new_writer(since)
             try:
                 cursor = connection.cursor()
+                connection.is_prompt = True
                 question = connection.preparations.call(_CLOCK, cursor.execute)
                 cursor.execute(f"{_BEGIN[kind]}; {question}")
+                connection.is_prompt = False
                 return connection, self._clock() if self._clock else int(cursor.fetchall()[0][0])
             except psycopg2.Error as error:
                 connection.close()

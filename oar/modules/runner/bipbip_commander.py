@@ -15,6 +15,7 @@ from functools import partial
 
 from oar.lib import runtime
 from oar.lib.db.reservations.reservation_predicates import ReservationFault
+from oar.lib.db.sql.connections import use_own_waits
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.db.sql.locks import Lock
 from oar.lib.db.transaction import Transaction
@@ -455,7 +456,8 @@ def _has_rules(opened: Runtime) -> bool:
 
 
 def _tell_of_wait(endpoint: str, error: DatabaseUnavailable) -> None:
-    """Tell the server that the database is waited for."""
+    """Tell the server, and the log, that the database is waited for."""
+    log.warning("the database cannot be reached: %s", error)
     with bus.connected(endpoint) as dealer:
         dealer.send(frames.encode(Away(str(error))))
 
@@ -468,6 +470,7 @@ def main() -> None:
     opened = runtime.open_runtime("bipbip_commander")
     opened.database.when_waiting(partial(_tell_of_wait, sys.argv[2]))
     opened.database.gather_topics()
+    use_own_waits()
     with logs.logging_to(opened.config, "Runner"):
         try:
             code = serve(opened, sys.argv[2])

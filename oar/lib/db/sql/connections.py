@@ -3,17 +3,28 @@
 Every connection is in autocommit mode: who uses it sends BEGIN and COMMIT.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from select import select
 from typing import Any, NamedTuple
 
-from oar.lib.db.sql.statements import PreparingConnection, psycopg2
+from oar.lib.db.sql.statements import Connection, PreparingConnection, psycopg2
 from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
 
-#: Who waits for a connection is told so after this time, in seconds.
-SILENT_SECONDS = 0.8
+#: Seconds without an answer after which a silent peer is reported, and PostgreSQL if only its machine answers.
+SILENT_SECONDS, BUSY_SECONDS = 0.8, 3.0
+#: Seconds between two looks at a connection without an answer.
+_LOOK_SECONDS = 0.4
+#: Where the kernel (``struct tcp_info``) tells the state of a connection, and counts retransmissions and keepalive
+#: probes that were not acknowledged.
+_STATE, _RETRANSMISSIONS, _PROBES = 0, 2, 3
+_SYN_SENT = 2
+#: Seconds for which one try to connect may take.
+CONNECT_SECONDS = 5.0
 #: Seconds between tries to connect: they double up to the longest, that of a server that is down or of a full one, of
 #: which a connection becomes free at any moment.
 FIRST_PAUSE = 0.2
@@ -102,6 +113,32 @@ class DatabaseSettings(NamedTuple):
         return f"DatabaseSettings({self.user}@{self.host}:{self.port}/{self.name})"
 
 
+class OutageReport:
+    """Reports each outage once, when it has lasted for more than a moment."""
+
+    def __init__(self) -> None:
+        self._on_wait: Callable[[DatabaseUnavailable], None] | None = None
+        self._is_reported = False
+
+    def follow(self, on_wait: Callable[[DatabaseUnavailable], None]) -> None:
+        """Report to another caller from now on, also an outage that was reported to the former one."""
+        self._on_wait, self._is_reported = on_wait, False
+
+    def add(self, problem: DatabaseUnavailable) -> None:
+        """Report an outage that is not reported yet."""
+        if self._on_wait and not self._is_reported:
+            self._is_reported = True
+            self._on_wait(problem)
+
+    def add_silence(self) -> None:
+        """Report that PostgreSQL does not answer."""
+        self.add(DatabaseUnavailable("it does not answer"))
+
+    def close(self) -> None:
+        """End the outage: PostgreSQL has answered."""
+        self._is_reported = False
+
+
 class _Login(NamedTuple):
     """Who connects, and the statements that a session begins with."""
 
@@ -134,12 +171,14 @@ class ConnectionPool:
             PreparingConnection
         ] = []  #: idle too; who used them may have left something in the session
         self.cursors: type[psycopg2.extensions.cursor] | None = None  #: the kind of cursors; None: plain ones
-        #: Called once with the error, when connecting takes longer than a moment.
-        self.on_wait: Callable[[DatabaseUnavailable], None] | None = None
+        self.outage = OutageReport()
 
-    def new_writer(self) -> PreparingConnection:
-        """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable."""
-        (connection,) = self._connect(self._writer)
+    def new_writer(self, since: float | None = None) -> PreparingConnection:
+        """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable.
+
+        ``since``: when the caller began to wait, by the monotonic clock.
+        """
+        (connection,) = self._connect(self._writer, since=since)
         return connection
 
     def new_lock_holder(self) -> PreparingConnection:
@@ -218,47 +257,47 @@ class ConnectionPool:
         except psycopg2.OperationalError:
             self.close()
 
-    def _connect(self, *logins: _Login) -> list[PreparingConnection]:
+    def _connect(self, *logins: _Login, since: float | None = None) -> list[PreparingConnection]:
         """Connect with each login, trying again for ``settings.patience`` seconds, unless the login is refused.
 
         Who waits keeps no connection: PostgreSQL may be full because many wait for their second one.
         """
-        begin = time.monotonic()
-        pause = FIRST_PAUSE
+        since = time.monotonic() if since is None else since
+        patience, pause = self._settings.patience, FIRST_PAUSE
         while True:
             opened: list[PreparingConnection] = []
             try:
                 for login in logins:
-                    opened.append(self._open(login))
+                    left = since + patience - time.monotonic() if patience else CONNECT_SECONDS
+                    opened.append(self._open(login, left))
             except psycopg2.OperationalError as error:
                 for connection in opened:
                     connection.close()
                 self.close()
-                waited, problem = time.monotonic() - begin, unavailable(error)
-                if waited + pause > self._settings.patience or isinstance(problem, DatabaseRefused):
+                waited, problem = time.monotonic() - since, unavailable(error)
+                if waited + pause > patience or isinstance(problem, DatabaseRefused):
                     raise problem from error
-                self._tell_of_wait(waited, problem)
+                if waited >= SILENT_SECONDS:
+                    self.outage.add(problem)
                 time.sleep(random_pause(pause / 2, pause))
                 is_full = isinstance(problem, DatabaseFull)
                 pause = min(2 * pause, LONGEST_PAUSE_IF_FULL if is_full else LONGEST_PAUSE)
             else:
+                self.outage.close()
                 return opened
 
-    def _tell_of_wait(self, waited: float, problem: DatabaseUnavailable) -> None:
-        if self.on_wait and waited >= SILENT_SECONDS:
-            self.on_wait(problem)
-            self.on_wait = None
-
-    def _open(self, login: _Login) -> PreparingConnection:
+    def _open(self, login: _Login, left: float = CONNECT_SECONDS) -> PreparingConnection:
+        """Connect once.  ``left``: seconds that the caller still waits."""
+        seconds = max(SILENT_SECONDS, min(CONNECT_SECONDS, left))
         connection: PreparingConnection = psycopg2.connect(
-            connection_factory=PreparingConnection,
+            connection_factory=partial(PreparingConnection, prompt_seconds=seconds, on_silence=self.outage.add_silence),
             cursor_factory=self.cursors,
             host=self._settings.host,
             port=self._settings.port,
             dbname=self._settings.name,
             user=login.user,
             password=login.password or None,
-            connect_timeout=5,
+            connect_timeout=math.ceil(seconds),
             application_name=login.application,
             passfile="/dev/null/none",  # there is none: libpq warns of one that is not a plain file
             client_encoding="UTF8",
@@ -266,7 +305,58 @@ class ConnectionPool:
         )
         connection.autocommit = True
         connection.cursor().execute(login.session)
+        connection.is_prompt = False
+        connection.prompt_seconds = min(CONNECT_SECONDS, self._settings.patience or CONNECT_SECONDS)
         return connection
+
+
+def use_own_waits() -> None:
+    """Wait for PostgreSQL by ``wait_for_answer`` in this process from now on, so that it can report silence.
+
+    Without it psycopg2 waits in C: nothing can be said meanwhile, and ^C has no effect.  With it COPY does not work.
+    """
+    psycopg2.extensions.set_wait_callback(wait_for_answer)
+
+
+def use_waits_of_libpq() -> None:
+    """Undo ``use_own_waits``: for a program that copies tables."""
+    psycopg2.extensions.set_wait_callback(None)
+
+
+def wait_for_answer(connection: Connection) -> None:
+    """Wait until a statement, or the start of a session, is answered.
+
+    Raises OperationalError if PostgreSQL does not answer in time what it always answers at once.
+    """
+    begun: float | None = None
+    while (state := connection.poll()) != psycopg2.extensions.POLL_OK:
+        is_reading = state == psycopg2.extensions.POLL_READ
+        sources = ([connection], []) if is_reading else ([], [connection])
+        while not any(select(*sources, [], _LOOK_SECONDS)):
+            begun = begun or time.monotonic() - _LOOK_SECONDS
+            if isinstance(connection, PreparingConnection):
+                _treat_silence(connection, time.monotonic() - begun)
+
+
+def _treat_silence(connection: PreparingConnection, waited: float) -> None:
+    is_over = connection.is_prompt and waited >= connection.prompt_seconds
+    is_busy = connection.is_prompt and waited >= BUSY_SECONDS
+    is_silent = is_over or is_busy or (waited >= SILENT_SECONDS and _is_peer_silent(connection))
+    if is_silent and connection.on_silence:
+        connection.on_silence()
+    if is_over:
+        raise psycopg2.OperationalError(f"no answer within {waited:.0f} s")
+
+
+def _is_peer_silent(connection: Connection) -> bool:
+    """Return whether the kernel sends again what the peer does not acknowledge: a slow statement is no silence."""
+    import socket
+
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        if end.family == socket.AF_UNIX:
+            return False
+        state = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
+    return state[_RETRANSMISSIONS] >= (1 if state[_STATE] == _SYN_SENT else 2) or state[_PROBES] > 0
 
 
 def tells_loss(error: psycopg2.Error) -> bool:

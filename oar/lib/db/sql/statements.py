@@ -123,11 +123,20 @@ class Preparations:
 
 
 class PreparingConnection(psycopg2.extensions.connection):
-    """A connection that knows what it has prepared."""
+    """A connection that knows what it has prepared, and what to do while PostgreSQL is silent."""
 
-    def __init__(self, *parameters: Any, **options: Any) -> None:
-        super().__init__(*parameters, **options)
+    def __init__(
+        self,
+        *parameters: Any,
+        prompt_seconds: float = 5,
+        on_silence: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> None:
         self.preparations = Preparations()
+        self.prompt_seconds = prompt_seconds  #: for which an answer that comes at once is awaited
+        self.on_silence = on_silence
+        self.is_prompt = True  #: PostgreSQL answers at once, if at all: it has no statement that may take long
+        super().__init__(*parameters, **options)
 
 
 class Statements:
