@@ -74,8 +74,8 @@ _SECURITY: Schema = {
     "session": {"type": "apiKey", "in": "cookie", "name": "oar_session"},
 }
 #: What may be wrong with every request, and with those that change something, name something, or have a body.
-_ALWAYS = (400, 401, 403, 405, 408, 429, 500, 503)
-_OF_CHANGES = (404, 409, 413)
+_ALWAYS = (400, 401, 403, 405, 408, 413, 414, 429, 431, 500, 503)
+_OF_CHANGES = (404, 409)
 _OF_PATHS = (404,)
 #: Another version than the one that was seen.
 _OF_HEADERS = {"if-match": 412}

@@ -170,3 +170,9 @@ def test_the_service_does_what_the_document_says(
         command += ["-H", f"Authorization: Bearer {token}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+def test_each_operation_names_the_statuses_of_requests_that_are_refused_early(anonymous: httpx.Client) -> None:
+    for path, operations in anonymous.get("/openapi.json").json()["paths"].items():
+        for method, operation in operations.items():
+            assert {"408", "413", "414", "431", "503"} <= set(operation["responses"]), f"{method} {path}"
