@@ -199,8 +199,23 @@ def adopt(box: NodeBox, phase: str, user: str = "alice", **environment: str) -> 
     return box.run_as("root", script, **given)
 
 
-def test_plain_ssh_is_for_who_has_the_whole_node_in_one_job(box: NodeBox) -> None:
+def test_plain_ssh_on_a_shared_node_goes_into_the_latest_job(box: NodeBox) -> None:
     box.sh("touch /etc/oar/pam_oar_adopt_enabled")
+    jobs = [box.job_data(number, command="sleep 1000") for number in (6, 5)]
+    for job in jobs:
+        box.start(job)
+        assert adopt(box, "-a").returncode == 0
+        session = adopt(box, "-s")
+        assert (session.returncode, f"/alice_{job['job_id']}/payload" in session.stdout) == (0, True), session
+        assert f"OAR_JOB_ID={job['job_id']}\n" in (box.runtime / "pam.5002.env").read_text()
+    box.clean(jobs[1])
+    assert "/alice_6/payload" in adopt(box, "-s").stdout
+    box.clean(jobs[0])
+    assert adopt(box, "-a").returncode == 1
+
+
+def test_plain_ssh_is_for_who_has_the_whole_node_in_one_job_where_the_site_refuses_others(box: NodeBox) -> None:
+    box.sh("touch /etc/oar/pam_oar_adopt_enabled; echo SHARED_NODES=refuse >/etc/oar/pam_oar_adopt.conf")
     assert adopt(box, "-a").stdout.startswith("Forbidden: no running job found for alice on this node.\n")
     part = box.job_data(2, command="sleep 1000")
     box.start(part)
@@ -220,6 +235,7 @@ def test_plain_ssh_is_for_who_has_the_whole_node_in_one_job(box: NodeBox) -> Non
     for job in (whole, another):
         box.clean(job)
     assert not (box.runtime / "pam.5002.env").exists()
+    box.sh("rm /etc/oar/pam_oar_adopt.conf")
     box.sh(f"echo MODE=disabled >{box.home('alice')}/conf")
     assert adopt(box, "-a", PAM_OAR_ADOPT_CONF=f"{box.home('alice')}/conf").returncode == 1
 
