@@ -384,3 +384,11 @@ def test_user_commands_start_light(command: str) -> None:
     """They load click and psycopg2; whatever is heavy is imported by the function that needs it."""
     loaded = run_python(f"import oar.cli.{command}\nprint(*sys.modules)").split()
     assert not [name for name in loaded if any(fits(name, heavy) for heavy in HEAVY)]
+
+
+def test_packages_hold_nothing_but_their_description() -> None:
+    assert not [
+        str(module.path)
+        for module in modules().values()
+        if module.is_package and not all(isinstance(part, ast.Expr) for part in module.tree.body)
+    ]
