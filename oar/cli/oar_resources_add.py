@@ -1,6 +1,5 @@
 """oar_resources_add: creates the resources of machines that are all alike."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -13,7 +12,9 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.cli.common.resource_lines import property_lines, resource_lines
 from oar.lib.facts import topology
+from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.formats import Format, dump
+from oar.lib.facts.shell_words import shell_words
 from oar.lib.facts.topology import BadTopology, Machines, NewResource
 from oar.lib.resources import machines, node_changes, properties
 from oar.lib.resources.machines import NoSuchMachine
@@ -145,7 +146,10 @@ def _types(missing: Mapping[str, bool]) -> dict[str, str]:
 
 def _appended(text: str, columns: Mapping[str, str]) -> Sequence[Setting]:
     """Return the settings of ``-p a=b -p c=d``.  Raises Stop, BadSettings."""
-    arguments = shlex.split(text)
+    try:
+        arguments = shell_words(text)
+    except BadRequest as error:
+        raise Stop(f"[ERROR] --append {text}: {error}.") from None
     if len(arguments) % 2 or any(argument not in ("-p", "--property") for argument in arguments[::2]):
         raise Stop(f"[ERROR] only -p NAME=VALUE can be appended, not: {text}")
     return node_changes.sound([properties.parse_setting(argument, columns) for argument in arguments[1::2]])

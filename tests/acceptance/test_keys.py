@@ -25,7 +25,7 @@ def test_a_node_that_does_not_answer_is_one_line(cluster: Cluster) -> None:
 
 def test_a_command_that_is_none_is_one_line(cluster: Cluster) -> None:
     done = cluster.as_user("root").attempt("""oar-keys --ssh 'ssh "' --node 127.0.0.1""")
-    assert (done.code, done.err) == (1, 'Error: --ssh ssh ": write a command line: No closing quotation\n')
+    assert (done.code, done.err) == (1, 'Error: --ssh ssh ": write a command line: a quote is not closed\n')
 
 
 def test_what_is_to_be_installed_is_printed_without_secrets(cluster: Cluster) -> None:

@@ -541,7 +541,7 @@ class TestCommand:
             (("-m", "1"), "Error: no modification was requested\n"),
             (("-n", "-r", "/no/where"), "Error: could not open /no/where: No such file or directory\n"),
             (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
-            (("-n", "-e", "vi '"), "Error: --edit vi ': write a command line: No closing quotation\n"),
+            (("-n", "-e", "vi '"), "Error: --edit vi ': write a command line: a quote is not closed\n"),
             (("-s", "1", "-d", "2"), f"Only one thing at a time: --show or --delete.\n{USAGE}"),
             (("-S", "--as", "alice"), f"--as says who submits with --test.\n{USAGE}"),
         ],

@@ -141,7 +141,7 @@ def test_the_conditions_of_a_session_share_a_savepoint(site: Database, monkeypat
     monkeypatch.setattr(Statements, "execute", execute)
     with session(site, Subject.RESOURCES, SITE) as opened:
         for _ in range(3):
-            with pytest.raises(BadCondition, match="division by zero"):
+            with pytest.raises(BadCondition, match="it divides by zero"):
                 opened.check("cpu = 1/0")
             assert opened.check("cpu = 1") == "cpu = 1"
     assert sent.count("SAVEPOINT condition") == 1
@@ -274,7 +274,7 @@ def test_memory_and_server_agree(database: Database, rows: list[tuple[str, str, 
 
 
 def test_a_column_of_text_in_arithmetic_is_refused_with_the_way_out(database: Database) -> None:
-    with pytest.raises(BadCondition, match=r"character varying.*: make a number of a text first, as in cpuset::int$"):
+    with pytest.raises(BadCondition, match=r"these types.*: make a number of a text first, as in cpuset::int$"):
         found(database, "cpuset % 2 = 1")
 
 
@@ -316,7 +316,7 @@ def test_administrators_have_all_of_sql_under_an_account_that_only_reads(
     with pytest.raises(BadCondition, match="invalid SQL condition: unexpected SELECT at character 8"):
         found(database, text)
     for secret in ("challenges", "job_runs", "public.jobs", "api_tokens"):
-        with pytest.raises(BadCondition, match="permission denied"):
+        with pytest.raises(BadCondition, match="users may not read"):
             found(database, f"EXISTS (SELECT 1 FROM {secret})", SITE)
 
 

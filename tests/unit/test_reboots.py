@@ -47,7 +47,7 @@ def test_a_name_stands_in_a_word_of_its_own() -> None:
     ("text", "says"),
     [
         ("reboot-all", "K does not say which node: write {NODENAME} where its name belongs."),
-        ("echo '{NODENAME}", "K cannot be read: No closing quotation."),
+        ("echo '{NODENAME}", "K cannot be read: a quote is not closed."),
     ],
 )
 def test_commands_that_cannot_be_right(text: str, says: str) -> None:

@@ -81,7 +81,7 @@ def test_a_rule_begins_where_it_is_asked_for_though_that_time_exists_twice() -> 
         ("FREQ=DAILY;COUNT=2;UNTIL=20270101", "COUNT and UNTIL exclude each other"),
         ("FREQ=DAILY;COUNT=1001", "a series has at most 1000 occurrences"),
         ("FREQ=DAILY;UNTIL=20271301", "UNTIL cannot be 20271301"),
-        ("FREQ=HOURLY;INTERVAL=2;BYHOUR=3", "it gives no date: Invalid rrule byxxx generates an empty set."),
+        ("FREQ=HOURLY;INTERVAL=2;BYHOUR=3", "it gives no date of the calendar"),
         ("FREQ=DAILY;" + "BYDAY=" + "MO," * 400 + "MO", "it is longer than 1000 characters"),
         ("FREQ=DAILY;BYDAY=MO\n;COUNT=1", "BYDAY cannot be MO\n"),
     ],

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from oar.api.serving.service import service_of
 from oar.lib.db.foreign_code.user_sql import everything
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
+from oar.lib.facts.shell_words import shell_words
 from oar.lib.submission import rule_changes
 
 if TYPE_CHECKING:
@@ -201,9 +201,9 @@ def _machines(fields: Mapping[str, Any]) -> NewMachines:
 def _optional(text: str) -> dict[str, str]:
     """Return the fields that options on a line mean.  Raises BadRequest."""
     try:
-        words = shlex.split(text)
-    except ValueError:
-        raise BadRequest("resources: a quote is not closed").of("resources") from None
+        words = shell_words(text)
+    except BadRequest as error:
+        raise BadRequest(f"resources: {error}").of("resources") from None
     if len(words) % 2 or any(word not in _OPTIONS for word in words[::2]):
         raise BadRequest(f"resources: options with their values are taken: {', '.join(_OPTIONS)}").of("resources")
     return {_OPTIONS[name]: value for name, value in zip(words[::2], words[1::2], strict=True)}

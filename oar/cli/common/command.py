@@ -322,7 +322,7 @@ class Command(click.Command):
         if isinstance(error, OarError):
             return f"{self.style.error}{error}"
         if isinstance(error, click.UsageError):
-            return error.format_message()
+            return _usage_sentence(error)
         if isinstance(error, UnicodeEncodeError):
             return f"{self.style.error}something given is not UTF-8 text."
         return f"{self.style.error}{_unexpected(error)}"
@@ -336,6 +336,20 @@ class Command(click.Command):
         if isinstance(error, OarError):
             return error.exit_code
         return EXIT_BAD_OPTION if isinstance(error, click.UsageError | UnicodeEncodeError) else EXIT_INTERNAL
+
+
+def _usage_sentence(error: click.UsageError) -> str:
+    """Return what is wrong with a command line, in our words instead of click's."""
+    parameter = getattr(error, "param", None)
+    if parameter is None or not isinstance(error, click.BadParameter):
+        return error.format_message()
+    choices = f" (one of: {', '.join(parameter.type.choices)})" if isinstance(parameter.type, click.Choice) else ""
+    is_option = isinstance(parameter, click.Option)
+    name = max(parameter.opts, key=len) if is_option else parameter.metavar or (parameter.name or "").upper()
+    kind = "Option" if is_option else "Argument"
+    if isinstance(error, click.MissingParameter):
+        return f"{kind} {name} is missing{choices}"
+    return f"Value invalid for {kind.lower()} {name}{choices}" if choices else error.message
 
 
 def no_argument(command: Command) -> Stop:

@@ -4,7 +4,6 @@ See docs/advance-reservations.rst, "Default requests".
 """
 
 import os
-import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,6 +12,7 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import Stop
+from oar.lib.facts.errors import BadRequest
 
 #: The variable by which the shell of the user names his file: the command runs as oar, and has another home.
 OF_USER = "OAR_SUBMIT_DEFAULTS"
@@ -76,10 +76,12 @@ def _parser(command: Command, names: Sequence[str]) -> Command:
 
 def _read(parser: Command, path: str, text: str) -> dict[str, object]:
     """Return the values of the options in a file.  Raises Stop."""
+    from oar.lib.facts.shell_words import shell_words
+
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:
-        found = parser.make_context(parser.name, shlex.split("\n".join(lines)))
-    except (Stop, click.UsageError, ValueError) as error:
+        found = parser.make_context(parser.name, shell_words("\n".join(lines)))
+    except (Stop, click.UsageError, BadRequest) as error:
         raise Stop(f"error: {path}: {error}") from None
     source = found.get_parameter_source
     return {name: value for name, value in found.params.items() if source(name) is ParameterSource.COMMANDLINE}

@@ -283,11 +283,12 @@ def _read_log_format(text: str) -> str:
 
 
 def _read_command(text: str) -> str:
-    import shlex
+    from oar.lib.facts.errors import BadRequest
+    from oar.lib.facts.shell_words import shell_words
 
     try:
-        arguments = shlex.split(text)
-    except ValueError as error:
+        arguments = shell_words(text)
+    except BadRequest as error:
         raise ValueError(f"write a command line: {error}") from None
     if not arguments:
         raise ValueError("write a command line")

@@ -87,8 +87,8 @@ def parse_date(text: str) -> int:
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
     try:
         return int(datetime(year, month, day, hour, minute, second).timestamp())
-    except (ValueError, OverflowError, OSError) as error:
-        raise BadRequest(f'"{text}" is not a date ({error})') from None
+    except (ValueError, OverflowError, OSError):
+        raise BadRequest(f'"{text}" is not a date (no calendar has it)') from None
 
 
 def local_midnight(date: int, days: int = 0) -> tuple[datetime, int]:

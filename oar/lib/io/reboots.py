@@ -6,16 +6,16 @@ The file is written before a command is run: whoever is killed meanwhile does no
 import fcntl
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.errors import BadRequest, ConfigError
 from oar.lib.facts.formats import Format, dump, read_yaml
 from oar.lib.facts.reboot_steps import Step, Tried
+from oar.lib.facts.shell_words import shell_words
 from oar.lib.io import processes
 
 NODE = "{NODENAME}"
@@ -30,8 +30,8 @@ class RebootCommand:
     def __init__(self, key: str, text: str) -> None:
         """Raises ConfigError for a command that names no node or cannot be read."""
         try:
-            self._words = shlex.split(text)
-        except ValueError as error:
+            self._words = shell_words(text)
+        except BadRequest as error:
             raise ConfigError(f"{key} cannot be read: {error}.") from None
         if not any(NODE in word for word in self._words):
             raise ConfigError(f"{key} does not say which node: write {NODE} where its name belongs.")

@@ -137,8 +137,8 @@ def _dates(pattern: str, first: int, clock: "WallClock") -> Iterator[int]:
         begin, latest = clock.read(first), first - 1
         years = (_LAST_YEAR - begin.year) // _CYCLE * _CYCLE
         moments = rrulestr(pattern, dtstart=begin.replace(year=begin.year + years))
-    except (ValueError, OverflowError, OSError) as error:
-        raise BadRequest(f"it gives no date: {error}") from None
+    except (ValueError, OverflowError, OSError):
+        raise BadRequest("it gives no date of the calendar") from None
     for moment in _within_the_calendar(moments):
         local = moment.replace(year=moment.year - years)
         date = first if local == begin else clock.write(local)

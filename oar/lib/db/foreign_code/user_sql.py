@@ -5,6 +5,7 @@ only for those who may use all of PostgreSQL.  See docs/design/schema.rst, "User
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -195,6 +196,26 @@ class Conditions:
             raise _refusal(error, self._limit) from error
 
 
+_NOT_ALLOWED = "42501"
+#: Why PostgreSQL rejects a condition, by its codes.
+_REASONS = {
+    "22003": "a number is too large",
+    "22008": "there is no such date",
+    "22012": "it divides by zero",
+    "22P02": "a value does not have the type of its column",
+    "2201B": "a pattern is not a regular expression",
+    "22025": "a pattern ends with its escape character",
+    _NOT_ALLOWED: "it reads a table that users may not read",
+    "42601": "it is not SQL",
+    "42703": "there is no such column",
+    "42702": "a column name is ambiguous",
+    "42804": "types do not fit",
+    _WRONG_TYPES: "there is no such function, or an operator does not take these types",
+    "42P01": "there is no such table",
+}
+_QUOTED = re.compile(r'"[^"]{1,100}"')
+
+
 class TooSlow(BadCondition):
     """A condition takes longer than the time that is given to it."""
 
@@ -203,4 +224,16 @@ def _refusal(error: psycopg2.Error, limit: float) -> BadCondition:
     if error.pgcode == _CANCELED:
         return TooSlow(f"cannot evaluate the SQL condition: it takes longer than {limit:g} s")
     hint = ": make a number of a text first, as in cpuset::int" if error.pgcode == _WRONG_TYPES else ""
-    return BadCondition(f"cannot evaluate the SQL condition: {str(error).partition(chr(10))[0]}{hint}")
+    reason = _REASONS.get(error.pgcode or "", f"PostgreSQL rejects it (SQLSTATE {error.pgcode})")
+    return BadCondition(f"cannot evaluate the SQL condition: {reason}{_named_in(error)}{hint}")
+
+
+def _named_in(error: psycopg2.Error) -> str:
+    """Return the names, types and values of the condition that PostgreSQL names."""
+    line = str(error).partition("\n")[0]
+    named = _QUOTED.findall(line)
+    if error.pgcode == _WRONG_TYPES:
+        named = [line.partition(": ")[2]]
+    elif error.pgcode == _NOT_ALLOWED:
+        named = [line.rpartition(" ")[2]]
+    return f": {', '.join(named)}" if any(named) else ""
