@@ -214,6 +214,8 @@ _REASONS = {
     "42P01": "there is no such table",
 }
 _QUOTED = re.compile(r'"[^"]{1,100}"')
+#: What PostgreSQL writes around an operator or a function with the types of its operands.
+_AROUND_TYPES = re.compile("^(operator does not exist: |function )| does not exist$")
 
 
 class TooSlow(BadCondition):
@@ -233,7 +235,7 @@ def _named_in(error: psycopg2.Error) -> str:
     line = str(error).partition("\n")[0]
     named = _QUOTED.findall(line)
     if error.pgcode == _WRONG_TYPES:
-        named = [line.partition(": ")[2]]
+        named = [_AROUND_TYPES.sub("", line)]
     elif error.pgcode == _NOT_ALLOWED:
         named = [line.rpartition(" ")[2]]
     return f": {', '.join(named)}" if any(named) else ""
