@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from select import select
+from select import POLLIN, POLLOUT, poll
 from typing import Any, NamedTuple
 
 from oar.lib.db.sql.statements import Connection, PreparingConnection, psycopg2
@@ -330,9 +330,9 @@ def wait_for_answer(connection: Connection) -> None:
     """
     begun: float | None = None
     while (state := connection.poll()) != psycopg2.extensions.POLL_OK:
-        is_reading = state == psycopg2.extensions.POLL_READ
-        sources = ([connection], []) if is_reading else ([], [connection])
-        while not any(select(*sources, [], _LOOK_SECONDS)):
+        answers = poll()
+        answers.register(connection, POLLIN if state == psycopg2.extensions.POLL_READ else POLLOUT)
+        while not answers.poll(_LOOK_SECONDS * 1000):
             begun = begun or time.monotonic() - _LOOK_SECONDS
             if isinstance(connection, PreparingConnection):
                 _treat_silence(connection, time.monotonic() - begun)
