@@ -169,7 +169,7 @@ def test_the_numbers_of_the_present_are_those_of_the_server_s_file(anonymous: ht
     with database.snapshot() as tx:
         made = {family.name: family for family in present(tx)}
     found = {each.name: each for each in text_string_to_metric_families(anonymous.get("/metrics").text)}
-    counted = {"oar_job_steps", "oar_jobs_submitted", "oar_jobs_ended"}
+    counted = {"oar_job_steps", "oar_jobs_submitted", "oar_jobs_ended", "oar_launches_failed"}
     counted |= {f"oar_job_{step}_seconds" for step in ("wait", "launch", "run", "start_error")}
     of_ours = {name for name in found if name.startswith("oar_api_") or name == "oar_database_seconds"}
     assert set(found) - of_ours == set(made) | counted

@@ -38,8 +38,8 @@ class Counted:
             run_really(tx, sql, parameters)
 
         @contextmanager
-        def transaction(database: Database, kind: str) -> Iterator[Transaction]:
-            with transact_really(database, kind) as tx:
+        def transaction(database: Database, kind: str, since: float | None = None) -> Iterator[Transaction]:
+            with transact_really(database, kind, since) as tx:
                 yield tx
                 run_really(tx, "SELECT pg_current_xact_id_if_assigned()", ())
                 self.synced += tx._cursor.fetchall()[0][0] is not None and not tx.is_asynchronous

@@ -24,7 +24,7 @@ def check(file: Path) -> CommandResult:
     """Check a configuration whose database is away, which is its last line and the last one that is told of it."""
     text = file.read_text()
     file.write_text(f"{text}DB_HOSTNAME={file.parent}\n")
-    result = oar_conf(file, "--check")
+    result = oar_conf(file, "--check", "--connect")
     file.write_text(text)
     lines = result.err.splitlines(keepends=True)
     (of_database,) = [line for line in lines if line.startswith("/!\\ DB_HOSTNAME: ")]
@@ -130,7 +130,7 @@ def test_a_check_is_good_unless_a_key_or_a_value_is_bad(file: Path, text: str, c
 
 def test_a_database_that_is_away_is_told_once(file: Path) -> None:
     file.write_text(f"QUOTAS=yes\nDB_HOSTNAME={file.parent}\n")
-    result = oar_conf(file, "--check")
+    result = oar_conf(file, "--check", "--connect")
     assert (result.exit, result.out) == (0, "")
     assert result.err.startswith("/!\\ DB_HOSTNAME: what queues, properties and nodes there are is not known: ")
     assert result.err.count("\n") == 1
