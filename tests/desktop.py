@@ -32,7 +32,9 @@ class Desk:
 
     def __init__(self, database: Database, **keys: object) -> None:
         self.database = database
-        self.config = Config(desktop_computing_expiry=EXPIRY, pingchecker_sentinelle_script_command="/no", **keys)
+        self.config = Config(
+            desktop_computing_expiry=EXPIRY, pingchecker_sentinelle_script_command="/bin/false", **keys
+        )
         self.resources = [
             add_resources(database, 1, 1, network_address=host, desktop_computing="YES")[0] for host in (HOST, OTHER)
         ]

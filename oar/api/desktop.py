@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
 from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.faults import bad_request_of
 from oar.api.answers.forms import MULTIPART
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.answers.statuses import STATUSES
@@ -99,9 +100,7 @@ def _question(body: bytes) -> AgentQuestion:
     try:
         return AgentQuestion.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(word) for word in first["loc"])[:100]
-        raise BadRequest(f"{place or 'body'}: {first['msg']}") from None
+        raise bad_request_of(error.errors(include_url=False, include_input=False)) from None
 
 
 def _check_host(request: Request, agent: AgentToken, host: str) -> None:

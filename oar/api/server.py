@@ -149,7 +149,8 @@ def _tcp(address: str) -> socket.socket:
         listening.bind((host, int(port)))
     except (OSError, OverflowError) as error:
         listening.close()
-        raise Unavailable(f"cannot listen on {address}: {error}") from None
+        reason = getattr(error, "strerror", "") or "a port is a number from 0 to 65535"
+        raise Unavailable(f"cannot listen on {address}: {reason}") from None
     listening.listen(BACKLOG)
     return listening
 

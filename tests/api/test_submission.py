@@ -141,7 +141,7 @@ def test_a_body_that_is_something_else_is_told_what_to_send(nobody: httpx.Client
     form = nobody.post("/v1/jobs", data={"command": "true"}).json()
     assert (form["detail"], form["hint"]) == ("the body must be JSON", "send Content-Type: application/json")
     broken = nobody.post("/v1/jobs", content=b'{"command": "true"', headers={"Content-Type": "application/json"}).json()
-    assert broken["detail"].startswith("the body is no JSON, from character 18 on: ")
+    assert broken["detail"].startswith("the body is not JSON from character 18 on")
     assert "field" not in broken
 
 

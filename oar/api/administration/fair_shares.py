@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.jobs.reading import PRINTABLE
+from oar.api.answers.faults import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare

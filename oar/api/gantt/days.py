@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers.bodies import REVALIDATED, Answer, answer_unless_known
-from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.answers.faults import PRINTABLE
+from oar.api.jobs.reading import words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.chunk_cache import packed
 from oar.api.serving.gantt_live import live_record

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.faults import PRINTABLE
 from oar.api.gantt.days import LAST_DAY, Begin, End, rows_record
-from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.jobs.reading import words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.curve_cache import Record
 from oar.api.serving.service import asking, service_of

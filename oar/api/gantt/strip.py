@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.faults import PRINTABLE
 from oar.api.gantt.days import Begin, End
-from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.jobs.reading import words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking
 from oar.lib.facts.errors import BadRequest

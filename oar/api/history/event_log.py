@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.faults import PRINTABLE
 from oar.api.answers.list_answers import Fields, only
 from oar.api.answers.schemas import EVENT
-from oar.api.jobs.reading import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item

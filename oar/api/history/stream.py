@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
-from oar.api.jobs.reading import PRINTABLE, words_of
+from oar.api.answers.faults import PRINTABLE
+from oar.api.jobs.reading import words_of
 from oar.api.jobs.waiting import wait_until_seen
 from oar.api.serving.event_streams import EventStream
 from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages

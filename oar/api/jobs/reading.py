@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.faults import PRINTABLE, bad_request_of
 from oar.api.answers.list_answers import Fields, only
 from oar.api.answers.records import job_details, job_item
 from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
-from oar.api.answers.statuses import field_of
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
-#: No character that is none: PostgreSQL takes no NUL, terminals should get none of the others.
-PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
 Include = Annotated[
     str | None,
@@ -83,9 +81,7 @@ class JobListing(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = field_of(first["loc"])
-            raise BadRequest(f"{field}: {first['msg']}").of(field) from None
+            raise bad_request_of(error.errors()) from None
 
     @property
     def known(self) -> Collection[str]:

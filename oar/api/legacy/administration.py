@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from oar.api.answers.statuses import STATUSES, field_of
+from oar.api.answers.faults import bad_request_of
+from oar.api.answers.statuses import STATUSES
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.nodes.changes import NewMachines
 from oar.api.serving.service import service_of
@@ -191,9 +192,7 @@ def _machines(fields: Mapping[str, Any]) -> NewMachines:
         given = json.loads(properties) if isinstance(properties, str) else properties
         return NewMachines.model_validate({**values, "properties": given}, strict=False)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = field_of(first["loc"])
-        raise BadRequest(f"{field}: {first['msg']}").of(field) from None
+        raise bad_request_of(error.errors()) from None
     except ValueError:
         raise BadRequest("properties: this is no object of JSON").of("properties") from None
 

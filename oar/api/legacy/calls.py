@@ -253,7 +253,7 @@ def body_of(request: Request, data: bytes) -> Any:
         if kind == MULTIPART:
             return _storable(fields_of(request.headers["content-type"], data))
     except json.JSONDecodeError as error:
-        raise BadRequest(f"the body is no JSON, from character {error.pos} on: {error.msg}") from None
+        raise BadRequest(f"the body is not JSON from character {error.pos} on") from None
     except (ValueError, RecursionError):
         raise BadRequest("the body cannot be read: it is not what its Content-Type says") from None
     raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml, {_FORM} or {MULTIPART}")

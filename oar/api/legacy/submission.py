@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from oar.api.answers.faults import bad_request_of
 from oar.api.answers.statuses import field_of
 from oar.api.jobs.request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
@@ -159,12 +160,12 @@ def _checked(values: Mapping[str, Any]) -> JobRequest:
         return JobRequest.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        field = field_of(first["loc"])
         if first["type"] == "extra_forbidden":
+            field = field_of(first["loc"])
             near = nearest(field, (*JobRequest.model_fields, *_ALIASES))
             way_out = f"\ndid you mean {near!r}?" if near else ""
             raise BadRequest(f"there is no field {field!r}{way_out}").of(field) from None
-        raise BadRequest(f"{field}: {first['msg']}").of(field) from None
+        raise bad_request_of([first]) from None
 
 
 def _read(read: ReadFile, path: str, name: str) -> str:

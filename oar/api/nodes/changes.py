@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.faults import PRINTABLE
 from oar.api.answers.preconditions import IfMatch, check_seen
 from oar.api.jobs.request import Text
 from oar.api.nodes.resources import ResourceNumber, version_of_resource
@@ -34,10 +35,10 @@ router = APIRouter(prefix="/v1/resources", tags=["administration"])
 #: Resources of one request, at most.
 MOST = 100_000
 ResourceId = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Host = Annotated[str, Field(max_length=255)]
+Host = Annotated[str, Field(max_length=255, pattern=PRINTABLE)]
 Value = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | Text | None
 Properties = Annotated[
-    dict[Annotated[str, Field(max_length=63)], Value],
+    dict[Annotated[str, Field(max_length=63, pattern=PRINTABLE)], Value],
     Field(max_length=200, description="Values by property; null takes a value away."),
 ]
 _REFUSALS: Mapping[RemovalRefusal, tuple[HTTPStatus, str, str]] = {
@@ -98,11 +99,11 @@ class NewMachines(BaseModel):
     first_thread: int | None = Field(None, ge=0, le=10**9, description="Number of the first thread.")
     first_gpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first GPU.")
     cpusets: int | None = Field(None, ge=1, le=10**6, description="Cpusets of each machine, as `--cpusets`.")
-    cpu_topology: str = Field("", max_length=10_000, description="As `--cputopo`.")
+    cpu_topology: str = Field("", max_length=10_000, pattern=PRINTABLE, description="As `--cputopo`.")
     gpu_devices: int | None = Field(None, ge=1, le=64, description="As `--gpudevices`.")
-    gpu_topology: str = Field("", max_length=1000, description="As `--gputopo`.")
-    prefix: str = Field("node-", max_length=200, description="Begin of the names of the machines.")
-    suffix: str = Field("", max_length=200, description="End of the names of the machines.")
+    gpu_topology: str = Field("", max_length=1000, pattern=PRINTABLE, description="As `--gputopo`.")
+    prefix: str = Field("node-", max_length=200, pattern=PRINTABLE, description="Begin of the names of the machines.")
+    suffix: str = Field("", max_length=200, pattern=PRINTABLE, description="End of the names of the machines.")
     number_on: bool = Field(default=False, description="Number from the last ones that are used, as `-a`.")
     add_properties: bool = Field(default=True, description="Add the properties that are missing.")
     properties: Properties = {}

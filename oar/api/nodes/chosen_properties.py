@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.jobs.reading import PRINTABLE
+from oar.api.answers.faults import PRINTABLE
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import asking
 from oar.lib.facts.errors import BadRequest

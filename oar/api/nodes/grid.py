@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from fastapi import APIRouter, Query, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.jobs.reading import PRINTABLE
+from oar.api.answers.faults import PRINTABLE
 from oar.api.nodes.chosen_properties import Properties, check_property, choice_of, is_chosen, property_names
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import Asking, asking

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers.bodies import Answer, answer_unless_known
+from oar.api.answers.faults import PRINTABLE
 from oar.api.answers.list_answers import Fields, list_answer, only
 from oar.api.answers.preconditions import version_of
 from oar.api.answers.schemas import RESERVATION
-from oar.api.jobs.reading import PRINTABLE, Words, page_of, words_of
+from oar.api.jobs.reading import Words, page_of, words_of
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, Asking, asking
 from oar.lib.facts.advance_reservations import is_number

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.answers.faults import PRINTABLE
 from oar.api.answers.list_answers import list_answer
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
-from oar.api.jobs.reading import PRINTABLE
 from oar.api.jobs.request import Text
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
 from oar.api.serving.service import asking

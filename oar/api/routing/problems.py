@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from oar.api.answers.bodies import Answer, answer
+from oar.api.answers.faults import sentence_of
 from oar.api.answers.preconditions import OtherVersion, tag_of
 from oar.api.answers.statuses import WORDS, TooOften, field_of, problem_record, record_of, status_of
 from oar.api.routing.json_shape import UnfitBody
@@ -90,7 +91,7 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        text = f"the body is no JSON, from character {first['loc'][-1]} on: {first['ctx']['error']}"
+        text = f"the body is not JSON from character {first['loc'][-1]} on"
         return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text)
     field = field_of(first["loc"][1:])
     if first["type"] == "extra_forbidden":
@@ -102,7 +103,9 @@ def _of_a_field(request: Request, error: Exception) -> Answer:
         return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text, hint="send Content-Type: application/json")
     if first["loc"] == ("body",) and (text := _SHAPELESS.get(first["type"], "")):
         return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", text, hint=_SHAPE_HINT)
-    return problem(request, HTTPStatus.BAD_REQUEST, "bad-request", f"{field or 'body'}: {first['msg']}", field=field)
+    return problem(
+        request, HTTPStatus.BAD_REQUEST, "bad-request", f"{field or 'body'}: {sentence_of(first)}", field=field
+    )
 
 
 def _fields_of(request: Request) -> Collection[str]:

@@ -122,7 +122,9 @@ class PeerProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, or is one with too long a head."""
         if self._told <= LONGEST_HEAD:
-            super().send_400_response(msg)
+            text, way_out = "this is not an HTTP request, or its body is not sent as its head says", "send HTTP/1.1"
+            self._write_problem(HTTPStatus.BAD_REQUEST, "bad-request", text, way_out)
+            self.transport.close()
             return
         is_address = len(self.url) > LONGEST_HEAD
         uri, fields = HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -148,14 +150,18 @@ class PeerProtocol(HttpToolsProtocol):
         It is closed when the client closes it, or at the end of its time: closed earlier, with data that nobody has
         read, it would be reset, and the answer lost.
         """
-        text, path = f"the head of a request has at most {LONGEST_HEAD} bytes", (self.url or b"").decode("latin-1")
-        record = early_problem(path, status, "head-too-long", text, hint=_WAYS_OUT[status])
+        text = f"the head of a request has at most {LONGEST_HEAD} bytes"
+        self._write_problem(status, "head-too-long", text, _WAYS_OUT[status])
+        self._is_refused = True
+        self.transport.write_eof()
+
+    def _write_problem(self, status: HTTPStatus, word: str, text: str, way_out: str) -> None:
+        path = (getattr(self, "url", None) or b"").decode("latin-1")
+        record = early_problem(path, status, word, text, hint=way_out)
         body = orjson.dumps({**record, "request_id": secrets.token_hex(8)})
         told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
         lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in told.items())]
         self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
-        self._is_refused = True
-        self.transport.write_eof()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""

@@ -2,6 +2,7 @@
 import { get } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { bytes } from "./common/format.js";
+import { refusal } from "./common/outcome.js";
 import { site } from "./common/site.js";
 import { t } from "./common/words.js";
 
@@ -60,7 +61,7 @@ export class JobOutput {
 
   /** Whether the file can be read; what is asked for before it is there would be an error. */
   async isThere(stream) {
-    const record = await get(`jobs/${this.id}/output`).catch((error) => ({ complete: true, [stream]: { size: null, problem: error.message } }));
+    const record = await get(`jobs/${this.id}/output`).catch((error) => ({ complete: true, [stream]: { size: null, problem: refusal(error) } }));
     if (stream !== this.stream) return false;
     this.trouble = record[stream].problem ?? "";
     this.isComplete = record.complete;

@@ -5,6 +5,7 @@ import { csv } from "../csv.js";
 import { h } from "../common/dom.js";
 import { filters } from "../common/filters.js";
 import { duration, fullDate, number, percent } from "../common/format.js";
+import { refusal } from "../common/outcome.js";
 import { download, resourceState, shareBar, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { now, site } from "../common/site.js";
@@ -33,7 +34,7 @@ function asked() {
 async function load(signal) {
   const { by, bucket, days } = asked(), { who, project } = parameters(), user = who || site.user;
   const to = Math.ceil(now() / DAY) * DAY, from = to - days * DAY;
-  const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: error.message })) : null;
+  const share = user ? get(`fairshare/${encodeURIComponent(user)}`, { project }, signal).catch((error) => ({ trouble: refusal(error) })) : null;
   const [usage, waits, predictions, nodes, fair, ended] = await Promise.all([get("usage", { from, to, group: by, bucket }, signal), get("usage/waits", { from, to, bucket }, signal), get("predictions", {}, signal), get("usage/nodes", { from, to }, signal), share, user ? endedOf(user, signal) : null]);
   return { from, to, by, bucket, usage, waits, predictions: predictions.items, nodes, fair, ended, user };
 }
