@@ -22,7 +22,7 @@ from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
 from oar.lib.config.files import parse
 from oar.lib.db.jobs.job_predictions import Errors
-from oar.lib.facts.states import JobPriority, ReasonCode, RoundLimit
+from oar.lib.facts.states import JobPriority, LaunchFault, ReasonCode, RoundLimit
 from oar.lib.facts.times import parse_duration
 from oar.modules.kao_commands import plan_table
 from oar.modules.prediction_errors import ErrorsOfQueue, table
@@ -159,7 +159,7 @@ def test_the_data_of_every_reason_that_a_round_can_give_are_told() -> None:
     for reason in all_reasons():
         given[reason.code] |= reason.data.keys()
     assert {code: names - told[code] for code, names in given.items() if names - told[code]} == {}
-    others = {*RoundLimit, "SCHEDULER_FAIRSHARING_MAX_JOB_PER_USER"}
+    others = {*RoundLimit, *LaunchFault, "SCHEDULER_FAIRSHARING_MAX_JOB_PER_USER"}
     assert {code: told[code] - given[code] - others for code in told if told[code] - given[code] - others} == {}
     assert set(RoundLimit) <= told[ReasonCode.LIMIT]
 
