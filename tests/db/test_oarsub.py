@@ -339,42 +339,41 @@ class TestScript:
             ("#!/bin/sh\n#$ -cwd\n", "has #$ lines, which mean nothing here: write #OAR lines."),
             (
                 "#!/bin/sh\n# OAR -l nodes=1\n",
-                "line 2 is ignored: # OAR -l nodes=1: options begin with #OAR and a blank, at the start of the line."
-                " Write: #OAR -l nodes=1.",
+                'line 2 is ignored: "# OAR -l nodes=1": a line with options begins with #OAR and a blank.'
+                " Write: #OAR -l nodes=1",
             ),
             (
                 "#!/bin/sh\n#OAR-l nodes=1\n",
-                "line 2 is ignored: #OAR-l nodes=1: options begin with #OAR and a blank, at the start of the line."
-                " Write: #OAR -l nodes=1.",
+                'line 2 is ignored: "#OAR-l nodes=1": a line with options begins with #OAR and a blank.'
+                " Write: #OAR -l nodes=1",
             ),
             (
                 "#!/bin/sh\r\n#OAR -n x\r\n",
-                "has the line ends of Windows, with which its first line names no program: dos2unix removes them",
+                "its lines end with CR LF, as on Windows, and nodes cannot run it. Convert it: dos2unix {path}",
             ),
             (
                 "#!/bin/sh\n  #OAR -n x\n#OAR -n y\n",
-                "line 2 is ignored: #OAR -n x: options begin with #OAR and a blank, at the start of the line."
-                " Write: #OAR -n x.",
+                'line 2 is ignored: "#OAR -n x": a line with options begins with #OAR and a blank. Write: #OAR -n x',
             ),
             (
                 " #!/bin/sh\n#OAR -n x\n",
-                "line 2 is ignored: #OAR -n x: there are blanks before #! in the first line."
-                " Begin the script with #!, and nothing before it.",
+                'line 2 is ignored: "#OAR -n x": there are blanks before #! in the first line.'
+                " Begin the script with #!, and nothing before it",
             ),
             (
                 "\ufeff#!/bin/sh\n#OAR -n x\n",
-                "line 2 is ignored: #OAR -n x: the script begins with a byte order mark."
-                " Begin the script with #!, and nothing before it.",
+                'line 2 is ignored: "#OAR -n x": the script begins with a byte order mark.'
+                " Begin the script with #!, and nothing before it",
             ),
             (
                 "\n#!/bin/sh\n#OAR -n x\n",
-                "line 3 is ignored: #OAR -n x: the first line is empty."
-                " Begin the script with #!, and nothing before it.",
+                'line 3 is ignored: "#OAR -n x": the first line is empty.'
+                " Begin the script with #!, and nothing before it",
             ),
             (
                 "cd /tmp\n#OAR -n x\n",
-                "line 2 is ignored: #OAR -n x: the first line does not begin with #."
-                " Begin the script with #!, and nothing before it.",
+                'line 2 is ignored: "#OAR -n x": the first line does not begin with #.'
+                " Begin the script with #!, and nothing before it",
             ),
             ("#!/bin/sh\n##OAR -n x\n#OAR -n y\n### OAR -n z\n# #OAR -n z\n", ""),
             ("#!/bin/sh\n#SBATCH -N 1\n#OAR -n x\n", ""),
@@ -388,7 +387,7 @@ class TestScript:
         result = site.oarsub("-S", path)
         assert result.exit == 0
         said = [line.removeprefix(f"# Warning: {path}").lstrip(": ") for line in result.err.splitlines()]
-        assert said == ([warning] if warning else [])
+        assert said == ([warning.replace("{path}", path)] if warning else [])
 
     def test_a_script_that_is_not_there_or_not_executable(self, site: LoginNode, tmp_path: Path) -> None:
         result = site.oarsub("-S", "/no/where a b")

@@ -28,7 +28,7 @@ GREETING = PROTOCOL + b"\0" + VERSION.encode()
 
 #: How the client ends that cannot know what was done.
 EXIT_UNKNOWN = 3
-UNKNOWN = "# Error: the command server has ended in the middle: look whether the request was carried out.\n"
+UNKNOWN = "# Error: the command service ended while it ran your command, whose result is unknown. Check with oarstat.\n"
 
 _WRAPPER = f"""\
 #!/bin/sh

@@ -86,7 +86,9 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
         copied = tx.listings.copies([job.id for job in jobs])
     chosen = [job.id for job in jobs if job.id not in copied and wanted(job)]
     if not chosen:
-        raise _refused("no job to resubmit: of the selected jobs, none has ended without being resubmitted.")
+        raise _refused(
+            "no job to resubmit: each selected job runs, waits, or was resubmitted before. See: oarstat -j JOB"
+        )
     most = call.context.runtime.config.max_array_size
     if len(chosen) > most:
         raise _refused(f"{len(chosen)} jobs to resubmit: at most {most} at a time (MAX_ARRAY_SIZE).")

@@ -24,7 +24,7 @@ my $VARIABLES = qr/^(?:LANG|LANGUAGE|LINGUAS|TZ|TERM|COLORTERM|NO_COLOR|DISPLAY|
 # Where programs that run as the user are looked for.
 my $PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 my $EXIT_UNKNOWN = 3;
-my $UNKNOWN = "# Error: the command server has ended in the middle: look whether the request was carried out.\n";
+my $UNKNOWN = "# Error: the command service ended while it ran your command, whose result is unknown. Check with oarstat.\n";
 
 # Constants of the kernel: modules would take longer to load than all the rest.
 my ($AF_UNIX, $SOCK_SEQPACKET, $SOCK_NONBLOCK, $SOL_SOCKET, $SO_SNDBUF) = (1, 5, 04000, 1, 7);

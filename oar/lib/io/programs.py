@@ -45,7 +45,9 @@ def find_fault(command: str, search_path: str = DEFAULT_PATH) -> str:
     path = program if "/" in program else shutil.which(program, path=search_path)
     if path is None or not os.path.exists(path):
         return f"there is no program {program} on this machine: install it, or take the key out"
-    if os.path.isdir(path) or not os.access(path, os.X_OK):
+    if os.path.isdir(path):
+        return f"{program} is a directory, not a program: write the path of the program"
+    if not os.access(path, os.X_OK):
         return f"{program} cannot be executed: chmod 755 {program}"
     interpreter = _interpreter(path)
     if interpreter and shutil.which(interpreter, path=search_path) is None:

@@ -130,9 +130,9 @@ def lost_line(text: str) -> LostLine | None:
             return LostLine(number, line, _why_no_line_is_read(lines[0]), way_out)
         if _LOOK.match(line) and not re.match(r"#OAR\s", line):
             way_out = f"Write: #OAR {_LOOK.sub('', line, count=1).strip()}"
-            return LostLine(number, line, "options begin with #OAR and a blank, at the start of the line", way_out)
+            return LostLine(number, line, "a line with options begins with #OAR and a blank", way_out)
         if re.search(r"\r[ \t]*#OAR\s", line):
-            return LostLine(number, line, "lines end with CR only", "Convert the script: tr '\\r' '\\n'")
+            return LostLine(number, line, "lines end with CR only", "Convert the script: tr '\\r' '\\n' < OLD > NEW")
     return None
 
 
@@ -155,13 +155,13 @@ def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
     >>> list(doubts("job.sh", "#!/bin/sh\n#PBS -l nodes=1\n", has_options=False))
     ['job.sh has #PBS lines, which mean nothing here: write #OAR lines.']
     """
-    if text.partition("\n")[0].endswith("\r"):
-        yield f"{name} has the line ends of Windows, with which its first line names no program: dos2unix removes them"
+    if "\n" in text and text.partition("\n")[0].endswith("\r"):
+        yield f"{name}: its lines end with CR LF, as on Windows, and nodes cannot run it. Convert it: dos2unix {name}"
     if (foreign := foreign_lines(text)) and not has_options:
         yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines."
     if lost := lost_line(text):
-        shown = lost.text.strip()[:_LONGEST_SHOWN]
-        yield f"{name}: line {lost.number} is ignored: {shown}: {lost.reason}. {lost.way_out}."
+        shown = lost.text.rstrip()[:_LONGEST_SHOWN]
+        yield f'{name}: line {lost.number} is ignored: "{shown}": {lost.reason}. {lost.way_out}'
 
 
 #: Characters of a line that a warning shows.
