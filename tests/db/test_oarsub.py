@@ -353,7 +353,7 @@ class TestScript:
             ),
             (
                 "#!/bin/sh\n  #OAR -n x\n#OAR -n y\n",
-                'line 2 is ignored: "#OAR -n x": a line with options begins with #OAR and a blank. Write: #OAR -n x',
+                'line 2 is ignored: "  #OAR -n x": a line with options begins with #OAR and a blank. Write: #OAR -n x',
             ),
             (
                 " #!/bin/sh\n#OAR -n x\n",
