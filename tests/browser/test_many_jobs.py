@@ -89,3 +89,27 @@ def test_jobs_are_chosen_on_a_telephone_in_french(owner: Visitor, database: Data
     assert left_in_english(page) == []
     assert faults(page) == []
     assert page.evaluate(FITS)
+
+
+def test_a_job_whose_command_failed_shows_its_exit_code(owner: Visitor, database: Database) -> None:
+    well, bad, killed = (add_job(database, JobState.TERMINATED, user=USER) for _ in range(3))
+    with database.begin() as tx:
+        tx.execute("UPDATE jobs SET exit_code = 768 WHERE job_id = %s", (bad,))
+        tx.execute("UPDATE jobs SET exit_code = 9 WHERE job_id = %s", (killed,))
+    page = owner.open("jobs?state=all")
+    rows = {
+        job: page.get_by_role("row").filter(has=page.get_by_role("link", name=str(job))) for job in (well, bad, killed)
+    }
+    expect(rows[bad].locator(".state.failed")).to_have_text("exit code 3")
+    expect(rows[killed].locator(".state.failed")).to_have_text("signal 9")
+    expect(rows[well].locator(".state.failed")).to_have_count(0)
+    failed, usual = (rows[bad].locator(each) for each in (".state.failed", ".state.Terminated"))
+    colour = "each => getComputedStyle(each).color"
+    assert failed.evaluate(colour) != usual.evaluate(colour)
+    page.goto(f"{owner.base}/ui/jobs/{bad}")
+    expect(page.locator("h1 .state.failed")).to_have_text("exit code 3")
+    assert "768" not in page.locator("main").inner_text()
+    for path in ("jobs?state=all", f"jobs/{bad}"):
+        expect(owner.open(path, scripted=False).locator(".state.failed").filter(has_text="3")).to_have_text(
+            "exit code 3"
+        )

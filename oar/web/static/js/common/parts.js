@@ -47,6 +47,18 @@ export function stateChip(state) {
   return h("span", { class: `state ${state}`, title: t("state.title", { state }) }, h("b", {}, LETTERS[state] ?? "?"), ` ${STATE_WORDS[state] ?? state}`);
 }
 
+/** Show the state of a job; how its command failed has a colour of its own. */
+export function jobState(job) {
+  if (!job.exit_code) return stateChip(job.state);
+  const { code, signal } = exitOf(job.exit_code);
+  return [stateChip(job.state), " ", h("span", { class: "state failed" }, signal ? t("state.signal", { signal }) : t("state.exit", { code }))];
+}
+
+/** Return how a command ended, {code, signal}, from its wait status: 768 is exit code 3, 9 is signal 9. */
+export function exitOf(status) {
+  return { code: status >> 8, signal: status & 127 };
+}
+
 /** Show a state of a resource; its title is the name that oarnodes, filters and programs know. */
 export function resourceState(state) {
   return h("span", { title: t("resource.title", { state }) }, RESOURCE_WORDS[state] ?? state);

@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, percent, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { conditionBar, eventType, jobLink, legend, nodeLink, nodeLinks, shareBar, stateChip, table, waitsFor } from "../common/parts.js";
+import { conditionBar, eventType, jobLink, jobState, legend, nodeLink, nodeLinks, shareBar, table, waitsFor } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { GroupTable } from "../group-table.js";
@@ -86,7 +86,7 @@ function mineCard(jobs) {
   const more = jobs.total > jobs.items.length;
   const items = folded(jobs.items.toSorted((one, other) => place(one) - place(other)));
   const columns = [
-    { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
+    { key: "state", label: t("job.state"), cell: jobState },
     { key: "job", label: t("job.job"), cell: (job) => numbered(job, () => actions.show()) },
     { key: "progress", label: t("job.progress"), cell: progress },
     items.some((job) => job.nodes.length) && { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },

@@ -3,7 +3,7 @@ import { get } from "../common/api.js";
 import { h } from "../common/dom.js";
 import { bytes, duration, number, time } from "../common/format.js";
 import { now, page, site } from "../common/site.js";
-import { copy, english, eventType, jobLink, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
+import { copy, english, eventType, exitOf, jobLink, jobState, nodeLink, nodeLinks, requestOf, reservationLink, shareBar, stateChip, STATE_WORDS, table } from "../common/parts.js";
 import { jobActs, keepFocus } from "../common/job-acts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
@@ -31,7 +31,7 @@ function view(job) {
   saidState = job.state;
   document.title = `${job.id} ${job.name ?? ""} ${STATE_WORDS[job.state]} · ${site.name}`;
   return [
-    h("h1", {}, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", stateChip(job.state)),
+    h("h1", {}, h("b", {}, job.id), job.name && h("bdi", {}, ` ${job.name}`), " ", jobState(job)),
     h("p", { class: "lead" }, h("a", { href: page("jobs", null, { user: job.user }) }, h("bdi", {}, job.user)), " · ",
       h("a", { href: page("jobs", null, { queue: job.queue }) }, job.queue),
       job.project && [" · ", h("bdi", {}, t("job.of_project", { project: job.project }))],
@@ -146,7 +146,7 @@ function facts(job) {
     [t("job.submitted"), time(job.submitted)],
     [job.started ? t("job.started") : t("job.planned"), time(job.started ?? job.planned)],
     [t("job.ended"), job.ended && time(job.ended)],
-    [t("job.exit_code"), job.exit_code != null && job.ended && exitOf(job.exit_code)],
+    [t("job.exit_code"), job.exit_code != null && job.ended && exitText(job.exit_code)],
     [t("job.dependencies"), job.dependencies.length > 0 && job.dependencies.map((other) => [jobLink({ id: other }), " "])],
     [t("job.resubmitted_from"), job.resubmitted_from && jobLink({ id: job.resubmitted_from })],
     [t("job.message"), job.message && h("bdi", {}, job.message)],
@@ -154,10 +154,9 @@ function facts(job) {
   return h("dl", { class: "facts card", key: "facts" }, list.filter(([, value]) => value).map(([label, value]) => h("div", { key: label }, h("dt", {}, label), h("dd", {}, value))));
 }
 
-/** Tell how a command ended, by its status as the system gives it: 256 for exit 1, 9 for signal 9. */
-function exitOf(status) {
-  const signal = status & 127;
-  return signal ? t("job.by_signal", { signal }) : String(status >> 8);
+function exitText(status) {
+  const { code, signal } = exitOf(status);
+  return signal ? t("job.by_signal", { signal }) : String(code);
 }
 
 function timeline(job) {

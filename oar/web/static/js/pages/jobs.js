@@ -6,7 +6,7 @@ import { h } from "../common/dom.js";
 import { duration, naturally, number, time } from "../common/format.js";
 import { filters } from "../common/filters.js";
 import { now, page, site } from "../common/site.js";
-import { copy, download, english, nodeLinks, quoted, requestOf, shareBar, stateChip, STATE_WORDS, table, waitsFor } from "../common/parts.js";
+import { copy, download, english, exitOf, jobState, nodeLinks, quoted, requestOf, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { folded, numbered } from "../job-rows.js";
@@ -39,7 +39,7 @@ const COLUMNS = [
   { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user), by: (job) => job.user },
   { key: "project", label: t("job.project"), cell: (job) => h("bdi", {}, job.project), by: (job) => job.project },
   { key: "queue", label: t("job.queue"), cell: (job) => job.queue, by: (job) => job.queue },
-  { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state), by: (job) => STATE_WORDS[job.state] },
+  { key: "state", label: t("job.state"), cell: jobState, by: (job) => STATE_WORDS[job.state] },
   { key: "types", label: t("job.types"), cell: (job) => h("bdi", {}, job.types.join(", ")) },
   { key: "asked", label: t("job.asked"), kind: "text asked", cell: requestOf },
   { key: "walltime", label: t("job.walltime"), kind: "number", cell: (job) => duration(job.walltime), by: (job) => job.walltime },
@@ -186,11 +186,18 @@ async function give(kind) {
     after = page.next;
     announce(t("jobs.exported", { n: items.length }));
   } while (after !== null && items.length < 100_000);
-  const lines = { json: () => JSON.stringify(items), ndjson: () => items.map((job) => JSON.stringify(job)).join("\n"), csv: () => csv(items, EXPORTED, ["submitted", "started", "ended"]) };
+  const lines = { json: () => JSON.stringify(items), ndjson: () => items.map((job) => JSON.stringify(job)).join("\n"), csv: () => csv(items.map(withExit), EXPORTED, ["submitted", "started", "ended"]) };
   download(`jobs.${kind}`, lines[kind](), kind === "csv" ? "text/csv" : "application/json");
 }
 
-const EXPORTED = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "message"];
+const EXPORTED = ["id", "name", "user", "project", "queue", "state", "resources_asked", "walltime", "submitted", "started", "ended", "exit_code", "signal", "message"];
+
+/** Return a job with its exit code and the signal that ended it, in place of the wait status. */
+function withExit(job) {
+  if (job.exit_code == null) return job;
+  const { code, signal } = exitOf(job.exit_code);
+  return { ...job, exit_code: signal ? null : code, signal: signal || null };
+}
 
 function showFresh() {
   newest = Infinity;
