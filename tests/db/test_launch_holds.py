@@ -1,6 +1,9 @@
 """Failures of several nodes or jobs are judged together: oar/lib/rules/launch_faults.py."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -8,11 +11,14 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
 from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ReasonCode
+from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ReasonCode, ResourceState
+from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.lib.jobs import fault_holds, lifecycle
-from oar.lib.rules.launch_faults import FIRST_PAUSE, QUEUE_FAILURES, Blame
+from oar.lib.rules.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
+from oar.modules.runner.actions import check
+from oar.modules.runner.actions.context import ActionContext
 from tests.builders import add_job, add_resources, state_of
 
 
@@ -305,3 +311,79 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
         (one,) = tx.resources.of_nodes(["node-1"])
         assert (one.state, one.finaud_decision) == ("Suspected", False)
         assert tx.state_reasons.checks() == {}
+
+
+# -- what a node answers ----------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """Nodes that answer checks: ``missing`` are the users whose home is missing on node-1."""
+
+    def __init__(self, missing: set[str]) -> None:
+        self.missing = missing
+
+    def run(self, requests: Mapping[str, NodeRequest], _seconds: float) -> dict[str, Outcome]:
+        return {node: CommandRan(0, self._lines(node, request.data["checks"])) for node, request in requests.items()}
+
+    def _lines(self, node: str, checks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+        bad = self.missing if node == "node-1" else set()
+        return tuple(json.dumps({"error": "missing" if one["user"] in bad else ""}) for one in checks)
+
+
+def ask(runtime: Runtime, missing: set[str]) -> None:
+    """Let node-1 and others be asked about the holds of node-1."""
+    pass_time(runtime.database, LONGEST_PAUSE)
+    context = SimpleNamespace(config=runtime.config, database=runtime.database, remote=Answers(missing))
+    check.check(cast(ActionContext, context), "node-1")
+
+
+def test_no_user_makes_a_node_suspected_by_his_own_home(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "HOME_MISSING", "mallory", on=resources[:1], hosts=["node-1"])
+    for _ in range(2):
+        ask(runtime, {"mallory"})
+    assert set(node_states(database).values()) == {"Alive"}
+    assert [(hold.user, hold.is_confirmed) for hold in holds(database)] == [("mallory", True)]
+    assert mails(sent) == ["Launches are held"]
+    ask(runtime, set())
+    assert holds(database) == []
+
+
+def test_a_node_without_the_homes_of_two_users_is_suspected(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    for user in ("anna", "ben"):
+        fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna", "ben"})
+    assert node_states(database)["node-1"] == "Suspected"
+    assert holds(database) == []
+
+
+def test_the_good_home_of_another_user_accuses_no_node(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    for user in ("anna", "mallory"):
+        fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"mallory"})
+    assert set(node_states(database).values()) == {"Alive"}
+    assert [hold.user for hold in holds(database)] == ["mallory"]
+
+
+def test_launches_go_on_when_the_node_without_the_home_is_out_of_use(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna"})
+    with database.begin() as tx:
+        tx.resources.move(resources[:1], ResourceState.ABSENT, finaud=False)
+    ask(runtime, {"anna"})
+    assert holds(database) == []
+
+
+def test_a_node_that_knows_no_account_is_suspected_at_once(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna"})
+    assert node_states(database)["node-1"] == "Suspected"

@@ -141,6 +141,7 @@ class Blame(Enum):
 
     NOBODY = auto()  #: the fault is gone
     NODE = auto()  #: only the node of the failure has it
+    USER = auto()  #: only the node of the failure has it, and maybe only for this user
     SERVICE = auto()  #: other nodes have it, too
     UNKNOWN = auto()  #: nobody answered
 
@@ -161,6 +162,18 @@ def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
     if here is False or elsewhere:
         return Blame.SERVICE
     return Blame.UNKNOWN
+
+
+def accusers_of_node(hold: LaunchHold, holds: Iterable[LaunchHold]) -> list[LaunchHold]:
+    """Return the holds that together blame the node of a failed check; none if one user alone cannot.
+
+    A user may hide his own home on a node, by a file system that he mounts over it.
+    """
+    if hold.fault is not LaunchFault.HOME:
+        return [hold]
+    seen = [other for other in holds if other.is_confirmed and (other.fault, other.node) == (hold.fault, hold.node)]
+    others = [other for other in seen if other.user != hold.user]
+    return [hold, *others] if others else []
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:

@@ -98,13 +98,28 @@ def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check],
 def _store_hold(
     tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Mapping[Check, bool]]
 ) -> None:
-    """Store who is to blame for the fault of held launches."""
+    """Store who is to blame for the fault of held launches, if they are still held."""
+    present = tx.launch_holds.all()
+    if hold.id not in {other.id for other in present}:
+        return
     here = answers[hold.node][question] if hold.node in answers else None
     elsewhere = {node: results[question] for node, results in answers.items() if node != hold.node}
     blame = launch_faults.judge_check(here, elsewhere.values())
+    lifted = [hold]
     if blame is Blame.NODE:
-        text = f"{launch_faults.describe(hold.fault, hold.user)}; other nodes know it"
-        finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
-        nodes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})
-    witnesses = [node for node, is_well in elsewhere.items() if is_well or blame is Blame.SERVICE]
-    fault_holds.store_check(tx, hold, blame, witnesses)
+        if accusers := launch_faults.accusers_of_node(hold, present):
+            _suspect(tx, hold, question)
+            lifted = accusers
+        elif any(one.state is ResourceState.ALIVE for one in tx.resources.of_nodes([hold.node])):
+            blame = Blame.USER
+    is_well_there = blame in (Blame.NOBODY, Blame.NODE)
+    witnesses = [node for node, is_well in elsewhere.items() if is_well is is_well_there]
+    for each in lifted:
+        fault_holds.store_check(tx, each, blame, witnesses)
+
+
+def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
+    """Suspect the node of a hold until the check succeeds there."""
+    text = f"{launch_faults.describe(hold.fault, hold.user)}; other nodes know it"
+    finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
+    nodes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})
