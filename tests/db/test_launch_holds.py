@@ -11,9 +11,11 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
 from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ReasonCode, ResourceState
+from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck, QueueState, ReasonCode, ResourceState
 from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.lib.jobs import fault_holds, lifecycle
+from oar.lib.resources import nodes
+from oar.lib.resources.nodes import Suspicion
 from oar.lib.rules.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
@@ -311,6 +313,30 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
         (one,) = tx.resources.of_nodes(["node-1"])
         assert (one.state, one.finaud_decision) == ("Suspected", False)
         assert tx.state_reasons.checks() == {}
+
+
+def suspect(database: Database, suspicion: Suspicion) -> None:
+    """Suspect node-1."""
+    with database.begin() as tx:
+        nodes.suspect(tx, ["node-1"], finaud=True, reasons={"node-1": suspicion})
+
+
+def test_a_check_that_a_node_has_to_pass_is_not_replaced(runtime: Runtime) -> None:
+    database = runtime.database
+    add_resources(database, nodes=2, cores=1)
+    suspect(database, Suspicion("CPUSET_ERROR", NodeCheck.CGROUP))
+    suspect(database, Suspicion("no home", NodeCheck.HOME, "mallory"))
+    with database.begin() as tx:
+        assert tx.state_reasons.checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
+
+
+def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Runtime) -> None:
+    database = runtime.database
+    add_resources(database, nodes=2, cores=1)
+    suspect(database, Suspicion("does not answer"))
+    suspect(database, Suspicion("CPUSET_ERROR", NodeCheck.CGROUP))
+    with database.begin() as tx:
+        assert tx.state_reasons.checks() == {"node-1": [(NodeCheck.CGROUP, "")]}
 
 
 # -- what a node answers ----------------------------------------------------------------------------------------------

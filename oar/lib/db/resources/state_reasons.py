@@ -12,12 +12,14 @@ _SET = """
     SELECT id, %(now)s, %(author)s, %(reason)s, %(check)s, %(user)s FROM unnest(%(ids)s::integer[]) id ORDER BY id
     ON CONFLICT (resource_id) DO UPDATE SET date = EXCLUDED.date, author = EXCLUDED.author, reason = EXCLUDED.reason,
         node_check = EXCLUDED.node_check, job_user = EXCLUDED.job_user"""
+#: A check that is required already stays: what made it necessary is not over.
 _REQUIRE_CHECK = """
     INSERT INTO state_reasons (resource_id, date, reason, node_check, job_user)
     SELECT resource_id, %(now)s, %(reason)s, %(check)s, %(user)s FROM resources
     WHERE network_address = %(node)s AND state = 'Suspected' AND finaud_decision = 'YES' ORDER BY resource_id
     ON CONFLICT (resource_id) DO UPDATE SET
-        reason = EXCLUDED.reason, node_check = EXCLUDED.node_check, job_user = EXCLUDED.job_user"""
+        reason = EXCLUDED.reason, node_check = EXCLUDED.node_check, job_user = EXCLUDED.job_user
+    WHERE state_reasons.node_check = ''"""
 _FORGET = "DELETE FROM state_reasons WHERE resource_id = ANY(%s)"
 _OF_RESOURCES = """
     SELECT resource_id, date, author, reason, node_check, job_user FROM state_reasons
