@@ -19,7 +19,7 @@ from oar.lib.db.listening.feed import News
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.health import ServerTask
 from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.states import EventType, JobState, QueueState
+from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState
 from oar.lib.facts.states import JobState as J
 from oar.lib.rules.metric_texts import (
     ROUND_BOUNDS,
@@ -117,6 +117,21 @@ def test_the_file_tells_the_present_and_what_has_happened(
     assert 'oar_jobs_submitted_total{queue="default"} 3' in lines
 
 
+def test_only_confirmed_holds_are_told_those_of_users_by_themselves(
+    database: Database, chronicle: Chronicle, config: Config
+) -> None:
+    with database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.ACCOUNT, "anna", "node-1", 0, "", is_confirmed=True)
+        tx.launch_holds.hold(LaunchFault.HOME, "anna", "node-1", 0, "", is_confirmed=True)
+        tx.launch_holds.hold(LaunchFault.HOME, "ben", "node-2", 0, "", is_confirmed=False)
+    chronicle.go_on()
+    assert {'oar_launch_holds{scope="all"} 0', 'oar_launch_holds{scope="user"} 1'} <= set(written(config))
+    with database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.PROLOGUE, "", "node-1", 0, "", is_confirmed=True)
+    chronicle.go_on()
+    assert 'oar_launch_holds{scope="all"} 1' in written(config)
+
+
 def test_what_the_check_of_the_server_judges_is_told(database: Database, chronicle: Chronicle, config: Config) -> None:
     add_resources(database, nodes=1, state="Suspected")
     with database.begin() as tx:
@@ -132,7 +147,7 @@ def test_what_the_check_of_the_server_judges_is_told(database: Database, chronic
     assert 'oar_queue_active{queue="default"} 0' in lines
     assert 'oar_queue_active{queue="admin"} 1' in lines
     assert "oar_queues_stopped_by_oar 1" in lines
-    assert "oar_launch_holds 1" in lines
+    assert {'oar_launch_holds{scope="all"} 1', 'oar_launch_holds{scope="user"} 0'} <= set(lines)
     assert 'oar_resources_suspected{type="default"} 2' in lines
     assert 'oar_launches_failed_total{cause="PROLOGUE"} 1' in lines
     assert 'oar_launches_failed_total{cause="NODE_SETUP"} 0' in lines
@@ -326,7 +341,8 @@ def test_promtool_accepts_the_numbers(
 
 #: What a sick and a healthy server tell, minute by minute.
 ILL = {
-    "oar_launch_holds": "1x60",
+    'oar_launch_holds{scope="all"}': "1x60",
+    'oar_launch_holds{scope="user"}': "3x60",
     "oar_runner_ready": "0x60",
     'oar_module_success_age_seconds{lane="kill",module="sarko"}': "1000x60",
     'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",
@@ -351,7 +367,8 @@ ILL = {
     'oar_database_sessions{state="waiting"}': "9x60",
 }
 WELL = {
-    "oar_launch_holds": "0x60",
+    'oar_launch_holds{scope="all"}': "0x60",
+    'oar_launch_holds{scope="user"}': "0x60",
     "oar_runner_ready": "1x60",
     'oar_module_success_age_seconds{lane="kill",module="sarko"}': "20x60",
     'oar_module_period_seconds{lane="kill",module="sarko"}': "30x60",

@@ -83,8 +83,12 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     yield MetricFamily("oar_queue_active", "Whether jobs of a queue may start.", ("queue",), active)
     stopped = sum(not (queue.is_active or queue.author) for queue in queues)
     yield MetricFamily("oar_queues_stopped_by_oar", "Queues that OAR itself stopped.", (), [((), float(stopped))])
-    holds = float(len(tx.events.open(HOLDS_OF_LAUNCHES)) + len(tx.launch_holds.all()))
-    yield MetricFamily("oar_launch_holds", "Faults because of which launches are held.", (), [((), holds)])
+    confirmed = [hold for hold in tx.launch_holds.all() if hold.is_confirmed]
+    of_all = len(tx.events.open(HOLDS_OF_LAUNCHES)) + sum(not hold.user for hold in confirmed)
+    of_users = len({hold.user for hold in confirmed if hold.user})
+    holds = [(("all",), float(of_all)), (("user",), float(of_users))]
+    what = "Faults because of which all launches are held, and users whose launches are held."
+    yield MetricFamily("oar_launch_holds", what, ("scope",), holds)
     suspected = [((kind,), float(number)) for kind, (_, number) in tx.health_figures.suspected().items()]
     yield MetricFamily("oar_resources_suspected", "Suspected resources by type.", ("type",), suspected)
     ages = [((task,), float(tx.now - date)) for task, date in tx.task_runs.successes()]
