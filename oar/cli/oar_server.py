@@ -174,8 +174,8 @@ class Server:
         home = self._account.home if self._account else None
         surroundings = health_probes.probe_surroundings(self._config, self._errors, pid, home)
         report = judge_status(answer.state if isinstance(answer, Status) else None, time.time())
-        if not surroundings.database and (facts := health_probes.probe_cluster(self._config)):
-            report = report.joined(judge_cluster(facts, time.time()))
+        if not surroundings.database:
+            report = report.joined(judge_cluster(health_probes.probe_cluster(self._config), time.time()))
         report = report.joined(judge_surroundings(surroundings))
         click.echo(report.line)
         return report.health

@@ -21,6 +21,7 @@ from oar.lib.facts.records import User
 from oar.lib.facts.states import EndCode, EventType, JobState, QueueState, ResourceState
 from oar.lib.jobs import policies, queues
 from oar.lib.resources import nodes
+from oar.lib.rules.server_health import judge_cluster
 from tests.builders import add_job, add_resources
 
 ROOT = User("root", 0)
@@ -77,7 +78,8 @@ def test_a_lock_on_the_resources_does_not_hold_the_check_up(
     add_resources(database, state="Absent")
     with database.begin() as tx:
         tx.execute("LOCK TABLE resources IN ACCESS EXCLUSIVE MODE")
-        assert probe_cluster(config) is None
+        report = judge_cluster(probe_cluster(config), 0)
+    assert report.line == "OAR WARNING: the database did not answer in time: jobs were not checked"
     assert probed(config).lost_nodes == 2
 
 

@@ -162,8 +162,11 @@ def _judge_files(last_round: Mapping[str, Any]) -> Iterator[HealthFinding]:
 # -- the cluster ------------------------------------------------------------------------------------------------------
 
 
-def judge_cluster(facts: HealthFacts, now: float) -> HealthReport:
-    """Return the findings about jobs: can they be submitted, started and accounted?"""
+def judge_cluster(facts: HealthFacts | None, now: float) -> HealthReport:
+    """Return the findings about jobs: can they be submitted, started and accounted?  None: nobody knows."""
+    if facts is None:
+        text = "the database did not answer in time: jobs were not checked"
+        return HealthReport((HealthFinding(ServerHealth.WARNING, text),))
     return HealthReport(
         (
             *_judge_submissions(facts),
