@@ -63,19 +63,20 @@ def _nodes_to_test(tx: "Transaction", config: Config) -> dict[str, bool]:
 
 def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: set[str]) -> bool:
     """Ask for the states that follow from the test; return whether there are any."""
-    suspected = [node for node, alive in nodes.items() if alive and node in silent and _suspect(tx, node)]
+    asked = {node: _suspect(tx, node) for node, alive in nodes.items() if alive and node in silent}
+    suspected = [node for node, ids in asked.items() if ids]
     recovered: list[str] = []
     if not config.disable_suspected_nodes_repair:
         answering = [node for node, alive in nodes.items() if not alive and node not in silent]
-        checked = tuple(node for node in answering if node in tx.state_reasons.checks())
+        checks = tx.state_reasons.checks()
+        checked = tuple(node for node in answering if node in checks)
         recovered = [node for node in answering if node not in checked and _make_alive(tx, node)]
         if checked:
             tx.outbox.append(Ask(JobAction.CHECK, 0, checked))
     bad, good = "does not answer", "answers again"
     if is_configured(config):
         bad, good = "the checker of the site finds it bad", "the checker of the site finds it well again"
-    ids = [resource.id for resource in tx.resources.of_nodes(suspected)] if suspected else []
-    tx.state_reasons.set(ids, "", bad)
+    tx.state_reasons.set([resource for ids in asked.values() for resource in ids], "", bad)
     for event, text, hosts in ((EventType.FINAUD_ERROR, bad, suspected), (EventType.FINAUD_RECOVER, good, recovered)):
         if hosts:
             tx.events.add(event, 0, f"[Finaud] {', '.join(hosts)}: {text}", hosts=hosts)
@@ -83,13 +84,13 @@ def _note(tx: "Transaction", config: Config, nodes: Mapping[str, bool], silent: 
     return bool(suspected or recovered)
 
 
-def _suspect(tx: "Transaction", node: str) -> bool:
-    return tx.resources.ask_state_of_node(node, ResourceState.SUSPECTED, seen=ResourceState.ALIVE) > 0
+def _suspect(tx: "Transaction", node: str) -> list[int]:
+    return tx.resources.ask_state_of_node(node, ResourceState.SUSPECTED, seen=ResourceState.ALIVE)
 
 
 def _make_alive(tx: "Transaction", node: str) -> bool:
     seen = ResourceState.SUSPECTED
-    return tx.resources.ask_state_of_node(node, ResourceState.ALIVE, seen=seen, decided_by_finaud=True) > 0
+    return bool(tx.resources.ask_state_of_node(node, ResourceState.ALIVE, seen=seen, decided_by_finaud=True))
 
 
 def main() -> None:

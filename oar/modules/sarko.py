@@ -240,8 +240,8 @@ def _watch_resources(tx: "Transaction", configs: "Sequence[Config]") -> None:
     deadlines = tx.deadlines
     silent = deadlines.expire_desktops()
     if silent:
-        names = sorted(silent)
-        tx.state_reasons.set([one.id for one in tx.resources.of_nodes(names)], "", "no call in time")
+        names = sorted(set(silent.values()))
+        tx.state_reasons.set(silent, "", "no call in time")
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"[Sarko] no call in time: {', '.join(names)}", hosts=names)
     dead_after = configs[0].dead_switch_time
     buried = deadlines.expire_suspected(dead_after) if dead_after > 0 else set()

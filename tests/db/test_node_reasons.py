@@ -1,12 +1,19 @@
 """Why nodes get no jobs: oarnodesetting --reason, oarnodes --reasons."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 
 from oar.cli import oarnodes
+from oar.lib.config.files import Config
+from oar.lib.db.database import Database
+from oar.lib.db.resources.state_reasons import StateReasons
+from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.resources import nodes
 from oar.lib.runtime import Runtime
-from oar.modules import node_change_state
+from oar.modules import finaud, node_change_state
+from tests.builders import add_job, add_resources
 from tests.db.console import EVE, Console
 
 
@@ -105,3 +112,60 @@ def test_a_reason_is_one_line(console: Console) -> None:
         result = console.nodesetting("-d", "on", "--reason", text, "-h", "node-1")
         assert result.err.endswith("a reason is one line of at most 255 characters\n")
         assert console.values("drain") == ["NO"]
+
+
+# -- what the system asks ---------------------------------------------------------------------------------------------
+
+
+def look(console: Console, monkeypatch: pytest.MonkeyPatch, silent: list[str]) -> None:
+    """Let Finaud test all nodes."""
+    monkeypatch.setattr(finaud, "silent_hosts", lambda _config, _nodes: silent)
+    finaud.run(Runtime(Config(), console.database))
+
+
+def stored_reasons(database: Database) -> list[tuple[str, str]]:
+    """Return author and reason of each resource that has one, by id."""
+    with database.begin() as tx:
+        ids = [one.id for one in tx.resources.all()]
+        return [(one.author, one.reason) for one in tx.state_reasons.of_resources(ids)]
+
+
+def lay_aside(console: Console) -> None:
+    """Give node-1 two resources, one of them Absent for a reason that an administrator gave."""
+    ids = add_resources(console.database, nodes=2, cores=2)
+    console.nodesetting("-s", "Absent", "-r", str(ids[0]), "--reason", "a broken GPU")
+    node_change_state.run(Runtime(Config(), console.database))
+
+
+def test_finaud_replaces_no_reason_of_a_resource_whose_state_stays(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_aside(console)
+    look(console, monkeypatch, ["node-1"])
+    assert stored_reasons(console.database) == [("root", "a broken GPU"), ("", "does not answer")]
+
+
+def test_a_halt_replaces_no_reason_of_a_resource_whose_state_stays(console: Console) -> None:
+    lay_aside(console)
+    with console.database.begin() as tx:
+        nodes.order_halt(tx, ["node-1"], "Greta", "idle")
+    assert stored_reasons(console.database) == [("root", "a broken GPU"), ("", "halted: idle")]
+
+
+def test_a_halt_that_is_given_up_leaves_what_others_ask(console: Console) -> None:
+    ids = add_resources(console.database, nodes=2, cores=2)
+    add_job(console.database, JobState.RUNNING, on=ids[1:2])
+    with console.database.begin() as tx:
+        nodes.ask_state(tx, ids[:1], ResourceState.DEAD, "burnt", by="root")
+        nodes.order_halt(tx, ["node-1"], "Greta", "idle")
+        assert [one.next_state for one in tx.resources.of_nodes(["node-1"])] == ["Dead", "UnChanged"]
+
+
+def test_finaud_asks_once_which_nodes_have_checks(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_resources(console.database, nodes=3, cores=1)
+    with console.database.begin() as tx:
+        nodes.suspect(tx, ["node-1", "node-2", "node-3"], finaud=True)
+    checks = Mock(return_value={})
+    monkeypatch.setattr(StateReasons, "checks", checks)
+    look(console, monkeypatch, [])
+    assert checks.call_count == 1

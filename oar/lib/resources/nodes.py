@@ -157,16 +157,15 @@ def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> 
 
     A node on which a job has been started meanwhile is left out: since its state is asked, no other one is started.
     """
-    leaving = [
-        name
+    asked = {
+        name: ids
         for name in sorted(names)
-        if tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE)
-    ]
-    if leaving and (busy := tx.resources.busy_nodes().intersection(leaving)):
-        tx.resources.clear_asked_state([resource.id for resource in tx.resources.of_nodes(busy)])
-        leaving = [name for name in leaving if name not in busy]
-    if leaving:
-        tx.state_reasons.set([resource.id for resource in tx.resources.of_nodes(leaving)], "", f"halted: {why}")
+        if (ids := tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE))
+    }
+    busy = tx.resources.busy_nodes() if asked else set()
+    tx.resources.clear_asked_state([resource for name in asked.keys() & busy for resource in asked[name]])
+    if leaving := [name for name in asked if name not in busy]:
+        tx.state_reasons.set([resource for name in leaving for resource in asked[name]], "", f"halted: {why}")
         text = f"[{by}] {why}: {', '.join(leaving)}"
         tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
         tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]

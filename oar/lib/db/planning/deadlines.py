@@ -44,7 +44,7 @@ _EXPIRE_DESKTOPS = Prepared("""
         SELECT resource_id FROM resources
         WHERE state = 'Alive' AND desktop_computing = 'YES' AND expiry_date > 0 AND expiry_date < %s
           AND next_state = 'UnChanged' ORDER BY resource_id FOR NO KEY UPDATE)
-    RETURNING network_address""")
+    RETURNING resource_id, network_address""")
 #: Suspected for too long.
 _EXPIRE_SUSPECTED = Prepared("""
     UPDATE resources SET next_state = 'Dead', next_finaud_decision = 'YES'
@@ -109,16 +109,19 @@ class Deadlines(Table):
         """Return for each job that was sent the checkpoint signal the date of the last one, and whether it failed."""
         return {row[0]: (row[1], row[2]) for row in self._tx.rows(_CHECKPOINTS, (list(ids),))} if ids else {}
 
-    def expire_desktops(self) -> set[str]:
-        """Ask the state Suspected for desktop computers that did not call in time; return their nodes."""
-        return self._expire(_EXPIRE_DESKTOPS, self._tx.now)
+    def expire_desktops(self) -> dict[int, str]:
+        """Ask the state Suspected for desktop computers that did not call in time.
+
+        Return the resources, each with its node.
+        """
+        resources: dict[int, str] = dict(self._tx.rows(_EXPIRE_DESKTOPS, (self._tx.now,)))
+        if resources:
+            self._changed(Topic.RESOURCES)
+        return resources
 
     def expire_suspected(self, seconds: int) -> set[str]:
         """Ask the state Dead for resources that have been Suspected for longer than ``seconds``; return their nodes."""
-        return self._expire(_EXPIRE_SUSPECTED, self._tx.now - seconds)
-
-    def _expire(self, sql: str, date: int) -> set[str]:
-        nodes = set(self._tx.column(sql, (date,)))
+        nodes = set(self._tx.column(_EXPIRE_SUSPECTED, (self._tx.now - seconds,)))
         if nodes:
             self._changed(Topic.RESOURCES)
         return nodes

@@ -208,15 +208,15 @@ class Resources(Table):
 
         ``finaud``: the system decides this, and may take it back.
         """
-        return self._ask("resource_id = ANY(%(ids)s)", {"to": to, "finaud": _flag(finaud), "ids": list(ids)})
+        return len(self._ask("resource_id = ANY(%(ids)s)", {"to": to, "finaud": _flag(finaud), "ids": list(ids)}))
 
     def ask_state_of_node(
         self, node: str, to: ResourceState, *, seen: ResourceState, decided_by_finaud: bool | None = None
-    ) -> int:
+    ) -> list[int]:
         """Ask a state for the resources of a node whose state is still ``seen`` and for which no state is asked.
 
         With ``decided_by_finaud`` only for those whose present state was, or was not, decided by Finaud.  This is a
-        decision of the system, which it may take back.  Return the number of resources.
+        decision of the system, which it may take back.  Return the resources.
         """
         where = "network_address = %(node)s AND state = %(seen)s AND next_state = 'UnChanged'"
         if decided_by_finaud is not None:
@@ -224,11 +224,11 @@ class Resources(Table):
         parameters = {"to": to, "finaud": "YES", "node": node, "seen": seen, "decided": _flag(decided_by_finaud)}
         return self._ask(where, parameters)
 
-    def _ask(self, where: str, parameters: Mapping[str, object]) -> int:
-        ids = self._tx.column(_ASK.format(where=where), dict(parameters))
+    def _ask(self, where: str, parameters: Mapping[str, object]) -> list[int]:
+        ids: list[int] = self._tx.column(_ASK.format(where=where), dict(parameters))
         if ids:
             self._changed(Topic.RESOURCES)
-        return len(ids)
+        return ids
 
     def to_sweep(self) -> list[str]:
         """Return the nodes that come back, and have to be cleaned before they may be Alive, sorted."""
