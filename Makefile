@@ -1,5 +1,5 @@
 # Everything is done by programs of setup/; these are their short names.
-# make check | demo | server-install | user-install | node-install | api-install | doc-install | uninstall
+# make check | demo | debian-package | server-install | user-install | node-install | api-install | doc-install | uninstall
 
 PREFIX = /usr/local
 BINDIR = $(PREFIX)/bin
@@ -17,7 +17,10 @@ INSTALL = setup/install --prefix "$(PREFIX)" --bindir "$(BINDIR)" --sbindir "$(S
 	--docdir "$(DOCDIR)" --oardir "$(OARDIR)" --confdir "$(OARCONFDIR)" --homedir "$(OARHOMEDIR)" --user "$(OARUSER)" \
 	--destdir "$(DESTDIR)" --python "$(PYTHON)"
 
-.PHONY: help check demo server-install user-install node-install api-install doc-install uninstall
+# Options of setup/package, as --output DIR.
+PACKAGE =
+
+.PHONY: help check demo debian-package server-install user-install node-install api-install doc-install uninstall
 
 help:
 	@sed -n 2p Makefile
@@ -27,6 +30,9 @@ check:
 
 demo:
 	setup/demo
+
+debian-package:
+	setup/package $(PACKAGE)
 
 server-install user-install node-install api-install doc-install:
 	$(INSTALL) $(@:-install=)

@@ -57,7 +57,8 @@ STDERR_TAIL = 4096  #: bytes of a child's standard error that are sent with its 
 LONGEST_LINE = 1 << 20  #: a child that writes a longer line has it cut there
 READ_SIZE = 1 << 16
 CANCEL_GRACE = 10.0  #: seconds between the TERM and the KILL of a cancelled request
-STALE_EXIT = 31
+#: Exit codes of requests that were not begun: this node has no process for it; the program is not the server's.
+NO_PROCESS_EXIT, STALE_EXIT = 30, 31
 #: What a program may say to the session itself (as in ``node_base``): it is not to be ended with its request; its
 #: request is over.
 INDEPENDENT, DETACHED = b"\0independent", b"\0detached"
@@ -269,11 +270,15 @@ class SessionLoop:
 
     def fork(self, message: "Message", body: "Callable[[], int]") -> "Child | None":
         """Fork a child with three pipes; return None, and refuse the request, if that cannot be."""
+        pipes: "list[tuple[int, int]]" = []
         try:
-            pipes = [os.pipe() for _ in range(3)]
+            for _ in range(3):
+                pipes.append(os.pipe())
             pid = os.fork()
         except OSError as error:
-            self.send({"id": message["id"], "exit": STALE_EXIT, "stderr": "cannot start a process: %s" % error})
+            for fd in sum(pipes, ()):
+                os.close(fd)
+            self.send({"id": message["id"], "exit": NO_PROCESS_EXIT, "stderr": "cannot start a process: %s" % error})
             return None
         (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
         if pid == 0:

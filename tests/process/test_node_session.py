@@ -1,5 +1,6 @@
 """The node session: many requests over one channel, each in its own process."""
 
+import errno
 import hashlib
 import json
 import os
@@ -393,6 +394,25 @@ def test_what_comes_together_is_written_together(loop: SessionLoop, monkeypatch:
         patch.setattr(os, "write", write)
         loop.flush()
     assert [block.count(b"\n") for block in written] == [2]
+
+
+def test_a_node_without_room_for_a_process_is_told_from_a_wrong_program(
+    loop: SessionLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    loop.programs["node_session"] = ("h", node_session)
+    is_open = set(os.listdir("/proc/self/fd"))
+    for op in ({"op": "command", "argv": ["true"]}, {"op": "run", "program": "node_session", "hash": "h"}):
+        loop.handle({**op, "id": 1}, b"")
+    answers = [json.loads(line) for line in loop.to_send.splitlines()]
+    assert [answer["exit"] for answer in answers] == [30, 30]
+    assert all("cannot start a process" in answer["stderr"] for answer in answers)
+    assert set(os.listdir("/proc/self/fd")) == is_open
+    loop.handle({"op": "run", "id": 2, "program": "node_session", "hash": "other"}, b"")
+    assert json.loads(loop.to_send.splitlines()[-1])["exit"] == 31
 
 
 def is_null(descriptor: int) -> bool:

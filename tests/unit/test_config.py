@@ -280,6 +280,7 @@ def test_the_shipped_file_sets_exactly_what_is_marked_as_shipped() -> None:
     assert parsed.config == Config(
         job_resource_manager_property_db_field="cpuset",
         hierarchy_labels=("resource_id", "network_address", "cpu", "core"),
+        scheduler_resource_order=f"deploy ASC, {Config().scheduler_resource_order}",
     )
 
 

@@ -51,7 +51,7 @@ def test_a_node_answers_of_a_job_its_phase_or_that_it_has_none() -> None:
 
 
 def test_oarexec_ends_with_the_codes_that_the_server_explains() -> None:
-    before_oarexec = {"TRANSFER": 30, "NO_INTERPRETER": bootstrap.NO_INTERPRETER}
+    before_oarexec = {"TRANSFER": node_session.NO_PROCESS_EXIT, "NO_INTERPRETER": bootstrap.NO_INTERPRETER}
     made_by_the_server = {"STAGING": 45, "NOT_CONFIRMED": 50, "DIED": 60}
     unexplained = {"UNEXPECTED": 70}
     explained = members(ExecCode) | unexplained

@@ -341,6 +341,8 @@ class Config(Values):
         "scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
         "network_address ASC, resource_id ASC",
         "Order in which resources are taken; with deploy ASC first, nodes that no deploy job wants are taken first.",
+        shipped="deploy ASC, scheduler_priority ASC, state_num ASC, available_upto DESC, suspended_jobs ASC, "
+        "network_address ASC, resource_id ASC",
     )
     scheduler_resource_order_adv_reservations = Key(
         TEXT, "network_address ASC, resource_id ASC", "The same for reservations in the future."

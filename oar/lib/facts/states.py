@@ -413,7 +413,7 @@ class ExecCode(IntEnum):
     DIRECTORY_EPILOGUE = 12  #: that, and the epilogue failed
     OUTPUT = 20  #: stdout or stderr file cannot be opened
     OUTPUT_EPILOGUE = 22  #: that, and the epilogue failed
-    TRANSFER = 30  #: the data did not come in time
+    TRANSFER = 30  #: the node could not start a process for it
     DATA = 31  #: the data was not understood
     NO_INTERPRETER = 32  #: no usable Python on the node
     SESSION_EPILOGUE = 33  #: interactive job over, epilogue failed
