@@ -2,7 +2,7 @@
 
 Data (JSON).  All actions: ``oar_tmp_directory``, ``cpuset_path`` (null: keys and files only), ``options``
 {``cgroup_manager``, ``memory``, ``processes``, ``devices``, ``mem_nodes``, ``clear_dirs``, ``max_uptime``,
-``oardir``}, all optional.
+``oardir``, ``prologue``, ``epilogue``, ``script_seconds`` (time limit of both)}, all optional.
 ``init`` and ``clean``: ``job_id``, ``name`` (of the group), ``user``, ``ssh_keys`` (null: none).  ``init`` also:
 ``nodes`` (of each the values of the property that names processors), ``nodes_property`` (the name of that property,
 optional), ``compute_thread_siblings``, ``resources``, ``node_file_db_fields``,
@@ -28,6 +28,7 @@ import node_devices
 import node_kernel
 import node_keys
 import node_leftovers
+import node_scripts
 from node_base import JobFiles, NodeError
 from node_protocol import ManagerExit, ProgramAction
 
@@ -104,7 +105,7 @@ def user_lock(directory: str, user: str) -> "contextlib.AbstractContextManager[N
 def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
     """Make the job's group, files and key on this node; return what confines it.
 
-    ``by_oarexec``: the caller is this job's oarexec.
+    ``by_oarexec``: the caller is this job's oarexec; where the site has a prologue, the server has prepared this node.
     """
     node_base.require(data, INIT)
     directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
@@ -121,7 +122,19 @@ def init(data: "Data", by_oarexec: bool = False) -> "Confinement":
         with node_base.acting_as(oar):
             write_job_files(data, files, hides_devices(data, confinement))
             node_keys.add(data, files, oar)
+    if not by_oarexec:
+        run_prologue(data, files)
     return confinement
+
+
+def run_prologue(data: "Data", files: JobFiles) -> None:
+    """Run the prologue of the site; if it fails, remove the job from this node and raise NodeError."""
+    try:
+        node_scripts.run_prologue(data, files)
+    except NodeError:
+        with user_lock(files.directory, data["user"]):
+            clean_job(data, files)
+        raise
 
 
 def confinement_of(data: "Data") -> "Confinement":
@@ -356,11 +369,30 @@ def clean(data: "Data") -> None:
     node_base.require(data, JOB)
     directory = node_base.runtime_directory(data["oar_tmp_directory"], ManagerExit.RUNTIME_DIRECTORY)
     files = JobFiles(directory, data["job_id"])
+    failure = run_epilogue(data, files)
     with user_lock(directory, data["user"]):
         fault = (node_base.read_state(files) or {}).get("reason")
         usage = clean_job(data, files)
     node_base.say(json.dumps({"job_id": data["job_id"], "usage": usage, "reason": fault}))
     reboot_if_old(data, directory)
+    if failure:
+        raise failure
+
+
+def run_epilogue(data: "Data", files: JobFiles) -> "NodeError | None":
+    """End the processes of a job that was prepared here, then run the epilogue of the site; return its failure.
+
+    The lock of the user is free meanwhile: his other jobs do not wait.  Raises NodeError if processes cannot be killed.
+    """
+    if not (node_base.options_of(data).get("epilogue") and os.path.exists(files.environment(data["user"]))):
+        return None
+    with user_lock(files.directory, data["user"]), node_base.lives(files.directory):
+        end_processes(confinement_of(data), files, node_base.oar_account())
+    try:
+        node_scripts.run_epilogue(data, files)
+    except NodeError as error:
+        return error
+    return None
 
 
 def withdraw(data: "Data | None", files: JobFiles) -> None:
@@ -394,12 +426,8 @@ def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd
     """Kill the processes of a job, remove its group, its files, and all of its user if it was his last one."""
     confinement = confinement_of(data)
     with node_base.lives(files.directory):  # nor does an oarexec come back into the group in here
-        survivors = confinement.kill()
+        end_processes(confinement, files, oar)
         usage = confinement.usage()
-        if confinement.groups is not None:
-            survivors += end_reporter(files, oar)
-        if survivors:
-            raise NodeError(ManagerExit.REMOVAL, "processes of the job cannot be killed: %s" % described(survivors))
         if confinement.groups is not None:
             remove_group(data, confinement, confinement.groups)
     with node_base.acting_as(oar):
@@ -414,6 +442,15 @@ def clean_group_and_files(data: "Data", files: JobFiles, oar: "pwd.struct_passwd
             node_base.remove_file(path)
         node_base.drop_unfinished_files(files.directory, {os.path.basename(path) for path in paths})
     return usage
+
+
+def end_processes(confinement: "Confinement", files: JobFiles, oar: "pwd.struct_passwd") -> None:
+    """Kill the processes of a job; raise NodeError if one cannot be killed."""
+    survivors = confinement.kill()
+    if confinement.groups is not None:
+        survivors += end_reporter(files, oar)
+    if survivors:
+        raise NodeError(ManagerExit.REMOVAL, "processes of the job cannot be killed: %s" % described(survivors))
 
 
 def end_reporter(files: JobFiles, oar: "pwd.struct_passwd") -> "list[int]":
@@ -496,10 +533,14 @@ def sweep(data: "Data") -> None:
     names = {job["name"] for job in data["jobs"]}
     errors = []
     for job in strange_jobs(directory, node_cgroups.groups_of(data), job_ids, names):
+        files = JobFiles(directory, job["job_id"])
         try:
+            failure = run_epilogue(dict(data, **job), files)
             with user_lock(directory, job["user"]):
-                clean_job(dict(data, **job), JobFiles(directory, job["job_id"]))
+                clean_job(dict(data, **job), files)
             node_base.say(json.dumps({"swept": job["name"], "job_id": job["job_id"]}))
+            if failure:
+                raise failure
         except NodeError as error:
             errors.append(str(error))
     node_base.drop_unfinished_files(directory)

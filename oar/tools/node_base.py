@@ -422,6 +422,7 @@ class JobFiles:
         self.job_id = job_id
         self.nodes = "%s/%d" % (directory, job_id)
         self.resources = "%s/%d_resources" % (directory, job_id)
+        self.scripts = "%s/node_scripts_%d.lock" % (directory, job_id)
         self.state = "%s/oarexec_%d.state" % (directory, job_id)
         self.lock = "%s/oarexec_%d.lock" % (directory, job_id)
         self.pid = "%s/pid_of_oarexec_for_jobId_%d" % (directory, job_id)
@@ -464,7 +465,7 @@ class JobFiles:
     def of_user(self, user: str) -> "list[str]":
         """Return the paths of what the job resource manager makes for the user, and of his script."""
         private = [self.environment(user), self.key(user), self.user_variables(user), self.script(user)]
-        return [self.nodes, self.resources, *private]
+        return [self.nodes, self.resources, self.scripts, *private]
 
     def of_oarexec(self) -> "list[str]":
         """Return the paths of what oarexec and the sessions of the job make."""

@@ -142,6 +142,8 @@ class ManagerExit:
     KEYS_LOCK = 18  #: the lock of the file of the public keys is not free
     DESCRIPTION = 14  #: a property of the job's resources names what this node does not have
     JOB_FILES = 19  #: the files of the job cannot be written
+    PROLOGUE = 20  #: NODE_PROLOGUE_FILE failed or timed out
+    EPILOGUE = 21  #: NODE_EPILOGUE_FILE failed or timed out
     INCOMPLETE = 31  #: a key of the data is missing or of another type
 
 

@@ -29,6 +29,7 @@ from oar.lib.io.remote.pool import Remote
 from oar.lib.io.remote.requests import CommandRan, RemoteSettings
 from oar.lib.io.remote.transports import CannotReach, LocalTransport
 from oar.lib.jobs import lifecycle
+from oar.lib.rules.end_cause_texts import cause_text
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch, nodes, probe, signals
@@ -462,6 +463,62 @@ def test_a_working_directory_that_is_not_there_is_the_user_s_error(world: World)
     assert "/nonexistent/dir" in event.description
     found = {"node": NODE, "path": "/nonexistent/dir", "errno": "ENOENT"}
     assert world.cause(job_id) == Cause(EndCode.DIRECTORY_MISSING, found)
+
+
+def configured_with_scripts(world: World, **scripts: str) -> None:
+    """Give the site a prologue or an epilogue of nodes, with these lines."""
+    keys: dict[str, object] = {}
+    for name, lines in scripts.items():
+        path = world.box.base / f"node_{name}"
+        path.write_text(f"#!/bin/sh\n{lines}\n")
+        path.chmod(0o755)
+        keys[f"node_{name}_file"] = str(path)
+    world.context = replace(world.context, config=world.context.config.replace(**keys))
+
+
+def test_prologue_and_epilogue_of_nodes_are_run_once_round_a_job(world: World) -> None:
+    said = world.box.base / "said"
+    line = f"echo {{}} $1 $OAR_USER $(id -un) >>{said}"
+    configured_with_scripts(world, prologue=line.format("P"), epilogue=line.format("E"))
+    job_id = world.job(f"cat {said} >seen")
+    launch_job(world.context, job_id)
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    assert (world.box.home("alice") / "seen").read_text() == f"P {job_id} alice root\n"
+    assert said.read_text() == f"P {job_id} alice root\nE {job_id} alice root\n"
+    cause = world.cause(job_id)
+    assert cause is not None
+    assert cause.code is EndCode.SUCCESS
+    said.unlink()
+
+
+def test_a_prologue_of_nodes_that_fails_ends_the_launch_as_a_fault_of_the_prologue(world: World) -> None:
+    configured_with_scripts(world, prologue="echo no licence; exit 3")
+    job_id = world.job("true")
+    launch_job(world.context, job_id)
+    assert (world.phase(job_id), world.events(job_id)[-1]) == (Phase.FAILED, "PROLOGUE_ERROR")
+    assert world.box.files_of(job_id) == set()
+    cause = world.cause(job_id)
+    assert cause is not None
+    assert (cause.code, cause.data["nodes"]) == (EndCode.PROLOGUE, [NODE])
+    assert "exit code 3: no licence" in cause_text(cause, job_id).sentence
+    with world.database.begin() as tx:
+        assert {row.state for row in tx.resources.select(world.resources)} == {ResourceState.SUSPECTED}
+
+
+def test_an_epilogue_of_nodes_that_fails_suspects_the_node_and_leaves_the_job_its_exit_code(world: World) -> None:
+    configured_with_scripts(world, epilogue="exit 4")
+    job_id = world.job("true")
+    launch_job(world.context, job_id)
+    world.take_report(job_id)
+    finish.finish(world.context, job_id)
+    assert "EPILOGUE_ERROR" in world.events(job_id)
+    cause = world.cause(job_id)
+    assert cause is not None
+    assert (cause.code, cause.data["node"]) == (EndCode.EPILOGUE, NODE)
+    assert (world.row(job_id).state, world.row(job_id).exit_code) == (JobState.TERMINATED, 0)
+    with world.database.begin() as tx:
+        assert {row.state for row in tx.resources.select(world.resources)} == {ResourceState.SUSPECTED}
 
 
 def test_processors_that_the_node_does_not_have_are_an_error_of_its_description(world: World) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -324,3 +326,94 @@ def test_a_site_s_own_manager_gets_the_action_and_the_data_as_oar(box: NodeBox) 
     perl = 'my $data = eval do { local $/; <DATA> }; print "$ARGV[0] $data->{name}\\n"; exit 4;'
     given = {"file": "x.pl", "source": perl, "data": {"name": "it's a \\ 'x'"}}
     assert box.run("site_script", "clean", given) == CommandRan(4, ("clean it's a \\ 'x'",), "")
+
+
+def scripted(box: NodeBox, job_id: int, *, prologue: str = "", epilogue: str = "", **more: object) -> dict[str, Any]:
+    """Return the data of a job whose site has a prologue or an epilogue of nodes, with these lines."""
+    options: dict[str, Any] = {"script_seconds": 20}
+    for name, lines in (("prologue", prologue), ("epilogue", epilogue)):
+        if lines:
+            path = box.base / f"node_{name}"
+            path.write_text(f"#!/bin/sh\n{lines}\n")
+            path.chmod(0o755)
+            options[name] = str(path)
+    return box.init_data(job_id, options=options | more)
+
+
+def test_root_runs_prologue_and_epilogue_of_the_site_on_each_node(box: NodeBox) -> None:
+    said = box.base / "said"
+    line = f'echo "$1 $2 $4 $(id -un) [$OAR_JOB_NAME] $(cat "$3") $HOME" >>{said}'
+    data = scripted(box, 401, prologue=f"echo P; {line}", epilogue=line) | {"job_name": "$(touch /tmp/evil) it's"}
+    assert box.jrm("init", data) == CommandRan(0, (), "")
+    assert said.read_text() == f"401 alice 3600 root [$(touch /tmp/evil) it's] {NODE} /root\n"
+    cleaned = box.jrm("clean", data)
+    assert (cleaned.exit, len(cleaned.lines)) == (0, 1)
+    assert said.read_text().splitlines()[1:] == [f"401 alice  root [$(touch /tmp/evil) it's] {NODE} /root"]
+    assert box.files_of(401) == set()
+    assert box.jrm("clean", data).exit == 0
+    assert len(said.read_text().splitlines()) == 2  # an epilogue runs where the job was prepared
+    said.unlink()
+
+
+def test_a_prologue_of_nodes_that_fails_is_quoted_and_leaves_nothing(box: NodeBox) -> None:
+    said = box.base / "said"
+    data = scripted(box, 402, prologue="echo no licence >&2; exit 3", epilogue=f"echo E >>{said}")
+    done = box.jrm("init", data)
+    path = box.base / "node_prologue"
+    assert done.exit == 20
+    assert f"[ERROR] prologue {path}: it ended with exit code 3: no licence\n" in done.stderr
+    assert (box.files_of(402), said.exists()) == (set(), False)
+
+
+def test_a_prologue_of_nodes_that_hangs_is_killed_with_its_children(box: NodeBox) -> None:
+    data = scripted(box, 403, prologue="sleep 4711 & wait", script_seconds=1)
+    done = box.jrm("init", data)
+    assert (done.exit, "it did not end within 1 s" in done.stderr) == (20, True)
+    wait_until(lambda: box.run_as("root", "pgrep -f '[s]leep 4711'").returncode == 1)
+
+
+def test_an_epilogue_of_nodes_finds_no_process_and_does_not_stop_the_clean_up(box: NodeBox) -> None:
+    said = box.base / "said"
+    data = scripted(box, 404, epilogue=f"pgrep -u alice >{said}; exit 7")
+    box.start(box.job_data(404, command="sleep 1000", init=data))
+    done = box.jrm("clean", data)
+    assert (done.exit, "exit code 7" in done.stderr) == (21, True)
+    assert (said.read_text(), box.files_of(404), len(done.lines)) == ("", set(), 1)
+    said.unlink()
+
+
+def test_a_sweep_runs_the_epilogue_of_a_job_that_nobody_has_cleaned(box: NodeBox) -> None:
+    said = box.base / "said"
+    data = scripted(box, 405, epilogue=f'echo "$1 $2 $OAR_JOB_ID" >>{said}')
+    assert box.jrm("init", data).exit == 0
+    common = {name: data[name] for name in ("oar_tmp_directory", "cpuset_path", "options")}
+    assert box.jrm("sweep", {**common, "jobs": []}).exit == 0
+    assert (said.read_text(), box.files_of(405)) == ("405 alice 405\n", set())
+    said.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("chown alice {path}", "{path} must belong to root, and only root may write to it"),
+        ("chmod g+w {path}", "{path} must belong to root"),
+        ("chmod o+w {base}/scripts", "{base}/scripts must belong to root"),
+        ("chown alice {base}/scripts", "{base}/scripts must belong to root"),
+        ("mv {path} {path}.real && ln -s {path}.real {path}", "without symbolic links: {path}.real"),
+        ("chmod -x {path}", "it cannot be executed: Permission denied"),
+        ("rm {path}", "it cannot be executed: No such file or directory"),
+        ("rm {path} && mkdir {path}", "it is not a file"),
+    ],
+)
+def test_a_program_that_others_can_replace_is_not_run_as_root(box: NodeBox, change: str, text: str) -> None:
+    directory = box.base / "scripts"
+    path, ran = directory / "prologue", box.base / "ran"
+    directory.mkdir()
+    path.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    path.chmod(0o755)
+    data = box.init_data(406, options={"prologue": str(path), "script_seconds": 20})
+    box.sh(change.format(path=path, base=box.base))
+    done = box.jrm("init", data)
+    assert (done.exit, ran.exists()) == (20, False)
+    assert text.format(path=path, base=box.base) in done.stderr
+    shutil.rmtree(directory)

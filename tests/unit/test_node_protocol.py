@@ -63,6 +63,11 @@ def test_a_wrong_description_is_told_from_other_failures() -> None:
     assert list(members(node_protocol.ManagerExit).values()).count(server.WRONG_DESCRIPTION) == 1
 
 
+def test_failures_of_programs_of_the_site_on_nodes_have_the_same_codes_on_both_sides() -> None:
+    manager = node_protocol.ManagerExit
+    assert (manager.PROLOGUE, manager.EPILOGUE) == (server.PROLOGUE_FAILED, server.EPILOGUE_FAILED)
+
+
 def test_oarexec_takes_the_signals_that_the_server_sends() -> None:
     assert set(server.ControlSignal) <= oarexec_user.CONTROL_SIGNALS
 

@@ -211,7 +211,9 @@ class Config(Values):
     frontend_command_memory = Key(INTEGER, 4096, "Memory of the same in MiB; 0 = no limit.")
     prologue_exec_file = unset(NODE_COMMAND, "Run on a job's first node before it; ~oar/oar_prologue if not set.")
     epilogue_exec_file = unset(NODE_COMMAND, "Run on a job's first node after it; ~oar/oar_epilogue if not set.")
-    prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of them.")
+    node_prologue_file = unset(NODE_PATH, "Run as root on each node of a job before it.")
+    node_epilogue_file = unset(NODE_PATH, "Run as root on each node of a job after it.")
+    prologue_epilogue_timeout = Key(SOME_SECONDS, 60, "Time limit of each of these four programs.")
     server_prologue_exec_file = unset(
         SERVER_COMMAND, "Run on the server before each job.", aliases="SERVER_SCRIPT_EXEC_FILE"
     )

@@ -86,6 +86,8 @@ class ProbeAnswer(StrEnum):
 
 #: Exit code of the job resource manager: a property of the job's resources names what the node does not have.
 WRONG_DESCRIPTION = 14
+#: Exit codes of the job resource manager: NODE_PROLOGUE_FILE, NODE_EPILOGUE_FILE failed or timed out.
+PROLOGUE_FAILED, EPILOGUE_FAILED = 20, 21
 #: Of how long ago a start or an end may be that a node tells, in seconds: years.
 LONGEST_AGO = 999_999_999
 

@@ -117,8 +117,8 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "Tell the administrators: they have to correct that property (oarnodesetting -p). The job itself is correct."
         f" Then: {_RESUBMIT}",
     ),
-    EndCode.PROLOGUE: ("The prologue of the site failed{on}; its command was not started.", _REPORT),
-    EndCode.EPILOGUE: ("Its command ended well, but the epilogue of the site failed{on}.", ""),
+    EndCode.PROLOGUE: ("The prologue of the site failed{on}; its command was not started{detail}.", _REPORT),
+    EndCode.EPILOGUE: ("Its command ended well, but the epilogue of the site failed{on}{detail}.", ""),
     EndCode.SERVER_PROLOGUE: ("The prologue of the server failed; its command was not started{detail}.", _REPORT),
     EndCode.SERVER_EPILOGUE: ("Its command ended well, but the epilogue of the server failed{detail}.", ""),
     EndCode.HOME_MISSING: (
@@ -215,7 +215,8 @@ def _values(cause: Cause, job_id: int, stderr_file: str) -> _Values:
     values = _Values(data)
     values["id"] = job_id
     values["stderr"] = f"Its error output: {stderr_file}" if stderr_file else ""
-    values["on"] = f" on {data['node']}" if data.get("node") else ""
+    on = data.get("node") or ", ".join(data.get("nodes") or ())
+    values["on"] = f" on {on}" if on else ""
     values["detail"] = f": {str(data['text']).removesuffix('.')}" if data.get("text") else ""
     values["to_link"] = f" (it points to {data['link']})" if data.get("link") else ""
     values |= _named(data.get("nodes"))

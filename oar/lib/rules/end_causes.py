@@ -57,6 +57,8 @@ EVENTS: Mapping[EventType, EndCode] = {
     EventType.SERVER_PROLOGUE_TIMEOUT: EndCode.SERVER_PROLOGUE,
     EventType.SERVER_PROLOGUE_EXIT_CODE_ERROR: EndCode.SERVER_PROLOGUE,
     EventType.SERVER_PROLOGUE_ERROR: EndCode.SERVER_PROLOGUE,
+    EventType.PROLOGUE_ERROR: EndCode.PROLOGUE,
+    EventType.EPILOGUE_ERROR: EndCode.EPILOGUE,
     EventType.CPUSET_ERROR: EndCode.NODE_SETUP,
     EventType.CPUSET_PROPERTY_ERROR: EndCode.NODE_DESCRIPTION,
     EventType.CPUSET_MANAGER_FILE: EndCode.NODE_SETUP,
@@ -173,6 +175,9 @@ def _of_end(facts: EndFacts, code: int) -> Cause:
         return cause
     if code in _BAD_EPILOGUE:
         return Cause(EndCode.EPILOGUE, {"node": facts.head})
+    failed = _event(facts, EndCode.EPILOGUE)
+    if failed:
+        return Cause(EndCode.EPILOGUE, {"node": ", ".join(failed.hosts), "text": _short(failed.description)})
     failed = _event(facts, EndCode.SERVER_EPILOGUE)
     if failed:
         return Cause(EndCode.SERVER_EPILOGUE, {"text": _short(failed.description)})

@@ -26,6 +26,7 @@ PROGRAMS = (
     "node_devices.py",
     "node_keys.py",
     "node_leftovers.py",
+    "node_scripts.py",
     "job_resource_manager_cgroups.py",
     "suspend_resume_manager.py",
     "node_probe.py",

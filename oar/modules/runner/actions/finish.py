@@ -47,6 +47,13 @@ _PHRASES = {
     EventType.SWITCH_INTO_ERROR_STATE: "Ask to change the job state",
 }
 
+#: Events of nodes on which the clean-up failed.
+_CLEANING_EVENTS = (
+    EventType.CPUSET_CLEAN_ERROR,
+    EventType.EPILOGUE_ERROR,
+    EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB,
+)
+
 #: Events of an end that name the head.
 _HEAD_EVENTS = frozenset({EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN, EventType.USER_SHELL})
 
@@ -172,7 +179,7 @@ def _clean(context: ActionContext, data: JobData) -> dict[str, nodes.NodeAnswer]
     hosts = data.processors(context.config)
     if not hosts:
         return {}
-    seconds = 2 * context.config.oar_ssh_connection_timeout
+    seconds = context.config.oar_ssh_connection_timeout + nodes.manager_seconds(context.config)
     is_built_in = nodes.site_manager(context.config) is None
     asked = (job_data.cleaning_data if is_built_in else job_data.manager_data)(data, context.config)
     return nodes.manage(context, NodeAction.CLEAN, hosts, asked, seconds)
@@ -185,15 +192,15 @@ def _node_failures(context: ActionContext, data: JobData, answers: Mapping[str, 
     """
     leaving = data.exec_host(context.config) if _is_shutdown(data) else ""
     traces = []
-    for event, reached in (
-        (EventType.CPUSET_CLEAN_ERROR, True),
-        (EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB, False),
-    ):
-        failures = {
-            host: answer.error
-            for host, answer in answers.items()
-            if not answer.succeeded and (answer.reached and host != leaving) is reached
-        }
+    events = {
+        host: nodes.cleaning_event(context.config, answer)
+        if answer.reached and host != leaving
+        else EventType.PING_CHECKER_NODE_SUSPECTED_END_JOB
+        for host, answer in answers.items()
+        if not answer.succeeded
+    }
+    for event in _CLEANING_EVENTS:
+        failures = {host: answers[host].error for host in events if events[host] is event}
         if failures:
             text = told_failures(failures)
             of_job(log, data.job.id, nodes=sorted(failures)).warning("not clean: %s", text)

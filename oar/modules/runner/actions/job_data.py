@@ -233,6 +233,9 @@ def manager_options(config: Config) -> dict[str, Any]:
         "mem_nodes": config.jrm_mem_nodes,
         "clear_dirs": list(config.jrm_clear_dirs),
         "max_uptime": config.jrm_max_uptime,
+        "prologue": config.node_prologue_file,
+        "epilogue": config.node_epilogue_file,
+        "script_seconds": config.prologue_epilogue_timeout,
     }
 
 

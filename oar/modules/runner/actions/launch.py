@@ -570,4 +570,4 @@ def _clean(launch: Launch, prepared: Collection[str]) -> None:
     if hosts:
         data = job_data.manager_data(launch.data, config)
         with contextlib.suppress(ConfigError):  # then nothing was prepared
-            nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, config.oar_ssh_connection_timeout)
+            nodes.manage(launch.context, NodeAction.CLEAN, hosts, data, nodes.manager_seconds(config))

@@ -9,7 +9,7 @@ from typing import Any
 
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.node_protocol import WRONG_DESCRIPTION, NodeAction
+from oar.lib.facts.node_protocol import EPILOGUE_FAILED, PROLOGUE_FAILED, WRONG_DESCRIPTION, NodeAction
 from oar.lib.facts.states import EventType
 from oar.lib.io import ping_checker
 from oar.lib.io.programs import site_program
@@ -18,6 +18,13 @@ from oar.modules.runner.actions.context import ActionContext, log
 
 #: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).
 MANAGER = "job_resource_manager_cgroups"
+
+
+#: Events of exit codes of the built-in manager; any other is CPUSET_ERROR.
+_EVENTS_OF_INIT: Mapping[int, EventType] = {
+    WRONG_DESCRIPTION: EventType.CPUSET_PROPERTY_ERROR,
+    PROLOGUE_FAILED: EventType.PROLOGUE_ERROR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,19 @@ def failure_event(config: Config, answer: NodeAnswer) -> EventType:
 
 def manager_event(code: int) -> EventType:
     """Return the event of an exit code of the built-in manager."""
-    return EventType.CPUSET_PROPERTY_ERROR if code == WRONG_DESCRIPTION else EventType.CPUSET_ERROR
+    return _EVENTS_OF_INIT.get(code, EventType.CPUSET_ERROR)
+
+
+def cleaning_event(config: Config, answer: NodeAnswer) -> EventType:
+    """Return the event of a node that answers and could not be cleaned after a job."""
+    has_bad_epilogue = answer.code == EPILOGUE_FAILED and site_manager(config) is None
+    return EventType.EPILOGUE_ERROR if has_bad_epilogue else EventType.CPUSET_CLEAN_ERROR
+
+
+def manager_seconds(config: Config) -> int:
+    """Return the time limit of the job resource manager for one job, with the programs of the site that it runs."""
+    has_script = config.node_prologue_file or config.node_epilogue_file
+    return config.oar_ssh_connection_timeout + (config.prologue_epilogue_timeout if has_script else 0)
 
 
 def has_checker(config: Config) -> bool:

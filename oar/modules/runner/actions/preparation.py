@@ -11,6 +11,7 @@ from oar.lib.facts.messages import OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import NodeAction
 from oar.lib.facts.records import JobRun
 from oar.lib.facts.states import EventType, Phase
+from oar.lib.rules.event_consequences import spares_reservations
 from oar.lib.rules.told_hosts import told_failures
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
@@ -19,6 +20,7 @@ from oar.modules.runner.actions.server_scripts import ScriptFailure, ScriptFailu
 
 #: Events of nodes that could not be prepared; the first that applies ends the launch of a job that is no reservation.
 _MANAGER_EVENTS = (
+    EventType.PROLOGUE_ERROR,
     EventType.CPUSET_PROPERTY_ERROR,
     EventType.CPUSET_ERROR,
     EventType.PING_CHECKER_NODE_SUSPECTED,
@@ -80,7 +82,7 @@ def is_ready_at_once(data: JobData, config: Config) -> bool:
 def _hosts_before_oarexec(data: JobData, config: Config) -> set[str]:
     """Return the hosts on which the job resource manager does its work before oarexec is sent."""
     hosts = set(data.processors(config))
-    if not _must_head_be_ready_for_prologue(config):
+    if not _must_head_be_prepared_first(config):
         hosts.discard(data.exec_host(config))
     return hosts
 
@@ -103,15 +105,16 @@ def prepare_hosts(launch: Launch, hosts: set[str]) -> None:
                 drop_hosts(launch, event, errors)
 
 
-def _must_head_be_ready_for_prologue(config: Config) -> bool:
-    """Whether there is a server prologue, or the site's own job resource manager, which oarexec cannot run."""
-    return bool(config.server_prologue_exec_file) or nodes.site_manager(config) is not None
+def _must_head_be_prepared_first(config: Config) -> bool:
+    """Whether there is a prologue of the server or of nodes, or the site's own manager, which oarexec cannot run."""
+    has_prologue = config.server_prologue_exec_file or config.node_prologue_file
+    return bool(has_prologue) or nodes.site_manager(config) is not None
 
 
 def _run_manager(launch: Launch, hosts: Collection[str]) -> dict[str, nodes.NodeAnswer]:
     config = launch.context.config
     data = job_data.manager_data(launch.data, config)
-    return nodes.manage(launch.context, NodeAction.INIT, hosts, data, config.oar_ssh_connection_timeout)
+    return nodes.manage(launch.context, NodeAction.INIT, hosts, data, nodes.manager_seconds(config))
 
 
 def _ping(launch: Launch) -> None:
@@ -126,11 +129,11 @@ def _ping(launch: Launch) -> None:
 def drop_hosts(launch: Launch, event: EventType, failures: Mapping[str, str]) -> None:
     """Take failed hosts (with the text of each failure) from a reservation that has others.
 
-    Raises LaunchFailed for any other job.
+    Raises LaunchFailed for any other job, and for an event that ends reservations, too.
     """
     description = f"[bipbip {launch.id}] {told_failures(failures)}"
     remaining_hosts = [host for host in launch.data.hosts if host not in failures]
-    if not (launch.data.is_reservation and remaining_hosts):
+    if not (launch.data.is_reservation and remaining_hosts and spares_reservations(event)):
         has_no_node = launch.data.is_reservation and event is EventType.PING_CHECKER_NODE_SUSPECTED
         event = EventType.RESERVATION_NO_NODE if has_no_node else event
         raise LaunchFailed(event, description, failures, OarsubLine.BAD_NODES)

@@ -240,7 +240,7 @@ def sweep(context: ActionContext, host: str) -> RetryAfter | None:
     with context.database.begin() as tx:
         jobs = list(job_data.read_all(tx, tx.jobs.on_nodes([host])).values())
     request = NodeRequest(nodes.MANAGER, NodeAction.SWEEP, job_data.sweep_data(jobs, context.config))
-    seconds = context.config.oar_ssh_connection_timeout
+    seconds = nodes.manager_seconds(context.config)
     answer = nodes.answer_of(context.remote.run({host: request}, seconds)[host])
     of_nodes(log, host).info(
         "sweep of %s: %s %s", host, "done" if answer.succeeded else answer.error, " ".join(answer.lines)
