@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from oar.api.identity.callers import COOKIE
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -164,6 +165,18 @@ def visiting(chromium: Browser, api: Api, **choices: Any) -> Iterator[Visitor]:
 def owner(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
     """Somebody who has logged in with a token of his."""
     yield from _logged_in(chromium, api, database, User(USER, 65534), "rw")
+
+
+@pytest.fixture
+def owner_by_password(chromium: Browser, api: Api, database: Database) -> Iterator[Visitor]:
+    """Somebody who has logged in with a password: he may create tokens."""
+    with database.begin() as tx:
+        secret = tokens.begin_session(tx, User(USER, 65534), seconds=3600)
+    visits = visiting(chromium, api)
+    visitor = next(visits)
+    visitor.context.add_cookies([{"name": COOKIE, "value": secret, "url": f"http://127.0.0.1:{api.port}"}])
+    yield visitor
+    next(visits, None)
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ def test_the_jobs_of_others_have_no_buttons(owner: Visitor, database: Database) 
     assert page.locator(".acts").count() == 0
 
 
-def test_a_token_is_made_shown_once_and_revoked(owner: Visitor, database: Database) -> None:
-    page = owner.open("tokens")
+def test_a_token_is_made_shown_once_and_revoked(owner_by_password: Visitor) -> None:
+    page = owner_by_password.open("tokens")
     assert faults(page) == []
     page.get_by_label("comment").fill("<b>my dashboard</b>")
     page.get_by_role("button", name="create").click()
