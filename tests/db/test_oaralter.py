@@ -12,8 +12,9 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Dependency, Job, Queue, User
 from oar.lib.facts.states import EventType, JobState, QueueState
+from oar.lib.jobs import lifecycle
 from oar.lib.runtime import Runtime
-from tests.builders import add_job, add_resources
+from tests.builders import add_job, add_resources, for_no_reason
 from tests.frontend import ALICE, Frontend, add_rules
 
 BOB, ROOT = User("bob", 0), User("root", 0)
@@ -109,6 +110,26 @@ def test_dependencies_are_replaced(site: Site) -> None:
     assert len(site.needs(job.id)) == 1
     site.alter("-a", "", job.id)
     assert site.needs(job.id) == []
+
+
+def test_dependencies_that_close_a_cycle_are_refused(site: Site) -> None:
+    first = site.submit()
+    second = site.submit("-a", first.id)
+    third = site.submit("-a", second.id)
+    result = site.alter("-a", third.id, first.id)
+    text = f"job {third.id} depends on job {first.id}: they would wait for each other. Alter job {third.id} first."
+    assert result == refused(first, f"a job cannot depend on its dependants: {text}")
+    assert site.needs(first.id) == []
+    site.alter("-a", "", second.id)
+    assert site.alter("-a", third.id, first.id) == done(first)
+
+
+def test_an_ended_job_closes_no_cycle(site: Site) -> None:
+    first = site.submit()
+    second = site.submit("-a", first.id)
+    with site.database.begin() as tx:
+        lifecycle.move_all(tx, [second.id], JobState.ERROR, because=for_no_reason(second.id))
+    assert site.alter("-a", second.id, first.id) == done(first)
 
 
 def test_what_a_submission_would_refuse_is_refused(site: Site) -> None:

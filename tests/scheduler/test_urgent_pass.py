@@ -8,11 +8,15 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from oar.kao.facts.job_types import SharingKey
+from oar.kao.facts.job_types import NO_TYPES, SharingKey
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Snapshot, StoredPlacement, WaitingJob
 from oar.kao.planner import passed_over
+from oar.kao.planner.limits.dependencies import Dependencies
+from oar.kao.planner.passed_chains import PassedChains
+from oar.kao.planner.passed_jobs import Turn
 from oar.kao.planner.placement import placement_search
+from oar.kao.planner.placement.placement_task import PlacementRules
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import Check, _Search
@@ -447,6 +451,33 @@ def test_chains_of_dependent_jobs_stop_no_urgent_pass(monkeypatch: pytest.Monkey
     assert plans[0].started
     assert decisions(plans[1]) == decisions(plans[0])
     assert count <= 5 * full
+
+
+def circle_of_two_queues() -> Cluster:
+    """Job 1 of a lower queue and job 3 require each other; job 3 also requires the large job 2."""
+    cluster = Cluster(nodes=4, cores=1, max_jobs=0, timeout=0).run(1, walltime=100)
+    cluster.queues = (*cluster.queues, Queue("low", 1, "", QueueState.ACTIVE))
+    cluster.job("/node=1", id=1, queue="low", after=[3]).job("/node=4", id=2).job("/node=1", id=3, after=[1, 2])
+    return cluster.job("/node=1", id=4, walltime=50).job("/node=4", id=5, queue="low")
+
+
+def test_jobs_of_different_queues_that_require_each_other_stop_no_urgent_pass() -> None:
+    snapshot = circle_of_two_queues().snapshot()
+    plan = urgent(snapshot)
+    assert decisions(plan) == decisions(schedule(snapshot))
+    assert [start.placement.job_id for start in plan.started] == [4]
+    text = "the jobs 1, 3 wait for each other"
+    for each in (plan, schedule(snapshot)):
+        assert (each.reasons[1].text, each.reasons[3].text) == (text, text)
+
+
+def test_a_chain_of_passed_jobs_ends_where_it_closes() -> None:
+    snapshot = circle_of_two_queues().snapshot()
+    rules = PlacementRules()
+    turns = {job.id: Turn(job.id, job, NO_TYPES, rules, lambda *_: None) for job in snapshot.waiting}
+    chains_ = PassedChains(turns, Dependencies(snapshot, {}), snapshot.now)
+    assert [turn.job.id for turn in chains_.up_from(turns[3])] == [3, 1]
+    assert [turn.job.id for turn in chains_.up_from(turns[1])] == [1, 3]
 
 
 def test_jobs_that_depend_on_long_ones_are_not_placed_for_the_sake_of_shorter_ones() -> None:

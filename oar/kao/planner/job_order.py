@@ -14,7 +14,7 @@ from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.multifactor import Factors, priority
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobPriority, RoundLimit
+from oar.lib.facts.states import JobPriority, Reservation, RoundLimit
 
 
 class JobOrder:
@@ -143,6 +143,12 @@ def behind_required_jobs(
             ordered.append(next_job)
             ready.extend(reversed(followers.pop(next_job.id, [])))
     return ordered, [job for job in jobs if job.id not in passed]
+
+
+def cyclic_jobs(waiting: Iterable[WaitingJob], types: Mapping[int, ParsedTypes]) -> frozenset[int]:
+    """Return the jobs of all queues whose dependencies form a cycle, with the jobs that depend on them."""
+    dependants = [job for job in waiting if job.dependencies and job.reservation is Reservation.NONE]
+    return frozenset(job.id for job in behind_required_jobs(dependants, types)[1])
 
 
 def _required(job: WaitingJob, types: ParsedTypes, containers: Mapping[str, int]) -> set[int]:

@@ -29,11 +29,17 @@ class PassedChains:
             turn.until = max(turn.until, date)
 
     def up_from(self, turn: Turn) -> Sequence[Turn]:
-        """Return a job, a passed job that it requires, one that that requires, and so on to the first of the chain."""
-        chain = [turn]
-        while requirements := self._requirements(chain[-1].job):
-            chain.append(requirements[0][0])
-        return chain
+        """Return a job, a passed job that it requires, one that that requires, and so on to the first of the chain.
+
+        A chain that is a cycle is returned once around.
+        """
+        chain = {turn.job.id: turn}
+        while requirements := self._requirements(turn.job):
+            turn = requirements[0][0]
+            if turn.job.id in chain:
+                break
+            chain[turn.job.id] = turn
+        return list(chain.values())
 
     def reach(self, job: WaitingJob) -> int:
         """Return the resources with which the passed jobs that a job requires connect it."""

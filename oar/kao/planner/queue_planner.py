@@ -9,7 +9,7 @@ from oar.kao.facts.plan import Answer, Reason
 from oar.kao.facts.queue_policies import QueuePolicy, policy_of
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.facts.steps import Steps
-from oar.kao.planner.job_order import JobOrder, behind_required_jobs
+from oar.kao.planner.job_order import JobOrder, behind_required_jobs, cyclic_jobs
 from oar.kao.planner.limits.backfill_depth import BackfillDepth, Standing
 from oar.kao.planner.passed_jobs import Place, PlainMode
 from oar.kao.planner.passed_over import PassedOver
@@ -60,6 +60,7 @@ class QueuePlanner:
         self._settings = context.settings
         self._types = context.types
         self._decisions = context.decisions
+        self._cyclic = cyclic_jobs(context.snapshot.waiting, context.types)
         self._order = order
         self._placer = placer
         self._starts = starts
@@ -236,7 +237,10 @@ class QueuePlanner:
         self, jobs: Sequence[WaitingJob], queues: Sequence[Queue], policies: Mapping[str, QueuePolicy]
     ) -> list[WaitingJob]:
         """Return jobs in the order of planning; those that require each other are left out, and have a reason."""
-        ordered, cycle = behind_required_jobs(self._order.sorted(jobs, queues, policies), self._types)
+        in_order = self._order.sorted(jobs, queues, policies)
+        cyclic = reasons.cyclic_dependency(sorted(self._cyclic))
+        self._decisions.reasons.update({job.id: cyclic for job in in_order if job.id in self._cyclic})
+        ordered, cycle = behind_required_jobs([job for job in in_order if job.id not in self._cyclic], self._types)
         for job in cycle:
             self._decisions.reasons[job.id] = reasons.cyclic_dependency([other.id for other in cycle])
         return ordered

@@ -309,4 +309,9 @@ def _dependencies(tx: "Transaction", job: Job, spec: JobSpec) -> tuple[Dependenc
     required = dependencies.find(tx, spec)
     if any(dependency.required == job.id for dependency in required):
         raise BadRequest("a job cannot depend on itself.")
+    dependants = tx.job_dependencies.dependants(job.id) if required else ()
+    for dependency in required:
+        if dependency.required in dependants:
+            text = f"job {dependency.required} depends on job {job.id}: they would wait for each other."
+            raise BadRequest(f"a job cannot depend on its dependants: {text} Alter job {dependency.required} first.")
     return required

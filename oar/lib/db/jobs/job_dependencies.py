@@ -11,6 +11,12 @@ _OF = f"""
 _ON = f"""
     SELECT {_COLUMNS} FROM job_dependencies WHERE job_id_required = ANY(%s)
     ORDER BY job_id_required, job_id LIMIT %s"""
+_DEPENDANTS = """
+    WITH RECURSIVE dependants (id) AS (
+        SELECT %s::bigint
+        UNION SELECT d.job_id FROM dependants, job_dependencies d
+            WHERE d.job_id_required = id AND d.job_dependency_index = 'CURRENT')
+    SELECT id FROM dependants"""
 
 
 class JobDependencies(Table):
@@ -23,3 +29,7 @@ class JobDependencies(Table):
     def on(self, ids: Collection[int], most: int) -> list[Dependency]:
         """Return what depends on some jobs, so many dependencies at most."""
         return [Dependency(*row) for row in self._tx.rows(_ON, (list(ids), most))]
+
+    def dependants(self, job_id: int) -> frozenset[int]:
+        """Return a job with all live jobs that depend on it, directly or through others."""
+        return frozenset(self._tx.column(_DEPENDANTS, (job_id,)))
