@@ -21,7 +21,7 @@ from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import check
 from oar.modules.runner.actions.context import ActionContext
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_job, add_resources, for_no_reason, state_of
 
 
 def fail(
@@ -178,6 +178,65 @@ def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, s
     node_change_state.run(runtime)  # the trial ran where the prologue had failed
     with database.begin() as tx:
         assert tx.resources.to_sweep() == ["node-1", "node-2"]
+
+
+def hold_all(runtime: Runtime, resources: Sequence[int]) -> list[int]:
+    """Hold all launches by a failing prologue, give all nodes to besteffort jobs; return those jobs."""
+    database = runtime.database
+    for number in range(3):
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    with database.begin() as tx:
+        tx.execute("UPDATE resources SET state = 'Alive'")
+    besteffort = [
+        add_job(database, JobState.RUNNING, on=[one], types=["besteffort"], queue="besteffort") for one in resources
+    ]
+    pass_time(database, FIRST_PAUSE)
+    (hold,) = holds(database)
+    assert hold.user == ""
+    return besteffort
+
+
+def killed(database: Database) -> list[int]:
+    """Return the jobs that must end."""
+    with database.begin() as tx:
+        return tx.column("SELECT frag_id_job FROM frag_jobs ORDER BY 1")
+
+
+def test_besteffort_jobs_are_killed_for_the_trial_only(runtime: Runtime) -> None:
+    database = runtime.database
+    besteffort = hold_all(runtime, add_resources(database, nodes=3, cores=1))
+    scheduler = MetaScheduler(runtime)
+    for _ in range(3):  # the trial has one node until the killed job has ended, the others have none
+        scheduler.round()
+        assert len(killed(database)) == 1
+    (victim,) = killed(database)
+    assert victim in besteffort
+    with database.begin() as tx:
+        for step in (JobState.FINISHING, JobState.TERMINATED):
+            assert lifecycle.move_all(tx, [victim], step, because=for_no_reason(victim))
+    scheduler.round()
+    (hold,) = holds(database)
+    assert state_of(database, hold.trial_job) is JobState.TO_LAUNCH
+    assert killed(database) == [victim]
+
+
+def test_no_besteffort_job_is_killed_beside_a_trial_that_starts(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    hold_all(runtime, resources[:3])
+    MetaScheduler(runtime).round()
+    (hold,) = holds(database)
+    assert state_of(database, hold.trial_job) is JobState.TO_LAUNCH
+    assert killed(database) == []
+
+
+def test_jobs_that_no_hold_concerns_still_get_the_place_of_besteffort_jobs(runtime: Runtime) -> None:
+    database = runtime.database
+    besteffort = hold_all(runtime, add_resources(database, nodes=4, cores=1))
+    add_job(database, types=["noop"], user="noop")
+    MetaScheduler(runtime).round()
+    assert len(killed(database)) == 2
+    assert set(killed(database)) <= set(besteffort)
 
 
 def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -> None:

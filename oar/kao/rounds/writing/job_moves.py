@@ -3,9 +3,9 @@
 Each move is a compare-and-set: jobs may have been deleted or held, and nodes may have failed, since the snapshot.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
+from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan, Reason
 from oar.kao.rounds.reading.situation import Alterations, Situation
 from oar.lib.db.jobs.jobs import GivenStart
 from oar.lib.db.planning.rounds import JobRow, StartRow
@@ -13,7 +13,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
 from oar.lib.facts.records import Cause, LaunchHold
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, Reservation
+from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, ReasonCode, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.jobs import control, lifecycle
 from oar.lib.rules import launch_faults
@@ -24,14 +24,47 @@ _Event = tuple[str, int, str]
 
 def permitted_starts(situation: Situation, plan: Plan) -> list[JobStart]:
     """Return the starts of a plan that no hold of launches forbids: of those that one concerns, one trial at a time."""
+    permitted = _permitted_jobs(situation, [start.placement.job_id for start in plan.started])
+    return [start for start in plan.started if start.placement.job_id in permitted]
+
+
+def permitted_kills(situation: Situation, plan: Plan) -> list[Kill]:
+    """Return the kills of a plan but those for waiting jobs that a hold of launches keeps from starting afterwards.
+
+    If no trial starts now, the first job whose place besteffort jobs have to leave is the trial.
+    """
+    if not plan.kills or not situation.launch_holds:
+        return list(plan.kills)
+    gaining = {kill.for_job for kill in plan.kills}
+    clearing = [
+        place.job_id
+        for place in plan.placements
+        if place.job_id in gaining or _waits_for_ends(plan.reasons.get(place.job_id))
+    ]
+    permitted = _permitted_jobs(situation, [*(start.placement.job_id for start in plan.started), *clearing])
+    held = {
+        job.id
+        for job in situation.snapshot.waiting
+        if job.id in gaining - permitted and JobTypeName.AR not in JobTypes(job.types)
+    }
+    return [kill for kill in plan.kills if kill.for_job not in held]
+
+
+def _waits_for_ends(reason: Reason | None) -> bool:
+    """Whether only the ends of other jobs keep a job from starting now."""
+    return reason is not None and reason.code is ReasonCode.LAUNCH and "jobs" in reason.data
+
+
+def _permitted_jobs(situation: Situation, jobs: Iterable[int]) -> set[int]:
+    """Return the jobs whose launch no hold forbids: of those that one concerns, the first if its pause is over."""
     now, tried = situation.snapshot.now, set[int]()
     holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
-    permitted = []
-    for start in plan.started:
-        concerning = _holds_concerning(situation, holds, start.placement.job_id)
+    permitted = set()
+    for job_id in jobs:
+        concerning = _holds_concerning(situation, holds, job_id)
         if all(launch_faults.may_launch(hold, now) and hold.id not in tried for hold in concerning):
             tried |= {hold.id for hold in concerning}
-            permitted.append(start)
+            permitted.add(job_id)
     return permitted
 
 

@@ -19,6 +19,7 @@ from oar.kao.rounds.writing.job_moves import (
     begin_trials,
     end_refused_jobs,
     kill_besteffort_jobs,
+    permitted_kills,
     permitted_starts,
     remind_runner,
     resume_jobs,
@@ -78,7 +79,7 @@ class PlanWriter:
         started = start_jobs(tx, situation, permitted_starts(situation, plan))
         begin_trials(tx, situation, started)
         answer_reservations(tx, plan)
-        kill_besteffort_jobs(tx, plan.kills)
+        kill_besteffort_jobs(tx, permitted_kills(situation, plan))
         write_reservation_events(tx, plan, started)
         self._write_predictions(tx, situation, plan)
         _mark_age(tx, situation, plan)
