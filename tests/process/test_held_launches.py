@@ -181,3 +181,27 @@ def test_a_checker_that_is_not_there_at_the_end_of_a_job_suspects_no_node(world:
     configure(world, pingchecker_generic_command="/no/check", activate_pingchecker_at_job_end=True)
     assert finish.finish(world.context, job_id) is None
     assert world.events(job_id) == [EventType.SWITCH_INTO_TERMINATE_STATE]
+
+
+def begin_broken_launch(world: World, tmp_path: Path) -> int:
+    """Begin the launch of a job with a checker that only its run shows to be broken; return the job."""
+    program = tmp_path / "check"
+    program.write_bytes(b"\x00 no program")
+    program.chmod(0o755)
+    configure(world, pingchecker_generic_command=str(program))
+    job_id = world.job("true")
+    assert isinstance(launch_job(world.context, job_id), RetryAfter)
+    assert (state_of(world.database, job_id), world.phase(job_id)) == (JobState.LAUNCHING, Phase.CLAIMED)
+    return job_id
+
+
+@pytest.mark.parametrize("checker", ["", "/no/check"])
+def test_a_held_job_that_is_deleted_ends_while_the_fault_lasts(world: World, tmp_path: Path, checker: str) -> None:
+    job_id = begin_broken_launch(world, tmp_path)
+    if checker:
+        configure(world, pingchecker_generic_command=checker)
+    world.ask_kill(job_id)
+    assert launch_job(world.context, job_id) is None
+    assert world.phase(job_id) is Phase.REPORTED
+    assert finish.finish(world.context, job_id) is None
+    assert (state_of(world.database, job_id), world.phase(job_id)) == (JobState.FINISHING, Phase.CLEANED)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: A hold lasts at least so many seconds: a fault that only launches can find would open one after the other.
 LEAST_SECONDS = 30
 #: Phases of a launch that its node has not been told of.
-_ONLY_SERVER_KNOWS = (Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK)
+ONLY_SERVER_KNOWS = (Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK)
 
 
 def hold(tx: "Transaction", fault: str, type_: EventType = EventType.LAUNCH_CONFIGURATION_ERROR) -> None:
@@ -54,7 +54,9 @@ def present_fault(tx: "Transaction") -> str:
 
 
 def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
-    """Hold all launches for a fault, this one with them; return False if the node of the job may know of it.
+    """Hold all launches for a fault, this one with them; return False if it goes on.
+
+    It goes on if the node of the job may know of it, and if it has begun and the job has a kill request.
 
     A job that nobody has claimed goes back to the queue, without the resources that it was given.  A reservation keeps
     them, and so does a job whose launch has begun.
@@ -64,7 +66,11 @@ def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
     if job.state is JobState.TO_LAUNCH:
         if job.reservation is Reservation.NONE and lifecycle.move(tx, job_id, JobState.WAITING):
             tx.jobs.take_back(job_id)
-    elif job.state is not JobState.LAUNCHING or (run and run.phase not in _ONLY_SERVER_KNOWS):
+    elif (
+        job.state is not JobState.LAUNCHING
+        or (run and run.phase not in ONLY_SERVER_KNOWS)
+        or tx.kill_requests.find(job_id)
+    ):
         return False
     hold(tx, fault)
     return True

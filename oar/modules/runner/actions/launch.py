@@ -119,6 +119,8 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable."""
+    if not claimed.is_sent and claimed.run.phase in launch_holds.ONLY_SERVER_KNOWS:
+        _reject_killed(launch)
     if claimed.data.is_noop:
         _launch_noop(launch)
         return None
@@ -130,6 +132,13 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
         return _recover(launch)
     prepare(launch)
     return _execute(launch)
+
+
+def _reject_killed(launch: Launch) -> None:
+    """Raise KillRequested if the job must end: its nodes are not prepared first, which a fault may prevent."""
+    with launch.context.database.begin() as tx:
+        if tx.kill_requests.find(launch.id):
+            raise KillRequested
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
