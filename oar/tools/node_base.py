@@ -147,13 +147,30 @@ def this_node() -> str:
 
 
 def account_of(user: str) -> "pwd.struct_passwd | None":
-    """Return the account of a user, None if this node does not know him."""
+    """Return the account of a user, None if this node does not know him, or runs nothing as him."""
+    account = known_account(user)
+    return None if account is None or is_privileged(account) else account
+
+
+def known_account(user: str) -> "pwd.struct_passwd | None":
+    """Return the account of any name, None if this node does not know it."""
     if not ACCOUNT.match(user):
         return None
     try:
         return pwd.getpwnam(user)
     except KeyError:
         return None
+
+
+def is_privileged(account: pwd.struct_passwd) -> bool:
+    """Return whether an account has power over nodes: whoever can write jobs into the database must not get it."""
+    return account.pw_uid in (0, oar_account().pw_uid)
+
+
+def why_no_account(user: str) -> str:
+    """Return why ``account_of`` knows no account of a user."""
+    text = "'%s' is not known on %s" if known_account(user) is None else "'%s' is an account as which no job runs on %s"
+    return "user " + text % (escaped(user), this_node())
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def error_of(data: "Data", check: "Data") -> str:
     """Return what does not work, '' if the check succeeds."""
     try:
         if check["kind"] == CheckKind.ACCOUNT:
-            return "" if node_base.account_of(check["user"]) else "the account is unknown"
+            return "" if node_base.account_of(check["user"]) else node_base.why_no_account(check["user"])
         if check["kind"] == CheckKind.HOME:
             return error_of_home(check["user"])
         if check["kind"] == CheckKind.DISK:
@@ -60,7 +60,7 @@ def error_of_home(user: str) -> str:
     """Return what is wrong with the home directory of a user."""
     account = node_base.account_of(user)
     if account is None:
-        return "the account is unknown"
+        return node_base.why_no_account(user)
     with node_base.acting_as(account):
         return "" if node_faults.is_home(account.pw_dir, account.pw_uid) else "%s is missing" % account.pw_dir
 

@@ -28,9 +28,14 @@ OARSH_SHELL = "oarsh_shell"
 
 
 def add(data: "Data", files: JobFiles, oar: "pwd.struct_passwd") -> None:
-    """Write both halves of the job's key, if it has one; raise NodeError if it cannot be used or written."""
-    keys = data.get("ssh_keys")
+    """Write both halves of the job's key, if it has one that may open anything.
+
+    Raises NodeError if it cannot be used or written.
+    """
+    keys, account = data.get("ssh_keys"), node_base.known_account(data["user"])
     if not keys or not keys.get("public") or not keys["public"].get("key"):
+        return
+    if account is not None and node_base.is_privileged(account):  # oarexec refuses the job; the node is not to blame
         return
     public = clean_key(keys["public"]["key"])
     if is_key_of_oar(public, oar):

@@ -106,7 +106,7 @@ class OarexecExit:
     KILLED_EPILOGUE = 4  #: that, and the epilogue failed
     NODE_FILE = 5  #: the files of the job cannot be written
     PID_FILE = 6  #: the files of oarexec or the group of the job cannot be used
-    USER_SHELL = 7  #: the user is unknown on this node
+    USER_SHELL = 7  #: the user is unknown on this node, or root or oar
     RUNTIME_DIRECTORY = 8  #: the runtime directory cannot be used
     DIRECTORY = 10  #: the launching directory cannot be entered
     DIRECTORY_EPILOGUE = 12  #: that, and the epilogue failed

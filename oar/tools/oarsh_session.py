@@ -128,9 +128,8 @@ class UserSession:
         """Return the account of the user; raise NodeError if it may not have sessions."""
         account = node_base.account_of(self.request["user"])
         if account is None:
-            text = "the user %s is not known on this node" % node_base.escaped(self.request["user"])
-            raise NodeError(SessionExit.ACCOUNT, text)
-        if account.pw_uid < FIRST_USER_UID or account.pw_uid == node_base.oar_account().pw_uid:
+            raise NodeError(SessionExit.ACCOUNT, node_base.why_no_account(self.request["user"]))
+        if account.pw_uid < FIRST_USER_UID:
             raise self.not_found()
         return account
 

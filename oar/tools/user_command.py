@@ -38,8 +38,7 @@ def main(action: str, data: "Data") -> int:
         node_base.require(data, {"argv": list, "account": (str,), "enclosure": dict})
         account = node_base.account_of(data["account"])
         if account is None:
-            shown = node_base.escaped(data["account"])
-            raise NodeError(NOT_STARTED, "user '%s' is not known on this host" % shown)
+            raise NodeError(NOT_STARTED, node_base.why_no_account(data["account"]))
         return run(data, account)
     except NodeError as error:
         node_base.complain(str(error))

@@ -3,7 +3,7 @@
 import pytest
 
 from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck
+from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck, ResourceState
 from oar.lib.resources import nodes
 from oar.lib.resources.nodes import Suspicion
 from oar.lib.runtime import Runtime
@@ -35,6 +35,18 @@ def test_launches_of_an_unknown_account_are_held_until_its_node_knows_it(world: 
         tx.execute("UPDATE launch_holds SET next_try = 0")
     check.check(world.context, NODE)
     assert holds(world) == []
+
+
+def test_a_job_of_root_blames_no_node_and_holds_the_launches_of_nobody_else(world: World) -> None:
+    job_id = world.job("true", user="root")
+    launch_job(world.context, job_id)
+    finish.finish(world.context, job_id)
+    assert world.events(job_id) == [EventType.USER_SHELL]
+    node_change_state.run(Runtime(world.context.config, world.database))
+    check.check(world.context, NODE)
+    assert [(hold.user, hold.is_confirmed) for hold in holds(world)] == [("root", True)]
+    with world.database.begin() as tx:
+        assert {resource.state for resource in tx.resources.all()} == {ResourceState.ALIVE}
 
 
 def test_a_missing_home_holds_launches_until_it_is_there_again(world: World) -> None:

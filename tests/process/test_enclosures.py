@@ -130,4 +130,11 @@ def test_why_a_command_of_a_notice_did_not_start_is_told(box: NodeBox) -> None:
     assert command(box, "sh", "-c", say) == CommandRan(4, (), "")
     data = {"argv": ["true"], "account": "nobody-at-all", "enclosure": {}}
     told = box.run("user_command", "run", data)
-    assert told == CommandRan(1, (), "user 'nobody-at-all' is not known on this host\n"), NODE
+    assert told == CommandRan(1, (), f"user 'nobody-at-all' is not known on {NODE}\n")
+
+
+@pytest.mark.parametrize("account", ["root", "oar"])
+def test_no_command_of_a_notice_runs_as_root_or_oar(box: NodeBox, account: str) -> None:
+    data = {"argv": ["true"], "account": account, "enclosure": {}}
+    told = box.run("user_command", "run", data)
+    assert told == CommandRan(1, (), f"user '{account}' is an account as which no job runs on {NODE}\n")

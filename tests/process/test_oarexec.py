@@ -546,6 +546,24 @@ def test_an_unknown_user_or_bad_data_ends_before_anything_is_run(box: NodeBox) -
         assert launch.end().exit == 31
 
 
+@pytest.mark.parametrize("user", ["root", "oar", "toor"])
+def test_nobody_who_writes_into_the_table_jobs_becomes_root_or_oar(box: NodeBox, user: str) -> None:
+    box.sh("grep -q toor /etc/passwd || echo toor:x:0:0::/:/bin/sh >>/etc/passwd")
+    keys = {"public": {"file_name": ".ssh/authorized_keys_jobs", "key": "ssh-ed25519 AAAA"}, "private": {"key": "x"}}
+    job = box.job_data(124, command="touch /tmp/was_run") | {"user": user}
+    job["init"] |= {"user": user, "name": f"{user}_124", "ssh_keys": keys}
+    job["cpuset_full_path"] = f"{box.cpuset_path}/{user}_124"
+    with box.launch(job) as launch:
+        ended = launch.end()
+    assert ended.exit == 7
+    assert f"user '{user}' is an account as which no job runs on {NODE}" in ended.stderr
+    own = box.home("oar") / ".ssh" / "authorized_keys_jobs"
+    assert not own.exists() or "AAAA" not in own.read_text()
+    assert not (box.runtime / f"{user}_124.jobkey").exists()
+    assert box.jrm("clean", job["init"]).exit == 0
+    assert box.sh("ls /tmp/was_run 2>/dev/null || true") == ""
+
+
 def test_an_init_that_fails_is_told_apart_from_oarexec(box: NodeBox) -> None:
     job = box.job_data(123)
     job["init"] |= {"nodes": {NODE: ["77"]}}

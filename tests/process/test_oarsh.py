@@ -272,8 +272,9 @@ def test_what_the_client_says_is_checked_on_the_node(site: Site) -> None:
     assert enter(site, **good).stdout == "alice\n"
     for change, code in (
         ({"OAR_JOB_USER": "bob"}, 61),
-        ({"OAR_JOB_USER": "root"}, 61),
-        ({"OAR_JOB_USER": "oar"}, 61),
+        ({"OAR_JOB_USER": "root"}, 67),
+        ({"OAR_JOB_USER": "oar"}, 67),
+        ({"OAR_JOB_USER": "daemon"}, 61),
         ({"OAR_JOB_USER": "nobody_here"}, 67),
         ({"OAR_JOB_USER": "../alice"}, 67),
         ({"OAR_CPUSET": f"{site.box.cpuset_path}/alice_11"}, 61),

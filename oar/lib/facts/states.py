@@ -407,7 +407,7 @@ class ExecCode(IntEnum):
     KILLED_EPILOGUE = 4  #: killed on request, and the epilogue failed
     NODE_FILE = 5  #: the node file cannot be written
     PID_FILE = 6  #: the pid file or the group of the job cannot be used
-    USER_SHELL = 7  #: the user is unknown on the node
+    USER_SHELL = 7  #: the user is unknown on the node, or root or oar
     RUNTIME_DIRECTORY = 8  #: the runtime directory cannot be used
     DIRECTORY = 10  #: the launching directory cannot be entered
     DIRECTORY_EPILOGUE = 12  #: that, and the epilogue failed

@@ -172,7 +172,7 @@ _TEXTS: Mapping[EndCode, tuple[str, str]] = {
         "The login shell {path} of its user could not be executed{on} ({errno}). Its command was not started.",
         "Ask the administrators what is wrong with it, or choose another login shell: chsh",
     ),
-    EndCode.ACCOUNT_UNKNOWN: ("Its user has no account{on}. Its command was not started.", _REPORT),
+    EndCode.ACCOUNT_UNKNOWN: ("Its user has no account{on} that may run jobs. Its command was not started.", _REPORT),
     EndCode.LAUNCH_UNKNOWN: (
         "It is unknown whether its command was started{on}{detail}.",
         f"See whether it wrote anything. {_RESUBMIT}",
