@@ -6,7 +6,7 @@ The kernel names the other end of the connection.  Headers count only if that en
 import pwd
 from collections.abc import Sequence
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.types import Scope
@@ -34,6 +34,11 @@ class Peer(NamedTuple):
     address: str = ""  #: '' on the local socket
     uid: int | None = None  #: of a process on this machine, on the local socket
 
+    @property
+    def key(self) -> str:
+        """What connections are counted by."""
+        return holder_of(self.address) if self.address else str(self)
+
     def __str__(self) -> str:
         return self.address or f"uid:{self.uid}"
 
@@ -58,9 +63,9 @@ class Client(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What requests without a user are counted by: the account of a local process, else the address."""
+        """What requests without a user are counted by: the account of a local process, else who has the address."""
         is_process = self.peer.uid is not None and not self.is_trusted
-        return str(self.peer) if is_process or not self.address else self.address
+        return self.peer.key if is_process or not self.address else holder_of(self.address)
 
     def is_in(self, networks: Networks) -> bool:
         """Return whether the address is known and belongs to a network."""
@@ -71,6 +76,23 @@ class Client(NamedTuple):
             return self.address
         reason = "sends no address in X-Forwarded-For" if self.is_trusted else "is not named in API_TRUSTED_PROXIES"
         return f"an unknown address, because the proxy {self.peer} {reason}"
+
+
+def holder_of(address: str) -> str:
+    """Return what limits take an address for: this machine has all of its loopback, and one host a /64 of IPv6.
+
+    >>> [holder_of(address) for address in ("127.9.9.9", "::1", "192.0.2.7", "2001:db8::1:2", "testclient")]
+    ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
+    """
+    try:
+        number = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(number, IPv6Address) and number.ipv4_mapped:
+        number = number.ipv4_mapped
+    if number.is_loopback:
+        return THIS_MACHINE
+    return str(ip_network((number, 64), strict=False)) if isinstance(number, IPv6Address) else str(number)
 
 
 def find_client(scope: Scope, config: "Config") -> Client:

@@ -46,7 +46,7 @@ class PeerProtocol(HttpToolsProtocol):
     _patience: asyncio.TimerHandle | None = None
     _until_read: asyncio.TimerHandle | None = None
     _is_refused = False
-    _open: ClassVar[Counter[str]] = Counter()  #: connections of each address and uid
+    _open: ClassVar[Counter[str]] = Counter()  #: connections of each ``Peer.key``
 
     def __init__(self, *arguments: Any, site: "Callable[[], Config]", **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -58,8 +58,8 @@ class PeerProtocol(HttpToolsProtocol):
         self._peer = peer_of(transport.get_extra_info("socket"), self.client)
         self.app_state = {**self.app_state, "peer": self._peer}
         self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
-        self._open[str(self._peer)] += 1
-        if self._open[str(self._peer)] > most_connections() and not self._is_proxy():
+        self._open[self._peer.key] += 1
+        if self._open[self._peer.key] > most_connections() and not self._is_proxy():
             self._is_refused = True
             transport.write(_TOO_MANY)
             transport.close()
@@ -69,9 +69,9 @@ class PeerProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
-        self._open[str(self._peer)] -= 1
-        if not self._open[str(self._peer)]:
-            del self._open[str(self._peer)]
+        self._open[self._peer.key] -= 1
+        if not self._open[self._peer.key]:
+            del self._open[self._peer.key]
         self._wait_no_more()
         self._stop_until_read()
         super().connection_lost(exc)
