@@ -193,7 +193,8 @@ TEXTS: Mapping[LaunchFault, HoldTexts] = {
     LaunchFault.ACCOUNT: HoldTexts(
         "the account {user} is unknown",
         "Check the directory service (LDAP, SSSD). OAR checks the account again and resumes the launches by itself. "
-        "If the account was removed, or is root or oar, which run no jobs, delete its jobs: oardel --sql \"job_user = '{user}'\".",
+        "If the account was removed, or is root or oar, which run no jobs, delete its jobs: "
+        "oardel --sql \"job_user = '{user}'\".",
     ),
     LaunchFault.HOME: HoldTexts(
         "the home directory of {user} is missing",
