@@ -1,7 +1,9 @@
 """A fault of oar.conf holds launches and ends: no job ends, no node is blamed, and repair is enough."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -205,3 +207,26 @@ def test_a_held_job_that_is_deleted_ends_while_the_fault_lasts(world: World, tmp
     assert world.phase(job_id) is Phase.REPORTED
     assert finish.finish(world.context, job_id) is None
     assert (state_of(world.database, job_id), world.phase(job_id)) == (JobState.FINISHING, Phase.CLEANED)
+
+
+def test_a_fault_that_comes_again_is_mailed_once_a_day(world: World) -> None:
+    for fault in ("first", "first", "second", "first"):
+        with world.database.begin() as tx:
+            launch_holds.hold(tx, fault)
+        assert resume(world)
+    assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
+    with world.database.begin() as tx:
+        tx.execute("UPDATE event_logs SET date = date - 86400")
+        launch_holds.hold(tx, "first")
+    assert len(mails(world)) == 3
+
+
+def test_a_checker_that_cannot_be_started_for_now_holds_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(world, pingchecker_generic_command="/bin/true")
+    job_id = world.job("true")
+    with monkeypatch.context() as patch:
+        patch.setattr("oar.lib.io.ping_checker.subprocess.run", Mock(side_effect=OSError(errno.EAGAIN, "no process")))
+        assert isinstance(launch_job(world.context, job_id), RetryAfter)
+    assert (open_holds(world), mails(world)) == ([], [])
+    assert launch_job(world.context, job_id) is None
+    assert state_of(world.database, job_id) is JobState.RUNNING

@@ -106,6 +106,10 @@ class ConfigError(OarError):
     exit_code = 1
 
 
+class ProgramNotStarted(ConfigError):
+    """A program could not be started because the machine lacks memory, processes or files for now: a retry may."""
+
+
 class SchemaError(OarError):
     """The schema of the database is not what is needed for what was asked."""
 

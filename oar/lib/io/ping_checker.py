@@ -6,6 +6,7 @@ A checker gets all hosts at once.  If it cannot be run, that is an error of the 
 silent: suspecting the whole cluster for it would help nobody.
 """
 
+import errno
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.errors import ConfigError, ProgramNotStarted
 from oar.lib.io import programs
 from oar.lib.io.programs import split_command
 
@@ -35,6 +36,8 @@ _ONE_COMMAND = re.compile(
 #: Commands in them that are not in the PATH of nodes any more.
 _MOVED_COMMANDS = {"oarnodecheckquery": "/usr/lib/oar/oarnodecheckquery"}
 _SENTINELLE_SECONDS = 300
+#: Errors of the start of a program that say nothing about the program.
+_TRANSIENT = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ def _run(checker: Checker) -> CheckerOutput:
     except subprocess.TimeoutExpired as late:
         return CheckerOutput(_text(late.stdout), _text(late.stderr))
     except OSError as error:
-        raise ConfigError(f"the ping checker {checker.argv[0]} cannot be run: {error.strerror}") from None
+        raise _start_error(f"the ping checker {checker.argv[0]}", error) from None
     return CheckerOutput(process.stdout, process.stderr)
 
 
@@ -243,4 +246,9 @@ def _run_ping(host: str) -> "subprocess.CompletedProcess[str]":
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, PING_SILENT, "", "")
     except OSError as error:
-        raise ConfigError(f"ping cannot be run: {error.strerror}") from None
+        raise _start_error("ping", error) from None
+
+
+def _start_error(program: str, error: OSError) -> ConfigError:
+    kind = ProgramNotStarted if error.errno in _TRANSIENT else ConfigError
+    return kind(f"{program} cannot be run: {error.strerror}")

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
 #: A hold lasts at least so many seconds: a fault that only launches can find would open one after the other.
 LEAST_SECONDS = 30
+#: A mail about the same fault is sent again after so many seconds.
+MAIL_SECONDS = 86400
 #: Phases of a launch that its node has not been told of.
 ONLY_SERVER_KNOWS = (Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK)
 
 
 def hold(tx: "Transaction", fault: str, type_: EventType = EventType.LAUNCH_CONFIGURATION_ERROR) -> None:
-    """Hold all launches for a fault, unless they are held for it; the administrators get one mail about each fault."""
+    """Hold all launches for a fault, unless they are held for it.
+
+    The administrators get one mail a day about each fault: one that only launches find is held for again and again.
+    """
     description = f"[Runner] {fault}"
     if any(event.description == description for event in tx.events.open([type_])):
         return
@@ -31,7 +36,10 @@ def hold(tx: "Transaction", fault: str, type_: EventType = EventType.LAUNCH_CONF
     if any(event.description == description for event in holds):
         return
     tx.events.done([event.id for event in holds])
+    latest = tx.events.of_types(0, [type_], tx.now - MAIL_SECONDS)
     tx.events.add(type_, 0, description, to_check=True)
+    if any(event.description == description for event in latest):
+        return
     text = f"{fault}\nNo job is started until this is repaired; then OAR starts jobs again by itself."
     tx.outbox.append(Mail("No job is started", text))
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, NodeUnavailable
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, NodeUnavailable, ProgramNotStarted
 from oar.lib.facts.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
 from oar.lib.facts.node_protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
 from oar.lib.facts.records import Cause, JobRun
@@ -99,6 +99,9 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         return _go_on(launch, claimed)
     except LaunchFailed as failure:
         _give_up(launch, failure)
+    except ProgramNotStarted as error:
+        of_job(log, job_id).warning("the launch is tried again: %s", error)
+        return RetryAfter(HELD_SECONDS)
     except ConfigError as error:
         _hold(context, job_id, str(error))
         return RetryAfter(HELD_SECONDS)
