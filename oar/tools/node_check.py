@@ -4,7 +4,8 @@ Action ``check``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``
 (``CheckKind``), ``user``: whose account or home is checked}.  One line of JSON per check, in their order: ``kind``,
 ``user``, ``error``, '' if the check succeeds.
 
-A child of its own runs this (it is not ``SHORT``): a file server that does not answer keeps it for ever.
+A child of its own runs this (it is not ``SHORT``): a file server that does not answer keeps it for ever.  As long as
+that lasts, no other check of the same user begins.
 """
 
 import json
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from node_base import Data, Kinds
 
 CHECK: "Kinds" = {"kind": (str,), "user": (str,)}
+#: So long a check waits for another one of the same user.
+LOCK_SECONDS = 2.0
 #: The control group that is made and removed; the name of a job's group ends with its number.
 GROUP = "check_of_oar"
 
@@ -33,11 +36,26 @@ def main(action: str, data: "Data") -> int:
         node_base.require(data, {"oar_tmp_directory": (str,), "checks": list})
         for check in data["checks"]:
             node_base.require(check, CHECK)
+        for user in sorted({check["user"] for check in data["checks"]} - {""}):
+            keep_others_away(data["oar_tmp_directory"], user)
+        for check in data["checks"]:
             node_base.say(json.dumps({"kind": check["kind"], "user": check["user"], "error": error_of(data, check)}))
     except NodeError as error:
         node_base.complain("[node_check] " + str(error))
         return error.code
     return ManagerExit.OK
+
+
+def keep_others_away(directory: str, user: str) -> None:
+    """Let no other process check the same user until this one ends; raise NodeError if one does.
+
+    The account is not looked up: that may be what hangs.
+    """
+    path = node_base.runtime_directory(directory, ManagerExit.RUNTIME_DIRECTORY)
+    with node_base.acting_as(node_base.oar_account()):
+        node_base.take_lock(
+            "%s/check_%s.lock" % (path, node_base.encode(user).hex()), ManagerExit.USER_LOCK, LOCK_SECONDS
+        )
 
 
 def error_of(data: "Data", check: "Data") -> str:

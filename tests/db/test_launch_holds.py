@@ -129,6 +129,18 @@ def test_the_directory_is_told_once_and_launches_go_on_when_the_account_is_known
     assert {state_of(database, job) for job in copies(database, *failed)} == {JobState.TO_LAUNCH}
 
 
+def test_a_directory_of_which_no_node_can_say_anything_twice_is_told(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
+    for is_confirmed in (False, True, True):
+        (hold,) = holds(database)
+        with database.begin() as tx:
+            fault_holds.store_check(tx, hold, Blame.UNKNOWN, [])
+        assert [hold.is_confirmed for hold in holds(database)] == [is_confirmed]
+    assert mails(sent) == ["Launches are held"]
+
+
 def test_a_removed_account_costs_one_job_and_no_node(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=2, cores=1)

@@ -1,5 +1,7 @@
 """Nodes check what made launches fail, on a real node: oar/modules/runner/actions/check.py, oar/tools/node_check.py."""
 
+import fcntl
+
 import pytest
 
 from oar.lib.facts.records import LaunchHold
@@ -47,6 +49,22 @@ def test_a_job_of_root_blames_no_node_and_holds_the_launches_of_nobody_else(worl
     assert [(hold.user, hold.is_confirmed) for hold in holds(world)] == [("root", True)]
     with world.database.begin() as tx:
         assert {resource.state for resource in tx.resources.all()} == {ResourceState.ALIVE}
+
+
+def test_a_node_runs_one_check_of_a_user_at_a_time(world: World) -> None:
+    config = world.context.config
+    lock = f"{config.oar_runtime_directory}/check_{b'alice'.hex()}.lock"
+    with world.database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.HOME, "alice", NODE, 0, "", is_confirmed=False)
+    check.check(world.context, NODE)
+    assert holds(world) == []  # and the lock is there
+    with world.database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.HOME, "alice", NODE, 0, "", is_confirmed=False)
+    with open(lock, encoding="utf-8") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        check.check(world.context, NODE)
+    (hold,) = holds(world)
+    assert (hold.is_confirmed, hold.failures) == (False, 2)
 
 
 def test_a_missing_home_holds_launches_until_it_is_there_again(world: World) -> None:

@@ -163,7 +163,7 @@ def store_check(tx: "Transaction", hold: LaunchHold, blame: Blame, witnesses: Co
             nodes = hold.node if blame is Blame.NOBODY else ", ".join(sorted(witnesses))
             lift(tx, [hold], f"the check succeeds on {nodes}")
         case Blame.SERVICE | Blame.USER | Blame.UNKNOWN:
-            is_confirmed = hold.is_confirmed or blame is not Blame.UNKNOWN
+            is_confirmed = hold.is_confirmed or blame is not Blame.UNKNOWN or hold.failures > 1
             is_first = not any(other.is_confirmed for other in tx.launch_holds.all() if other.fault is hold.fault)
             nodes = ", ".join(sorted({hold.node, *witnesses}))
             text = f"{launch_faults.describe(hold.fault, hold.user)} on {nodes}"

@@ -143,7 +143,7 @@ class Blame(Enum):
     NODE = auto()  #: only the node of the failure has it
     USER = auto()  #: only the node of the failure has it, and maybe only for this user
     SERVICE = auto()  #: other nodes have it, too
-    UNKNOWN = auto()  #: nobody answered
+    UNKNOWN = auto()  #: nobody answered: when that comes twice, the fault is common
 
 
 def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
