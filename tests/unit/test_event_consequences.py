@@ -26,6 +26,7 @@ from oar.lib.rules.event_consequences import (
     describe_reboot,
     event_type,
     events_of,
+    events_without_home,
     judge,
     may_be_rerun,
 )
@@ -200,6 +201,19 @@ def test_errors_of_a_command_on_a_frontend_suspect_no_node() -> None:
         for type_ in ("PROLOGUE_ERROR", "EPILOGUE_ERROR", "USER_SHELL", "FORCE_TERMINATE_FINISHING_JOB"):
             assert verdict(type_, facts(name)).suspects == ()
         assert not verdict("PROLOGUE_ERROR", facts(name)).resubmit
+
+
+@pytest.mark.parametrize(
+    ("code", "events"),
+    [
+        (ExecCode.DIRECTORY, ["HOME_MISSING"]),
+        (ExecCode.DIRECTORY_EPILOGUE, ["HOME_MISSING", "EPILOGUE_ERROR"]),
+        (ExecCode.OUTPUT, ["HOME_MISSING"]),
+        (ExecCode.OUTPUT_EPILOGUE, ["HOME_MISSING", "EPILOGUE_ERROR"]),
+    ],
+)
+def test_a_missing_home_hides_no_broken_epilogue(code: ExecCode, events: list[str]) -> None:
+    assert list(events_without_home(code)) == events
 
 
 @pytest.mark.parametrize("type_", ["USER_SHELL", "HOME_MISSING"])

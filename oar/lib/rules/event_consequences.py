@@ -181,6 +181,12 @@ def events_of(code: int) -> tuple[EventType, ...]:
     return EXEC_EVENTS.get(code, (EventType.EXIT_VALUE_OAREXEC,))
 
 
+def events_without_home(code: int) -> tuple[EventType, ...]:
+    """Return the events of an end whose cause is that the home directory of the user is missing."""
+    replaced = (_FAILED, EventType.WORKING_DIRECTORY, EventType.OUTPUT_FILES)
+    return (EventType.HOME_MISSING, *(event for event in events_of(code) if event not in replaced))
+
+
 def event_type(text: str) -> EventType | None:
     """Return the type of an event, also from an older spelling; None if it is unknown."""
     return OLD_EVENT_NAMES.get(text) or _TYPES.get(text)

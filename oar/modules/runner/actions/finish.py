@@ -55,7 +55,9 @@ _CLEANING_EVENTS = (
 )
 
 #: Events of an end that name the head.
-_HEAD_EVENTS = frozenset({EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN, EventType.USER_SHELL})
+_HEAD_EVENTS = frozenset(
+    {EventType.EXIT_VALUE_OAREXEC, EventType.NODE_SHUTDOWN, EventType.USER_SHELL, EventType.HOME_MISSING}
+)
 
 #: Descriptions of exit codes of oarexec that come without one.
 _DESCRIPTIONS: Mapping[int, str] = {
@@ -311,12 +313,11 @@ def _end_traces(
             return [lost]
     detail = run.detail.strip() or _DESCRIPTIONS.get(code, f"exit code {code} of oarexec")
     hosts = () if data.is_elsewhere or data.is_fetched else _faulty_hosts(context, data, run, answers)
+    events, phrases = event_consequences.events_of(code), _PHRASES
     if fault and fault.home and code in event_consequences.NO_HOME and hosts:
-        return [Trace(EventType.HOME_MISSING, f"{data.job.user}: {fault.home} is missing on {hosts[0]}", hosts)]
-    return [
-        Trace(event, _PHRASES.get(event, detail), hosts if event in _HEAD_EVENTS else ())
-        for event in event_consequences.events_of(code)
-    ]
+        events = event_consequences.events_without_home(code)
+        phrases = {EventType.HOME_MISSING: f"{data.job.user}: {fault.home} is missing on {hosts[0]}"}
+    return [Trace(event, phrases.get(event, detail), hosts if event in _HEAD_EVENTS else ()) for event in events]
 
 
 def _is_shutdown(data: JobData) -> bool:
