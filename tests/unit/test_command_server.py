@@ -39,6 +39,16 @@ def test_a_request_is_read_as_it_was_written() -> None:
     assert read == CommandRequest("oarstat", arguments, "/home/a", 0o027, limits, {"TERM": "vt100"})
 
 
+@pytest.mark.parametrize("limit", [1 << 62, (1 << 63) - 1])
+def test_a_limit_that_nothing_reaches_is_none(limit: int) -> None:
+    data = written().replace(b"-1 5 -1 -1", b"%d %d 7 8" % (limit, limit))
+    assert request.read(data).limits == CallerLimits(-1, -1, 7, 8)
+
+
+def test_a_limit_that_can_be_reached_is_kept() -> None:
+    assert request.read(written().replace(b"-1 5", b"%d 5" % ((1 << 62) - 1))).limits.cpu == (1 << 62) - 1
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -31,6 +31,8 @@ KEPT = frozenset(
 CHECKED = frozenset({"LANG", "LANGUAGE", "LINGUAS", "COLORTERM", "TZ"})
 #: What sudo adds to the umask of its caller.
 UMASK = 0o022
+#: Limits that nothing reaches; the CPU time that a process has used is added to its limit.
+_NO_LIMIT = 1 << 62
 _HEAD = 5  #: protocol, version, command, directory, numbers
 _NUMBERS = 6
 #: What the kernel knows as a limit; -1: none.
@@ -95,7 +97,7 @@ def _numbers(text: bytes) -> list[int]:
     numbers = list(map(int, words))
     if not all(number <= _LARGEST_NUMBER for number in numbers):
         raise BadRequestError
-    return numbers
+    return [*numbers[:2], *(-1 if limit >= _NO_LIMIT else limit for limit in numbers[2:])]
 
 
 def _variables(pairs: Iterable[str]) -> Iterator[tuple[str, str]]:
