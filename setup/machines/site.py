@@ -153,6 +153,12 @@ class Site:
         binds = [f"{self.directory}/home:/home", *self._shared]
         self.order({"boot": name, "number": number, "root": self._roots[name], "binds": binds})
 
+    def replace(self, name: str) -> None:
+        """Put a bare machine in the place of one that is switched off."""
+        for part in ("changes", "work"):
+            shutil.rmtree(self.directory / name / part)
+        self._prepare(name)
+
     def close(self) -> None:
         """Switch all off, and leave nothing behind."""
         self._keeper.kill()

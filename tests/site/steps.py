@@ -94,12 +94,12 @@ def mpi_ends_well(site: Site, job: str) -> None:
 
 def back_up(site: Site) -> None:
     """Make a dump of the database, as the administrator's guide tells it."""
-    _follow(site, "a dump")
+    follow(site, "a dump")
 
 
 def restore(site: Site, *, without: str = "") -> None:
     """Go back to the last dump, as the administrator's guide tells it; ``without`` lines with this word."""
-    _follow(site, "back to a dump", without)
+    follow(site, "back to a dump", without)
 
 
 def follow_chapter(machine: Machine, name: str, **places: str) -> None:
@@ -133,7 +133,7 @@ def runs_a_container(site: Site) -> None:
     assert "srv" not in told  # it sees the files of its image
 
 
-def _follow(site: Site, name: str, without: str = "") -> None:
+def follow(site: Site, name: str, without: str = "") -> None:
     """Type a block of the guide on the server, but for lines with a word."""
     for line in block(name).splitlines():
         if not without or without not in line:

@@ -1,7 +1,8 @@
-"""A site of the previous release: it is upgraded machine by machine, goes back, and loses its database."""
+"""A site of the previous release: it is upgraded machine by machine, goes back, and loses machines."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from machines.site import Site, wait_until
 from tests.previous import PREVIOUS, previous_sources
 from tests.site.chapter import Reader
 from tests.site.conftest import SOURCES, build
-from tests.site.steps import all_alive, back_up, begun, ends_well, follow_chapter, restore, submit, wait_for
+from tests.site.steps import all_alive, back_up, begun, ends_well, follow, follow_chapter, restore, submit, wait_for
 
 _FORMER, _PRESENT = "/srv/former", "/srv/present"
 _PACKAGES = ("oar-common", "oar-python", "oar-server", "oar-user", "oar-node")
@@ -34,10 +35,11 @@ def version(site: Site, machine: str) -> str:
     return site[machine].run("dpkg-query --showformat '${Version}' --show oar-common")
 
 
-def test_a_site_is_upgraded_goes_back_and_loses_its_database(former_site: Site) -> None:
+def test_a_site_is_upgraded_goes_back_and_loses_machines(former_site: Site, tmp_path: Path) -> None:
     frontends_and_nodes_follow_the_server_later(former_site)
     the_server_goes_back_to_the_former_release(former_site)
     the_machine_of_the_database_is_lost(former_site)
+    the_machine_of_the_server_is_lost(former_site, tmp_path / "backups")
 
 
 def frontends_and_nodes_follow_the_server_later(site: Site) -> None:
@@ -87,3 +89,24 @@ def the_machine_of_the_database_is_lost(site: Site) -> None:
     ends_well(site, job)
     server.run("oar-database --check --deep")
     wait_for(site, submit(site, "-l core=1,walltime=0:05 true"), "Terminated")
+
+
+def the_machine_of_the_server_is_lost(site: Site, elsewhere: Path) -> None:
+    """A bare machine gets its name; the backup was on another one.  A server that moves does the same."""
+    server = site["server"]
+    job = begun(site)
+    back_up(site)
+    backups = server.changes / "var/backups"
+    shutil.copytree(backups, elsewhere)
+    server.pull_plug()
+    site.replace("server")
+    shutil.copytree(elsewhere, backups)
+    server.boot()
+    server.run(f"DEBIAN_FRONTEND=noninteractive apt-get -y install {_PRESENT}/oar-{{common,python,server,user}}_*.deb")
+    follow(site, "the files of the server")
+    Reader(site, SOURCES).open_database()
+    restore(site)
+    follow(site, "the start of the server")
+    wait_until(lambda: all_alive(site["frontend"]))
+    ends_well(site, job)
+    assert server.run("oar-server status --check").startswith("OAR OK")
