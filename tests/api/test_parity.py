@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -302,14 +303,19 @@ _DATES = {"submission_time", "start_time", "stop_time", "date", "date_start", "d
 
 def _traces(database: Database, job_id: int) -> dict[str, list[object]]:
     """Return all that is kept of a job but its numbers and dates; its number in a text is N."""
+
+    def mask(value: object) -> object:
+        return re.sub(rf"\b{job_id}\b", "N", value) if isinstance(value, str) else value
+
     own = {*_NUMBERS, *_DATES, "cpuset_name"}
     keys = dict.fromkeys(("jobs", "job_state_logs", "event_logs", "job_types", "walltime_change"), "job_id")
     found: dict[str, list[object]] = {}
     with database.snapshot() as tx:
         for table, key in {**keys, "frag_jobs": "frag_id_job"}.items():
             rows, names = tx.rows_and_names(f"SELECT * FROM {table} WHERE {key} = %s ORDER BY 1", (job_id,))
-            shown = [{name: each for name, each in zip(names, row, strict=True) if name not in own} for row in rows]
-            found[table] = [str(row).replace(f"{job_id}", "N") for row in shown]
+            found[table] = [
+                {name: mask(value) for name, value in zip(names, row, strict=True) if name not in own} for row in rows
+            ]
     return found
 
 
