@@ -28,6 +28,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("suite")
 
+#: ``select`` fails for descriptors from this number on.
+SELECT_LIMIT = 1024
+
 SETUP = Path(__file__).parent.parent / "setup" / "database"
 
 #: What stands among the tables of advance reservations, since the migration that makes them needs it too.
@@ -102,6 +105,17 @@ def database(settings: DatabaseSettings) -> Iterator[Database]:
     opened = Database(settings, application="oar:test")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Open so many descriptors that the test gets only numbers above the limit of ``select``."""
+    opened = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    while opened[-1] <= SELECT_LIMIT:
+        opened.append(os.dup(opened[0]))
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
 
 
 def secure(postgres: PostgreSQL, settings: DatabaseSettings) -> None:

@@ -8,6 +8,7 @@ import psycopg2.extensions
 import pytest
 
 from oar.lib.db.database import Database
+from oar.lib.db.listening.channel_listener import ChannelListener
 from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.sql.statements import Connection
 from oar.lib.db.transaction import Transaction
@@ -162,6 +163,19 @@ def test_a_connection_that_is_lost_after_the_commit_is_no_error(database: Databa
     assert sent == [Wake(Tag.TERM)]
     with database.begin() as tx:
         assert tx.queues.exists("new")
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_listener_hears_with_more_descriptors_than_select_takes(database: Database) -> None:
+    with ChannelListener(database, Channel.EVENT) as listener:
+        assert listener.listen()
+        with database.begin() as tx:
+            _add_queue(tx, "new")
+        heard: list[str] = []
+        listener.wait_until(lambda payload: not heard.append(payload), 30)  # type: ignore[func-returns-value]
+        assert heard == ["queues"]
+        listener.interrupt()
+        listener.wait_until(lambda _: False, 30)
 
 
 def test_the_ends_of_jobs_are_told_by_their_ids(database: Database, listening: Listening) -> None:

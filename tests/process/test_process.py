@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import IO
 
 import pytest
 
 from oar.lib.io import processes
-from oar.lib.io.processes import ChildProcess, Lifeline, PidFile, ServiceManager, is_ending
+from oar.lib.io.processes import ChildProcess, Lifeline, ParentWatch, PidFile, ServiceManager, is_ending
 from tests.process.this_machine import is_alive, wait_until
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -154,6 +155,17 @@ def test_a_child_notices_that_its_parent_has_closed_the_lifeline() -> None:
     assert ended(child) == 0
     assert "gone" in child.last_output()
     child.close()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_child_with_many_descriptors_ends_after_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended_with: Queue[int] = Queue()
+    monkeypatch.setattr(os, "_exit", ended_with.put)
+    lifeline = Lifeline()
+    with open(os.dup(lifeline.child_end), "rb") as child_end:
+        ParentWatch(child_end.fileno()).limit_life(0)
+        lifeline.close()
+        assert ended_with.get(timeout=30) == 1
 
 
 PARENT = f"""

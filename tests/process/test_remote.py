@@ -54,6 +54,12 @@ def test_many_nodes_answer_each_for_itself(remote: Remote, ssh_nodes: SshNodes) 
     assert sorted(remote.warm_nodes()) == sorted(ssh_nodes.names)
 
 
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_node_gets_more_than_a_pipe_holds_with_many_descriptors(local: Remote) -> None:
+    text = "x" * 3_000_000
+    assert local.run({"node": shell("wc -c", text)}, 30) == {"node": CommandRan(0, ("3000000",), "")}
+
+
 def test_a_program_that_is_not_there_is_named(local: Remote) -> None:
     assert local.command("node", ("/no/such",), "", 20, account=None) == CommandRan(
         1, (), "/no/such: No such file or directory\n"

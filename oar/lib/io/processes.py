@@ -127,7 +127,9 @@ class ParentWatch:
         threading.Thread(target=self._end_after_parent, args=(seconds,), name="lifeline", daemon=True).start()
 
     def _end_after_parent(self, seconds: float) -> None:
-        select.select([self._descriptor], [], [])
+        end_of_parent = select.poll()
+        end_of_parent.register(self._descriptor, select.POLLIN)
+        end_of_parent.poll()
         time.sleep(seconds)
         os._exit(1)
 

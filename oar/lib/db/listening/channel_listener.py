@@ -73,11 +73,13 @@ class ChannelListener:
             time.sleep(seconds)
             return
         limit = time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._connection, select.POLLIN)
+        ready.register(self._interruption, select.POLLIN)
         # What was told during the look before is there already, and makes the connection readable no more.
         while not self._heard(self._connection, is_enough):
-            sources = (self._connection, self._interruption)
-            ready = select.select(sources, [], [], max(0.0, limit - time.monotonic()))[0]
-            if self._connection not in ready:
+            descriptors = {descriptor for descriptor, _ in ready.poll(1000 * max(0.0, limit - time.monotonic()))}
+            if self._connection.fileno() not in descriptors:
                 return
             try:
                 self._connection.poll()

@@ -72,11 +72,15 @@ class ProcessChannel:
             try:
                 remaining_data = remaining_data[os.write(self._stdin, remaining_data) :]
             except BlockingIOError:
-                remaining_seconds = limit - time.monotonic()
-                if remaining_seconds <= 0 or not select.select([], [self._stdin], [], remaining_seconds)[1]:
+                if not self._wait_until_writable(limit - time.monotonic()):
                     raise ChannelLost("the node takes no data") from None
             except (OSError, ValueError) as error:
                 raise ChannelLost(f"connection lost: {error}") from None
+
+    def _wait_until_writable(self, seconds: float) -> bool:
+        space = select.poll()
+        space.register(self._stdin, select.POLLOUT)
+        return seconds > 0 and bool(space.poll(1000 * seconds))
 
     def close(self) -> None:
         for stream in (self._process.stdin, self._process.stdout):
