@@ -133,10 +133,12 @@ def _failures(decisions: "Sequence[_Decision]") -> list[Failed]:
 # -- facts about the jobs ---------------------------------------------------------------------------------------------
 
 
-def _gather(tx: "Transaction", events: Sequence[Event], common: Mapping[LaunchFault, str]) -> dict[int, JobFacts]:
+def _gather(
+    tx: "Transaction", events: Sequence[Event], common: Mapping[LaunchFault, Collection[str]]
+) -> dict[int, JobFacts]:
     """Return the facts about the jobs of these events that the decisions need; the jobs are locked.
 
-    ``common``: the faults of several nodes, each with the user whom it concerns, '' for all.
+    ``common``: for each fault the users for whom it is common, '' for all.
     """
     jobs = tx.jobs.lock_all({event.job_id for event in events if event.job_id})
     types = tx.jobs.types(jobs) if jobs else {}
@@ -150,7 +152,7 @@ def _gather(tx: "Transaction", events: Sequence[Event], common: Mapping[LaunchFa
     is_common = {
         job.id
         for type_, job in of_jobs
-        if (fault := launch_faults.fault_of(type_)) and common.get(fault) in ("", job.user)
+        if (fault := launch_faults.fault_of(type_)) and not {"", job.user}.isdisjoint(common.get(fault, ()))
     }
     facts = {}
     for job_id, job in jobs.items():

@@ -187,9 +187,8 @@ def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, s
     scheduler.round()
     assert holds(database) == []
     assert JobState.WAITING not in {state_of(database, job) for job in waiting}
-    node_change_state.run(runtime)  # the trial ran where the prologue had failed
     with database.begin() as tx:
-        assert tx.resources.to_sweep() == ["node-1", "node-2"]
+        assert tx.resources.to_sweep() == []  # nothing shows that the nodes that were suspected before work
 
 
 def hold_all(runtime: Runtime, resources: Sequence[int]) -> list[int]:
@@ -258,14 +257,14 @@ def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -
         fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
     pass_time(database, FIRST_PAUSE)
     MetaScheduler(runtime).round()
-    (hold,) = holds(database)
+    (trial,) = holds(database)
     with database.begin() as tx:
-        assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
-        tx.events.add("PROLOGUE_ERROR", hold.trial_job, "again", to_check=True, hosts=["node-3"])
+        assert lifecycle.move(tx, trial.trial_job, JobState.LAUNCHING)
+        tx.events.add("PROLOGUE_ERROR", trial.trial_job, "again", to_check=True, hosts=["node-3"])
     node_change_state.run(runtime)
     (hold,) = holds(database)
     with database.begin() as tx:
-        assert (hold.failures, hold.trial_job, hold.next_try - tx.now) == (2, 0, 2 * FIRST_PAUSE)
+        assert (hold.failures, hold.trial_job, hold.next_try - tx.now) == (2, trial.trial_job, 2 * FIRST_PAUSE)
     assert node_states(database)["node-3"] == "Alive"
 
 
@@ -324,6 +323,152 @@ def test_a_success_between_failures_keeps_a_queue_going(runtime: Runtime) -> Non
             pass_time(database, 1)
     with database.begin() as tx:
         assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+
+
+def test_users_whom_the_server_prologue_refuses_among_launches_hold_nobody_else(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "anna", on=resources[:1])
+    pass_time(database, 2)
+    add_job(database, JobState.RUNNING, on=resources[1:2], user="cleo")
+    pass_time(database, 1)
+    fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", "ben", on=resources[:1])
+    assert [hold.user for hold in holds(database)] == ["anna", "ben"]
+
+
+def test_two_users_whom_the_server_prologue_fails_without_a_launch_between_hold_all(runtime: Runtime) -> None:
+    resources = add_resources(runtime.database, nodes=3, cores=1)
+    for user in ("anna", "ben"):
+        fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", user, on=resources[:1])
+    assert [hold.user for hold in holds(runtime.database)] == [""]
+
+
+@pytest.mark.parametrize("type_", ["SERVER_PROLOGUE_ERROR", "SERVER_EPILOGUE_ERROR"])
+def test_failures_that_are_treated_hours_later_hold_not_everybody(runtime: Runtime, type_: str) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    job_id = add_job(database, JobState.LAUNCHING, on=resources[:1], user="anna")
+    with database.begin() as tx:
+        tx.events.add(type_, job_id, "late", to_check=True)
+    pass_time(database, 7200)
+    node_change_state.run(runtime)
+    assert "" not in {hold.user for hold in holds(database)}
+
+
+def test_the_server_epilogue_holds_no_launch(runtime: Runtime) -> None:
+    resources = add_resources(runtime.database, nodes=2, cores=1)
+    for user in ("anna", "ben"):
+        fail(runtime, "SERVER_EPILOGUE_ERROR", user, on=resources[:1])
+    assert holds(runtime.database) == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "held"), [("SERVER_PROLOGUE_ERROR", ["anna"]), ("SERVER_EPILOGUE_EXIT_CODE_ERROR", [])]
+)
+def test_one_user_stops_no_queue(runtime: Runtime, type_: str, held: list[str]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    for _ in range(QUEUE_FAILURES + 1):
+        fail(runtime, type_, "anna", on=resources[:1])
+    with database.begin() as tx:
+        assert {queue.state for queue in tx.queues.all()} == {QueueState.ACTIVE}
+    assert [hold.user for hold in holds(database)] == held
+
+
+def test_the_trial_after_one_that_failed_is_another_users(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    for user in ("anna", "ben"):
+        fail(runtime, "SERVER_PROLOGUE_ERROR", user, on=resources[:1])
+    users = []
+    for _ in range(3):
+        pass_time(database, 600)
+        MetaScheduler(runtime).round()
+        (hold,) = holds(database)
+        users.append(hold.trial_user)
+        with database.begin() as tx:
+            assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
+            tx.events.add("SERVER_PROLOGUE_ERROR", hold.trial_job, "again", to_check=True)
+        node_change_state.run(runtime)
+        first = add_job(database, user=hold.trial_user)  # waits with the smallest use, too
+        assert state_of(database, first) is JobState.WAITING
+    assert users in (["anna", "ben", "anna"], ["ben", "anna", "ben"])
+
+
+def test_a_user_whose_job_alone_can_start_is_the_trial_again(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "SERVER_PROLOGUE_ERROR", "anna", on=resources[:1])
+    for failures in (2, 3):
+        pass_time(database, 600)
+        MetaScheduler(runtime).round()
+        (hold,) = holds(database)
+        with database.begin() as tx:
+            assert lifecycle.move(tx, hold.trial_job, JobState.LAUNCHING)
+            tx.events.add("SERVER_PROLOGUE_ERROR", hold.trial_job, "again", to_check=True)
+        node_change_state.run(runtime)
+        (hold,) = holds(database)
+        assert (hold.trial_user, hold.failures) == ("anna", failures)
+
+
+@pytest.mark.parametrize("fault", [LaunchFault.PROLOGUE, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT])
+def test_the_hold_of_a_user_ends_with_his_last_job(runtime: Runtime, fault: LaunchFault) -> None:
+    database = runtime.database
+    add_resources(database, nodes=2, cores=1)
+    add_job(database, user="ben", state=JobState.HOLD)
+    with database.begin() as tx:
+        for user in ("", "anna", "ben"):
+            tx.launch_holds.hold(fault, user, "node-1", tx.now + 300, "it fails", is_confirmed=True)
+    MetaScheduler(runtime).round()
+    assert [hold.user for hold in holds(database)] == ["", "ben"]
+
+
+def test_the_hold_of_a_removed_account_ends_when_its_jobs_are_deleted(runtime: Runtime) -> None:
+    database = runtime.database
+    add_resources(database, nodes=2, cores=1)
+    with database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.ACCOUNT, "gone", "node-1", tx.now, "unknown", is_confirmed=False)
+    MetaScheduler(runtime).round()
+    (hold,) = holds(database)  # the check has still to say whether the node is to blame
+    with database.begin() as tx:
+        fault_holds.store_check(tx, hold, Blame.SERVICE, ["node-2"])
+    MetaScheduler(runtime).round()
+    assert holds(database) == []
+
+
+def test_the_hold_of_a_user_says_nothing_about_the_nodes_of_others(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=7, cores=1)
+    for number in range(3):
+        fail(runtime, "PROLOGUE_ERROR", "anna", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    assert [hold.user for hold in holds(database)] == ["anna"]
+    pass_time(database, 1)
+    add_job(database, JobState.RUNNING, on=resources[5:6], user="cleo")
+    fail(runtime, "PROLOGUE_ERROR", "ben", on=resources[6:], hosts=["node-7"])
+    assert [hold.user for hold in holds(database)] == ["anna"]
+    assert node_states(database)["node-7"] == "Suspected"
+    fail(runtime, "PROLOGUE_ERROR", "anna", on=resources[4:5], hosts=["node-5"])
+    assert node_states(database)["node-5"] == "Alive"
+
+
+def test_the_end_of_a_hold_has_nodes_checked_and_makes_none_alive(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=6, cores=1)
+    with database.begin() as tx:
+        for _ in range(3):
+            tx.events.add(EventType.FINAUD_RECOVER, 0, "[Finaud] node-1: checked again: disk works", hosts=["node-1"])
+    for number in range(3):
+        host = f"node-{number + 1}"
+        fail(runtime, "CAN_NOT_WRITE_NODE_FILE", f"user{number}", on=[resources[number]], hosts=[host])
+    pass_time(database, FIRST_PAUSE)
+    MetaScheduler(runtime).round()
+    (hold,) = holds(database)
+    launched(database, hold.trial_job)
+    MetaScheduler(runtime).round()
+    assert holds(database) == []
+    assert Ask(JobAction.CHECK, 0, ("node-2", "node-3")) in sent
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == []
 
 
 # -- what is not planned meanwhile ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Nodes check what made launches fail, on a real node: oar/modules/runner/actions/check.py, oar/tools/node_check.py."""
 
 import fcntl
+from dataclasses import replace
 
 import pytest
 
@@ -97,6 +98,17 @@ def test_a_node_that_passes_its_check_comes_back(world: World, event: str) -> No
         assert tx.resources.to_sweep() == [NODE]
         (lifted,) = tx.events.of_nodes([NODE], last=1)[NODE]
     assert "checked again" in lifted.description
+
+
+def test_a_site_that_forbids_it_uses_no_node_again_after_a_check(world: World) -> None:
+    config = world.context.config.replace(disable_suspected_nodes_repair=True)
+    job_id = world.job("true", JobState.LAUNCHING)
+    with world.database.begin() as tx:
+        tx.events.add("CAN_NOT_WRITE_NODE_FILE", job_id, "it failed", to_check=True, hosts=[NODE])
+    node_change_state.run(Runtime(world.context.config, world.database))
+    check.check(replace(world.context, config=config), NODE)
+    with world.database.begin() as tx:
+        assert tx.resources.to_sweep() == []
 
 
 def test_a_node_that_fails_its_check_stays_suspected(world: World) -> None:

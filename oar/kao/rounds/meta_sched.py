@@ -142,7 +142,7 @@ class MetaScheduler:
             plan = self._plan(situation, announce)
         with self.phases.of(RoundPart.WRITE):
             self._write(situation, plan)
-        trials = [hold.next_try for hold in situation.launch_holds if hold.next_try > plan.now and not hold.trial_job]
+        trials = [hold.next_try for hold in situation.launch_holds if hold.next_try > plan.now]
         following = min(filter(None, [next_start(situation.snapshot, plan), *trials]), default=None)
         self.next_start = following + self._platform.ahead if following else None
         return plan

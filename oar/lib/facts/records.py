@@ -270,9 +270,10 @@ class LaunchHold(NamedTuple):
     failures: int
     next_try: int  #: date of the next check, or of the next trial
     is_confirmed: bool  #: several nodes have the fault, so that none of them is to blame
-    trial_job: int  #: the job that is launched as a trial; 0 = none
+    trial_job: int  #: the job that was launched last as a trial; 0 = none
     reason: str
     trial_state: JobState | None = None  #: of the trial; None if there is none
+    trial_user: str = ""
 
 
 class LaunchFailure(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.records import Job, LaunchFailure, LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState, ResourceState
+from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, QueueState
 from oar.lib.rules import launch_faults
 from oar.lib.rules.launch_faults import Blame
 
@@ -33,44 +33,40 @@ class Failed(NamedTuple):
     text: str
 
 
-def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[LaunchFault, str]:
-    """Return those of some faults for which no node is to blame, each with the user whom it concerns, '' for all."""
-    holds = {hold.fault: hold for hold in tx.launch_holds.all()} if faults else {}
+def common_faults(tx: "Transaction", faults: Collection[LaunchFault]) -> dict[LaunchFault, frozenset[str]]:
+    """Return for some faults the users for whom they are common, '' for all: no single job or node is to blame."""
+    tried = sorted(set(faults).intersection(launch_faults.TRIED))
+    holds = tx.launch_holds.all() if tried else []
     common = {}
-    for fault in sorted(faults - launch_faults.CHECKS.keys()):
-        hold = holds.get(fault)
+    for fault in tried:
+        held = {hold.user for hold in holds if hold.fault is fault}
         failures = _failures_since_success(tx, fault)
-        users = launch_faults.concerned_user(failures) if failures else ""
-        if hold and hold.user == "":
-            common[fault] = ""
-        elif fault in launch_faults.OF_SERVER:
-            common |= {} if users else {fault: ""}
-        elif hold or launch_faults.are_nodes_innocent(failures, tx.resources.count_nodes()):
-            common[fault] = users
+        common[fault] = launch_faults.concerned_users(fault, failures, held, tx.resources.count_nodes())
     return common
 
 
 def _failures_since_success(tx: "Transaction", fault: LaunchFault) -> list[LaunchFailure]:
-    """Return the recent failures of a kind; those on nodes since a job was last started."""
-    types = launch_faults.events_of(fault)
-    if fault in launch_faults.OF_SERVER:
-        return tx.events.failures(types, tx.now - launch_faults.SERVER_WINDOW)
-    failures = tx.events.failures(types, tx.now - launch_faults.NODE_WINDOW)
-    last = tx.launch_holds.last_start(failures[0].date, launch_faults.WITHOUT_NODE) if failures else 0
+    """Return the recent failures of a kind since a job was last started; frames of reservations run no program."""
+    is_of_server = fault in launch_faults.OF_SERVER
+    window = launch_faults.SERVER_WINDOW if is_of_server else launch_faults.NODE_WINDOW
+    without = (JobTypeName.AR,) if is_of_server else launch_faults.WITHOUT_NODE
+    failures = tx.events.failures(launch_faults.events_of(fault), tx.now - window)
+    last = tx.launch_holds.last_start(failures[0].date, without) if failures else 0
     return [failure for failure in failures if failure.date >= last]
 
 
-def note_failures(tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, str]) -> None:
+def note_failures(tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, Collection[str]]) -> None:
     """Hold the launches that would fail like these, and stop the queues of which job after job fails."""
     for failed in failures:
         fault, user = failed.fault, failed.job.user
+        users = common.get(fault, ())
         if fault in launch_faults.CHECKS:
             _hold(tx, failed, user, tx.now, is_confirmed=False)
             tx.outbox.append(Ask(JobAction.CHECK, 0, (failed.node,)))
-        elif fault is LaunchFault.SERVER_SCRIPT:
-            _hold_and_mail(tx, failed, common.get(fault, user))
-        elif fault in common:
-            _hold_and_mail(tx, failed, common[fault])
+        elif "" in users:
+            _hold_and_mail(tx, failed, "")
+        elif fault is LaunchFault.SERVER_SCRIPT or user in users:
+            _hold_and_mail(tx, failed, user)
     for fault in {failed.fault for failed in failures} & _SUCCESSES.keys():
         _stop_failing_queues(tx, fault, {failed.job.queue for failed in failures if failed.fault is fault})
 
@@ -84,7 +80,7 @@ def _hold_and_mail(tx: "Transaction", failed: Failed, user: str) -> None:
     if is_new and len(others) == 1:
         _mail(tx, failed.fault, user, failed.text)
     for hold in others:
-        if hold.trial_job == failed.job.id:
+        if hold.trial_job == failed.job.id and hold.next_try <= tx.now:
             pause = launch_faults.pause_after(hold.failures + 1)
             tx.launch_holds.postpone(hold, tx.now + pause, failed.text, is_confirmed=True)
 
@@ -104,7 +100,7 @@ def _mail(tx: "Transaction", fault: LaunchFault, user: str, text: str) -> None:
 
 
 def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable[str]) -> None:
-    """Stop the queues of which ``QUEUE_FAILURES`` jobs in a row have failed on the server."""
+    """Stop the queues of which ``QUEUE_FAILURES`` jobs of several users in a row have failed on the server."""
     types, since = launch_faults.events_of(fault), tx.now - launch_faults.SERVER_WINDOW
     failures = tx.events.failures(types, since)
     for queue in sorted(queues):
@@ -130,30 +126,23 @@ def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
         tx.outbox.append(Wake(Tag.QRESUME))
 
 
-def end_trials(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
-    """End the holds of which the trial was launched."""
-    for hold in holds:
-        if hold.fault not in launch_faults.OF_SERVER:
-            _release_nodes(tx, hold)
+def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
+    """End the holds of which the trial was launched, and those of users without jobs."""
+    over = [hold for hold in holds if launch_faults.is_over(hold)]
+    for hold in over:
+        _check_nodes(tx, hold)
         lift(tx, [hold], f"the job {hold.trial_job} was launched")
+    pointless = [hold for hold in holds if launch_faults.is_pointless(hold) and hold not in over]
+    users = tx.launch_holds.users_with_jobs({hold.user for hold in pointless}) if pointless else ()
+    lift(tx, [hold for hold in pointless if hold.user not in users], "no job of this user is left")
 
 
-def _release_nodes(tx: "Transaction", hold: LaunchHold) -> None:
-    """Make the nodes Alive that were suspected for the fault, if the trial was launched where it had failed before."""
-    types = launch_faults.events_of(hold.fault)
-    failures = tx.events.failures(types, hold.began - launch_faults.NODE_WINDOW)
-    nodes = {failure.node for failure in failures}
-    assigned = tx.jobs.assigned([hold.trial_job]).get(hold.trial_job, ())
-    if nodes.isdisjoint(resource.network_address for resource in assigned):
-        return
-    suspected = [one.id for one in tx.resources.of_nodes(nodes) if one.state is ResourceState.SUSPECTED]
-    innocent = [
-        reason.resource
-        for reason in tx.state_reasons.of_resources(suspected)
-        if not reason.author and reason.reason.partition(":")[0] in types
-    ]
-    tx.resources.ask_state(innocent, ResourceState.ALIVE, finaud=True)
-    tx.outbox.append(Wake(Tag.CHSTATE))
+def _check_nodes(tx: "Transaction", hold: LaunchHold) -> None:
+    """Have the nodes checked now that were suspected for a fault which is gone, if a check may end their suspicion."""
+    failures = tx.events.failures(launch_faults.events_of(hold.fault), hold.began - launch_faults.NODE_WINDOW)
+    nodes = {failure.node for failure in failures} & tx.state_reasons.checks().keys()
+    if nodes:
+        tx.outbox.append(Ask(JobAction.CHECK, 0, tuple(sorted(nodes))))
 
 
 def store_check(tx: "Transaction", hold: LaunchHold, blame: Blame, witnesses: Collection[str]) -> None:

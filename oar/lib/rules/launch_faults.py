@@ -26,7 +26,7 @@ from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, 
 NODE_WINDOW, SERVER_WINDOW = 600, 3600
 #: So many nodes that fail in the same way while no job starts are not to blame; all nodes of a smaller cluster.
 NODES = 3
-#: A queue is stopped after failures of so many of its jobs in a row: more than one job and its resubmissions make.
+#: A queue is stopped after failures of so many of its jobs in a row, of several users.
 QUEUE_FAILURES = 5
 #: Pause before the first trial or the second check, and the longest one, in seconds.
 FIRST_PAUSE, LONGEST_PAUSE = 30, 300
@@ -61,6 +61,8 @@ CHECKS: Mapping[LaunchFault, NodeCheck] = {
 }
 #: Faults of the server: no node is blamed.
 OF_SERVER = (LaunchFault.SERVER_SCRIPT, LaunchFault.SERVER_EPILOGUE)
+#: Faults that are judged over several failures, and whose end a trial shows.
+TRIED = (LaunchFault.PROLOGUE, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT)
 #: Types of jobs that need no node for their launch.
 WITHOUT_NODE = (JobTypeName.NOOP, JobTypeName.DEPLOY, JobTypeName.COSYSTEM, JobTypeName.DESKTOP_COMPUTING)
 #: States of a trial that was launched, and of one of which nothing is known yet.
@@ -109,9 +111,24 @@ def concerned_user(failures: Sequence[LaunchFailure]) -> str:
     return users.pop() if len(users) == 1 else ""
 
 
+def concerned_users(
+    fault: LaunchFault, failures: Sequence[LaunchFailure], held: Collection[str], nodes: int
+) -> frozenset[str]:
+    """Return the users for whom a fault is common, '' for all.
+
+    ``failures``: since a job was launched.  ``held``: whose launches are held for it, '' for all.  ``nodes``: of the
+    cluster.
+    """
+    if "" in held:
+        return frozenset({""})
+    if fault in OF_SERVER:
+        return frozenset({""} if failures and not concerned_user(failures) else ())
+    return frozenset({*held, concerned_user(failures)} if are_nodes_innocent(failures, nodes) else held)
+
+
 def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
     """Whether a queue is stopped after these failures of its jobs, since one of them succeeded."""
-    return len({failure.job for failure in failures}) >= QUEUE_FAILURES
+    return len({failure.job for failure in failures}) >= QUEUE_FAILURES and not concerned_user(failures)
 
 
 # -- holds ------------------------------------------------------------------------------------------------------------
@@ -131,6 +148,16 @@ def is_over(hold: LaunchHold) -> bool:
 def may_launch(hold: LaunchHold, now: int) -> bool:
     """Whether one of the jobs that a hold concerns may be launched now, as a trial."""
     return hold.fault not in CHECKS and hold.trial_state not in _UNDECIDED and now >= hold.next_try
+
+
+def repeats(hold: LaunchHold, user: str) -> bool:
+    """Whether the last trial of a hold was this user's: then the next one is another's, if there is one."""
+    return hold.trial_user == user
+
+
+def is_pointless(hold: LaunchHold) -> bool:
+    """Whether a hold of a user without jobs may end: not before the first check has said whether a node is to blame."""
+    return hold.user != "" and (hold.fault not in CHECKS or hold.failures > 1)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ _Event = tuple[str, int, str]
 
 def permitted_starts(situation: Situation, plan: Plan) -> list[JobStart]:
     """Return the starts of a plan that no hold of launches forbids: of those that one concerns, one trial at a time."""
-    permitted = _permitted_jobs(situation, [start.placement.job_id for start in plan.started])
+    permitted = _permitted_jobs(situation, _trials_first(situation, plan))
     return [start for start in plan.started if start.placement.job_id in permitted]
 
 
@@ -41,7 +41,7 @@ def permitted_kills(situation: Situation, plan: Plan) -> list[Kill]:
         for place in plan.placements
         if place.job_id in gaining or _waits_for_ends(plan.reasons.get(place.job_id))
     ]
-    permitted = _permitted_jobs(situation, [*(start.placement.job_id for start in plan.started), *clearing])
+    permitted = _permitted_jobs(situation, [*_trials_first(situation, plan), *clearing])
     held = {
         job.id
         for job in situation.snapshot.waiting
@@ -53,6 +53,19 @@ def permitted_kills(situation: Situation, plan: Plan) -> list[Kill]:
 def _waits_for_ends(reason: Reason | None) -> bool:
     """Whether only the ends of other jobs keep a job from starting now."""
     return reason is not None and reason.code is ReasonCode.LAUNCH and "jobs" in reason.data
+
+
+def _trials_first(situation: Situation, plan: Plan) -> list[int]:
+    """Return the jobs that a plan starts, those last that would repeat the failed trial of a user.
+
+    Else a job that always fails would be each trial, and nobody else's would start.
+    """
+
+    def repeats(job_id: int) -> bool:
+        holds = _holds_concerning(situation, situation.launch_holds, job_id)
+        return any(launch_faults.repeats(hold, situation.rows[job_id].user) for hold in holds)
+
+    return sorted((start.placement.job_id for start in plan.started), key=repeats)
 
 
 def _permitted_jobs(situation: Situation, jobs: Iterable[int]) -> set[int]:

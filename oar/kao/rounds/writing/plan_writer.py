@@ -75,7 +75,7 @@ class PlanWriter:
         """Write a plan; return the ids of the jobs that start."""
         write_reservations(tx, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
-        fault_holds.end_trials(tx, [hold for hold in situation.launch_holds if launch_faults.is_over(hold)])
+        fault_holds.end_holds(tx, situation.launch_holds)
         started = start_jobs(tx, situation, permitted_starts(situation, plan))
         begin_trials(tx, situation, started)
         answer_reservations(tx, plan)

@@ -2,25 +2,28 @@
 
 from collections.abc import Collection
 
+from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import Prepared, Row, Table
 from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.states import JobState, LaunchFault
 
 _COLUMNS = """h.hold_id, h.fault, h.job_user, h.node, h.began, h.failures, h.next_try, h.confirmed = 'YES', h.trial_job,
         h.reason"""
-#: All holds; of a trial also the state of its job.
+#: All holds; of a trial also the state and the user of its job.
 _ALL = Prepared(f"""
-    SELECT {_COLUMNS}, (SELECT j.state FROM jobs j WHERE j.job_id = h.trial_job)
-    FROM launch_holds h ORDER BY h.hold_id""")
+    SELECT {_COLUMNS}, j.state, COALESCE(j.job_user, '')
+    FROM launch_holds h LEFT JOIN jobs j ON j.job_id = h.trial_job ORDER BY h.hold_id""")
 _DUE_NODES = Prepared("""
     SELECT DISTINCT node FROM launch_holds WHERE fault = ANY(%s) AND node <> '' AND next_try <= %s ORDER BY node""")
 _HOLD = """
     INSERT INTO launch_holds (fault, job_user, node, began, failures, next_try, confirmed, reason)
     VALUES (%s, %s, %s, %s, 1, %s, %s, %s) ON CONFLICT (fault, job_user) DO NOTHING"""
 _POSTPONE = """
-    UPDATE launch_holds SET failures = failures + 1, next_try = %s, confirmed = %s, reason = %s, trial_job = 0
+    UPDATE launch_holds SET failures = failures + 1, next_try = %s, confirmed = %s, reason = %s
     WHERE hold_id = %s"""
 _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s"
+_USERS_WITH_JOBS = f"""
+    SELECT u FROM unnest(%s) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
 #: The last date at which a job that needs a node was started.
 _LAST_START = Prepared("""
@@ -59,6 +62,10 @@ class LaunchHolds(Table):
     def begin_trial(self, hold: LaunchHold, job_id: int) -> None:
         """Note which job is launched as the trial of a hold."""
         self._tx.execute(_TRY, (job_id, hold.id))
+
+    def users_with_jobs(self, users: Collection[str]) -> list[str]:
+        """Return those of some users who have live jobs."""
+        return self._tx.column(_USERS_WITH_JOBS, (list(users),))
 
     def lift(self, ids: Collection[int]) -> None:
         """Delete holds."""
