@@ -264,7 +264,8 @@ def test_a_trial_that_fails_is_repeated_after_a_longer_pause(runtime: Runtime) -
     node_change_state.run(runtime)
     (hold,) = holds(database)
     with database.begin() as tx:
-        assert (hold.failures, hold.trial_job, hold.next_try - tx.now) == (2, trial.trial_job, 2 * FIRST_PAUSE)
+        assert (hold.failures, hold.trial_job) == (2, trial.trial_job)
+        assert FIRST_PAUSE < hold.next_try - tx.now <= 2 * FIRST_PAUSE
     assert node_states(database)["node-3"] == "Alive"
 
 
