@@ -16,7 +16,7 @@ from oar.api.identity.callers import Caller
 from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
-from oar.api.serving.seats import WAITING_FOR_A_THREAD, Seat
+from oar.api.serving.seats import ARRIVING_FOR_A_THREAD, WAITING_FOR_A_THREAD, Seat
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
@@ -267,6 +267,17 @@ def test_the_answer_to_a_body_that_is_too_large_is_not_lost(api: Api, path: str,
         for _ in range(megabytes):  # as Ruby's and Python's clients do: all is sent before anything is read
             connection.sendall(b"x" * (1 << 20))
         assert _rest(connection).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_refused_body_takes_no_place_of_bodies_that_come(api: Api) -> None:
+    head = f"POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-length: {1 << 40}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", api.port), timeout=60) as connection, ExitStack() as held:
+        connection.sendall(head.encode())
+        assert connection.recv(12) == b"HTTP/1.1 413"  # and what comes now is read on
+        for _ in range(ARRIVING_FOR_A_THREAD):
+            seat = Seat(api.service.places, "127.0.0.1", 1)
+            held.callback(seat.give_back)
+            seat.wait_for_body()
 
 
 def test_an_early_refusal_and_one_of_a_long_head_are_not_lost(api: Api) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
 #: Seconds for which what a client still sends is read after a refusal, in all and between two pieces: closed earlier,
-#: the connection would be reset, and the answer lost.
-DRAIN_SECONDS, SILENT_SECONDS = 30.0, 5.0
+#: the connection would be reset, and the answer lost.  A client that sends more bytes than these loses its answer.
+DRAIN_SECONDS, SILENT_SECONDS, DRAIN_BYTES = 30.0, 5.0, 48 << 20
 #: Routes that take files, and the media type of the bodies in which these come.
 _UPLOADS, _FORM = frozenset({"/oar-cgi"}), b"multipart/form-data"
 #: Bytes of a form besides its file; bytes a second below which a client that sends a file is too slow.
@@ -82,7 +82,7 @@ class Gate:
         body = _Body(receive, most, config.api_timeout, slowest=slowest, is_complete=is_complete)
         if not is_upload and is_json(headers.get(b"content-type", b"")):
             body.pieces = []
-        await self._app(scope, body.receive, _closing(receive, send, body))
+        await self._app(scope, body.receive, _closing(receive, send, body, seat))
 
 
 class _Body:
@@ -153,7 +153,7 @@ class _Body:
             self._until = min(now + self._seconds, self._until + len(piece) / self._slowest)
 
 
-def _closing(receive: Receive, send: Send, body: _Body) -> Send:
+def _closing(receive: Receive, send: Send, body: _Body, seat: Seat) -> Send:
     """End the connection with a refusal that comes before the body is whole, when its client has got it."""
     is_over = False
 
@@ -161,6 +161,8 @@ def _closing(receive: Receive, send: Send, body: _Body) -> Send:
         nonlocal is_over
         if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
             is_over = not body.is_whole
+            if is_over:
+                seat.give_back()
             headers = [(b"connection", b"close")] if is_over else []
             message = {**message, "headers": [*message.get("headers", ()), *headers]}
         if is_over and message["type"] == "http.response.body" and not message.get("more_body", False):
@@ -172,20 +174,26 @@ def _closing(receive: Receive, send: Send, body: _Body) -> Send:
 
 
 async def _send_last(body: bytes, receive: Receive, send: Send) -> None:
-    """Send the rest of an answer, and end it when the client sends no more: it may read only then."""
+    """Send the rest of an answer, and end it when the client sends no more: it may read only then.
+
+    The request has given its seat back: only its connection, of which each client has a part, is kept busy.
+    """
     await send({"type": "http.response.body", "body": body, "more_body": True})
+    left = DRAIN_BYTES
     with suppress(TimeoutError):
         async with asyncio.timeout(DRAIN_SECONDS):
             more = True
             while more:
                 async with asyncio.timeout(SILENT_SECONDS):
                     message = await receive()
-                more = message["type"] == "http.request" and message.get("more_body", False)
+                left -= len(message.get("body", b""))
+                more = left > 0 and message["type"] == "http.request" and message.get("more_body", False)
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: UnfitBody) -> None:
     """Answer, and close the connection: what the client still sends is not looked at."""
+    scope["state"]["seat"].give_back()
     record = early_problem(scope["path"], why.status_code, WORDS[HTTPStatus(why.status_code)], why.detail)
     body = orjson.dumps({**record, "request_id": scope["state"].get("request_id", "")})
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
