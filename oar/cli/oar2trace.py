@@ -99,6 +99,8 @@ def _write(path: str, texts: Iterable[str]) -> None:
     if path == "-":
         sys.stdout.writelines(texts)
         return
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise Stop(f"[ERROR] Cannot write {path}: it is not a regular file. Name a file, or - for the standard output.")
     made = f"{path}.new"
     try:
         with open(made, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,5 +1,6 @@
 """oar2trace: the past as a trace."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,16 @@ def test_a_trace_is_a_file_with_its_resources_beside(console: Console, past: lis
 def test_what_cannot_be_is_refused(console: Console, options: list[str], text: str) -> None:
     result = console.type(oar2trace.main, *options)
     assert (result.exit, result.out, result.err.strip()) == (1, "", text)
+
+
+def test_a_device_or_a_directory_is_not_replaced(console: Console, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        result = console.type(oar2trace.main, "-f", path)
+        assert (result.exit != 0, f"Cannot write {path}: it is not a regular file" in result.err) == (True, True)
+    assert pipe.is_fifo()
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_traces_are_for_administrators(console: Console) -> None:
