@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from oar.lib.db.sql.predicates import LIVE
-from oar.lib.db.sql.statements import Prepared, Row, Table
+from oar.lib.db.sql.statements import Prepared, Row, Table, flag
 from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.states import JobState, LaunchFault
 
@@ -52,12 +52,12 @@ class LaunchHolds(Table):
 
     def hold(self, fault: LaunchFault, user: str, node: str, next_try: int, reason: str, *, is_confirmed: bool) -> bool:
         """Hold the launches of a user, '' for everybody's; return whether they were not held yet."""
-        values = (fault, user, node, self._tx.now, next_try, _flag(is_confirmed), reason)
+        values = (fault, user, node, self._tx.now, next_try, flag(is_confirmed), reason)
         return self._tx.execute(_HOLD, values) == 1
 
     def postpone(self, hold: LaunchHold, next_try: int, reason: str, *, is_confirmed: bool) -> None:
         """Note that the check or the trial of a hold has failed."""
-        self._tx.execute(_POSTPONE, (next_try, _flag(is_confirmed), reason, hold.id))
+        self._tx.execute(_POSTPONE, (next_try, flag(is_confirmed), reason, hold.id))
 
     def begin_trial(self, hold: LaunchHold, job_id: int) -> None:
         """Note which job is launched as the trial of a hold."""
@@ -82,10 +82,6 @@ class LaunchHolds(Table):
         """
         types = [str(type_) for type_ in failures]
         return self._tx.value(_LAST_SUCCESS, (state, since, queue, types)) or 0
-
-
-def _flag(value: bool) -> str:
-    return "YES" if value else "NO"
 
 
 def _hold(row: Row) -> LaunchHold:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from oar.lib.db.sql.statements import Table
+from oar.lib.db.sql.statements import Table, flag
 from oar.lib.facts.topics import Topic
 
 _FIND = """
@@ -87,9 +87,9 @@ class WalltimeChanges(Table):
         values = {
             "job": job_id,
             "pending": change.pending,
-            "force": _flag(change.force),
-            "delay": _flag(change.delay_next_jobs),
-            "whole": _flag(change.whole),
+            "force": flag(change.force),
+            "delay": flag(change.delay_next_jobs),
+            "whole": flag(change.whole),
             "timeout": change.timeout,
         }
         self._tx.execute(_ASK, values)
@@ -117,7 +117,3 @@ class WalltimeChanges(Table):
         """Drop a pending change."""
         self._tx.execute(_DROP, (job_id,))
         self._changed(Topic.JOBS)
-
-
-def _flag(value: bool) -> str:
-    return "YES" if value else "NO"

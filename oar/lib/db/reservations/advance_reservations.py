@@ -6,7 +6,7 @@ Statements are about all reservations at once: never a query for each.  See docs
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from oar.lib.db.sql.statements import About, Prepared, Row, Table, psycopg2
+from oar.lib.db.sql.statements import About, Prepared, Row, Table, flag, psycopg2
 from oar.lib.facts.advance_reservations import (
     AccessEntry,
     AdvanceReservation,
@@ -102,7 +102,7 @@ class AdvanceReservations(Table):
         A number that belongs to a live reservation is skipped.  Raises RuntimeError if a thousand in a row do, and
         BrokenRow, which leaves the transaction as it was, if a value is none that its column holds.
         """
-        values = {name: _flag(value) if isinstance(value, bool) else value for name, value in new._asdict().items()}
+        values = {name: flag(value) if isinstance(value, bool) else value for name, value in new._asdict().items()}
         for _ in range(MAX_NUMBERS_SKIPPED):
             self._tx.execute("SAVEPOINT number")
             try:
@@ -243,10 +243,6 @@ class AdvanceReservations(Table):
     def numbers_that_list(self, entry: str, *, allow: bool = False, deny: bool = False) -> list[int]:
         """Return the numbers of the live reservations whose access lists allow or deny an entry, as is asked."""
         return self._tx.column(_THAT_LIST, (entry, ["NO"] * allow + ["YES"] * deny))
-
-
-def _flag(value: bool) -> str:
-    return "YES" if value else "NO"
 
 
 def _reservation(row: Row) -> AdvanceReservation:

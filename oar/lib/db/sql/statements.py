@@ -345,3 +345,8 @@ def quoted(name: str, *, has_parameters: bool = False) -> str:
     """Return a name as an identifier of SQL; in a statement with parameters, ``%`` is written twice."""
     identifier = '"' + name.replace('"', '""') + '"'
     return identifier.replace("%", "%%") if has_parameters else identifier
+
+
+def flag(value: bool) -> str:
+    """Return a truth value as the columns of the schema hold it."""
+    return "YES" if value else "NO"
