@@ -23,7 +23,7 @@ _POSTPONE = """
     WHERE hold_id = %s"""
 _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s"
 _USERS_WITH_JOBS = f"""
-    SELECT u FROM unnest(%s) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
+    SELECT u FROM unnest(%s::text[]) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
 #: The last date at which a job that needs a node was started.
 _LAST_START = Prepared("""
