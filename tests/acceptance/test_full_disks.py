@@ -50,7 +50,7 @@ def test_a_server_that_cannot_write_its_log_loses_no_job_and_says_what_is_wrong(
         cluster.wait_for_state(job, "Terminated")
     assert alice.run("cat ran").split() == ["ran"] * 4
     told = small_disk.attempt("oar-server status --check")
-    assert (told.code, "(LOG_FILE): no space is left there" in told.out) == (1, True), told.out
+    assert (told.code, "no space is left on its file system" in told.out) == (1, True), told.out
 
     small_disk.run(f"rm {REST}")
     afterwards = alice.submit("-l core=1,walltime=0:1 true")

@@ -33,7 +33,7 @@ def test_a_missing_program_holds_jobs_until_it_is_there(cluster: Cluster) -> Non
     alice, root = cluster.as_user("alice"), cluster.as_user("root")
     with configured(cluster, "SERVER_PROLOGUE_EXEC_FILE=/etc/oar/no_prologue"):
         check = root.attempt("oar-conf --check")
-        assert (check.code, "[ERROR] SERVER_PROLOGUE_EXEC_FILE: there is no program" in check.err) == (1, True)
+        assert (check.code, "no such program on this machine" in check.err) == (1, True)
         job = alice.submit("true")
         wait_until(lambda: "No job is started until" in alice.run(f"oarstat --explain -j {job}"))
         assert cluster.state(job) == "Waiting"

@@ -25,14 +25,14 @@ class Check:
 
     def __init__(self, file: Path, oardir: Path) -> None:
         self.file = file
-        self._oardir = oardir
+        self.oardir = oardir
 
     def __call__(self, *lines: str) -> CommandResult:
         """Check the good file with these lines behind it."""
         good = self.file.read_text()
         self.file.write_text("\n".join([good, *lines, ""]))
         try:
-            environment = {"OARCONFFILE": str(self.file), "OARDIR": str(self._oardir)}
+            environment = {"OARCONFFILE": str(self.file), "OARDIR": str(self.oardir)}
             return invoke(oar_conf.main, ["--check", "--connect"], environment=environment, user=ROOT)
         finally:
             self.file.write_text(good)
@@ -58,7 +58,7 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid has no address here ("),
+        ("SERVER_HOSTNAME=sever.invalid", "SERVER_HOSTNAME: sever.invalid: it has no address on this machine ("),
         ("SERVER_HOSTNAME=localhost", "SERVER_HOSTNAME: localhost means each machine itself: "),
         ("QUEUE=defualt", "QUEUE: there is no queue defualt; there are admin, besteffort, default"),
         ("WALLTIME_INCREMENT={ fast => 60 }", "WALLTIME_INCREMENT: there is no queue fast; there are admin, "),
@@ -82,29 +82,47 @@ def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, to
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("OPENSSH_CMD=/usr/bin/shh -p 6667", "OPENSSH_CMD: there is no program /usr/bin/shh on this machine: install"),
-        ("SERVER_PROLOGUE_EXEC_FILE=/etc/passwd", "SERVER_PROLOGUE_EXEC_FILE: /etc/passwd cannot be executed: chmod"),
-        ("PINGCHECKER_FPING_COMMAND=fpingg -q", "PINGCHECKER_FPING_COMMAND: there is no program fpingg on this"),
-        ("SCHEDULER_TOKEN_SCRIPTS={ a => '/no/a' }", "SCHEDULER_TOKEN_SCRIPTS: a: there is no program /no/a on this"),
-        ("META_SCHED_CMD=koa", "META_SCHED_CMD: there is no program "),
-        ("COMPLETION_LOG=/var/logs/done.json", "COMPLETION_LOG: there is no directory /var/logs: create it, for the"),
-        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log is a directory: write the name of a file in it"),
+        ("OPENSSH_CMD=/usr/bin/shh -p 6667", "OPENSSH_CMD: /usr/bin/shh: no such program on this machine. Install"),
+        (
+            "SERVER_PROLOGUE_EXEC_FILE=/etc/passwd",
+            "SERVER_PROLOGUE_EXEC_FILE: /etc/passwd: it is not executable. Run",
+        ),
+        ("PINGCHECKER_FPING_COMMAND=fpingg -q", "PINGCHECKER_FPING_COMMAND: fpingg: no such program on this"),
+        ("SCHEDULER_TOKEN_SCRIPTS={ a => '/no/a' }", "SCHEDULER_TOKEN_SCRIPTS: a: /no/a: no such program on this"),
+        ("META_SCHED_CMD=koa", "META_SCHED_CMD: {oardir}/koa: no such program on this machine. Install it"),
+        (
+            "COMPLETION_LOG=/var/logs/done.json",
+            "COMPLETION_LOG: /var/logs: no such directory on this machine. Create",
+        ),
+        ("METRICS_FILE=/var/log", "METRICS_FILE: /var/log: it is a directory. Write the path of a file."),
         (
             "JOB_PRIORITY=MULTIFACTOR\nPRIORITY_CONF_FILE=/no/file",
-            "PRIORITY_CONF_FILE: there is no file /no/file: ",
+            "PRIORITY_CONF_FILE: /no/file: no such file on this machine. ",
         ),
-        ("JOB_RESOURCE_MANAGER_FILE=our_manager.pl", "JOB_RESOURCE_MANAGER_FILE: there is no program "),
-        ("SUSPEND_RESUME_FILE=/etc/oar/freeze", "SUSPEND_RESUME_FILE: there is no program /etc/oar/freeze on this "),
-        ("PHOENIX_SOFT_REBOOTCMD=/no/reboot {NODENAME}", "PHOENIX_SOFT_REBOOTCMD: there is no program /no/reboot on"),
-        ("ADMISSION_RULES_IN_FILES=yes\nADMISSION_RULES_PATH=/no/rules", "ADMISSION_RULES_PATH: there is no directo"),
-        ("WEB_CONF_FILE=/etc/oar/wep.yaml", "WEB_CONF_FILE: there is no file /etc/oar/wep.yaml: create it, or take"),
-        ("TAKTUK_CMD=/no/taktuk\nPINGCHECKER_TAKTUK_ARG_COMMAND=b i f [ /x ]", "TAKTUK_CMD: there is no program /no"),
+        (
+            "JOB_RESOURCE_MANAGER_FILE=our_manager.pl",
+            "JOB_RESOURCE_MANAGER_FILE: {oardir}/our_manager.pl: no such program",
+        ),
+        ("SUSPEND_RESUME_FILE=/etc/oar/freeze", "SUSPEND_RESUME_FILE: /etc/oar/freeze: no such program on this "),
+        ("PHOENIX_SOFT_REBOOTCMD=/no/reboot {NODENAME}", "PHOENIX_SOFT_REBOOTCMD: /no/reboot: no such program on"),
+        (
+            "ADMISSION_RULES_IN_FILES=yes\nADMISSION_RULES_PATH=/no/rules",
+            "ADMISSION_RULES_PATH: /no/rules: no such dire",
+        ),
+        (
+            "WEB_CONF_FILE=/etc/oar/wep.yaml",
+            "WEB_CONF_FILE: /etc/oar/wep.yaml: no such file on this machine. Create it",
+        ),
+        (
+            "TAKTUK_CMD=/no/taktuk\nPINGCHECKER_TAKTUK_ARG_COMMAND=b i f [ /x ]",
+            "TAKTUK_CMD: /no/taktuk: no such program",
+        ),
     ],
 )
 def test_programs_and_files_that_are_not_there_are_errors(check: Check, line: str, told: str) -> None:
     result = check(*line.split("\n"))
     lines = [line for line in result.err.splitlines() if not line.startswith("/!\\")]
-    assert [each.startswith(f"[ERROR] {told}") for each in lines] == [True], result.err
+    assert [each.startswith(f"[ERROR] {told.format(oardir=check.oardir)}") for each in lines] == [True], result.err
     assert (result.exit, result.out) == (1, "")
 
 
@@ -154,7 +172,7 @@ def test_nodes_that_are_never_halted_are_noticed_where_halts_are_wanted(check: C
 def test_passwords_that_every_user_can_read_are_named(check: Check) -> None:
     check.file.chmod(0o644)
     told = check("DB_BASE_PASSWD=x").err
-    assert f"DB_BASE_PASSWD: every user can read it in {check.file}: chown root:oar" in told
+    assert f"DB_BASE_PASSWD: {check.file}: every user can read it. Run: chown root:oar" in told
 
 
 def test_a_file_of_quotas_that_is_none_is_named_with_its_line(check: Check, tmp_path: Path) -> None:

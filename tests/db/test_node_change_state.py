@@ -223,12 +223,12 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
     assert log_of(database, ids[0]) == ["Alive", "Suspected"]
     assert log_of(database, ids[2]) == ["Alive"]
     assert Ask(JobAction.HEAL, 0, (f"{ids[0]} node-1", f"{ids[1]} node-1")) in sent
-    way_out = "when it is mended: oarnodesetting -h NODE -s Alive"
+    way_out = "when it is repaired: oarnodesetting -h NODE -s Alive"
     assert Mail("Suspecting nodes", f"node-1\n{reason}\n{way_out}") in sent
     with database.begin() as tx:
         named = tx.events.of_nodes(["node-1"])["node-1"]
     assert [(event.type, event.description) for event in named] == [
-        ("LOG_SUSPECTED", f"[NodeChangeState] node-1: Suspected for {reason}")
+        ("LOG_SUSPECTED", f"[NodeChangeState] node-1: Suspected: {reason}")
     ]
 
 
@@ -242,7 +242,7 @@ def test_who_is_told_of_a_suspicion_reads_whether_nodes_come_back_by_themselves(
     ncs.run(Runtime(config, runtime.database))
     (mail,) = (one for one in sent if isinstance(one, Mail) and one.subject == "Suspecting nodes")
     by_themselves = "when they answer, they are swept and used again"
-    by_hand = "when it is mended: oarnodesetting -h NODE -s Alive"
+    by_hand = "when it is repaired: oarnodesetting -h NODE -s Alive"
     assert mail.text.splitlines()[-1] == (by_hand if is_repair_disabled else by_themselves)
 
 

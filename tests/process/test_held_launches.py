@@ -55,13 +55,13 @@ def resume(world: World) -> bool:
 
 #: Keys that make every launch fail, and the beginning of what is said.
 FAULTS = [
-    ({"job_resource_manager_file": "/no/manager.pl"}, "JOB_RESOURCE_MANAGER_FILE: /no/manager.pl cannot be read: "),
-    ({"pingchecker_generic_command": "/no/check"}, "PINGCHECKER_GENERIC_COMMAND: there is no program /no/check on "),
-    ({"server_prologue_exec_file": "/no/prologue"}, "SERVER_PROLOGUE_EXEC_FILE: there is no program /no/prologue "),
-    ({"server_epilogue_exec_file": "/etc/passwd"}, "SERVER_EPILOGUE_EXEC_FILE: /etc/passwd cannot be executed: "),
+    ({"job_resource_manager_file": "/no/manager.pl"}, "JOB_RESOURCE_MANAGER_FILE: /no/manager.pl: it cannot be read. "),
+    ({"pingchecker_generic_command": "/no/check"}, "PINGCHECKER_GENERIC_COMMAND: /no/check: no such program on "),
+    ({"server_prologue_exec_file": "/no/prologue"}, "SERVER_PROLOGUE_EXEC_FILE: /no/prologue: no such program "),
+    ({"server_epilogue_exec_file": "/etc/passwd"}, "SERVER_EPILOGUE_EXEC_FILE: /etc/passwd: it is not executable. "),
     (
         {"openssh_cmd": "/no/ssh -p 6667 -J gateway"},
-        "OPENSSH_CMD: there is no program /no/ssh on this machine: install it, or take the key out",
+        "OPENSSH_CMD: /no/ssh: no such program on this machine. Install it, or remove the key.",
     ),
 ]
 
@@ -89,13 +89,13 @@ def test_jobs_go_back_to_the_queue_and_the_fault_is_told_once(world: World, keys
 
 def test_rounds_start_no_job_while_launches_are_held_and_say_why(world: World) -> None:
     with world.database.begin() as tx:
-        launch_holds.hold(tx, "TAKTUK_CMD: there is no program /no/taktuk")
+        launch_holds.hold(tx, "TAKTUK_CMD: /no/taktuk: no such program")
     job_id = world.job("true", JobState.WAITING)
     run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.WAITING
     with world.database.begin() as tx:
         reason = tx.job_waits.reasons([job_id])[job_id]
-    assert reason.text == "no job is started now: TAKTUK_CMD: there is no program /no/taktuk"
+    assert reason.text == "no job is started now: TAKTUK_CMD: /no/taktuk: no such program"
 
 
 def test_a_repaired_configuration_is_enough(world: World) -> None:

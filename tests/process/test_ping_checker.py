@@ -65,7 +65,7 @@ class TestDeliveredCheckers:
     def test_arguments_of_taktuk_that_are_not_understood_need_taktuk(self) -> None:
         arguments = "broadcast input file [ /etc/motd ]"
         config = Config(taktuk_cmd="/no/taktuk -s", pingchecker_taktuk_arg_command=arguments)
-        assert ping_checker.find_fault(config).startswith("TAKTUK_CMD: there is no program /no/taktuk on this machine")
+        assert ping_checker.find_fault(config).startswith("TAKTUK_CMD: /no/taktuk: no such program on this machine")
 
     def test_an_existing_sentinelle_of_the_site_is_used(self, tmp_path: Path) -> None:
         program = tmp_path / "sentinelle.pl"
@@ -80,5 +80,6 @@ class TestDeliveredCheckers:
         program.chmod(0o755)
         fault = ping_checker.find_fault(Config(pingchecker_generic_command=str(program)))
         assert (
-            fault == f"PINGCHECKER_GENERIC_COMMAND: {program} needs /no/perl, which is not on this machine: install it"
+            fault
+            == f"PINGCHECKER_GENERIC_COMMAND: {program}: its interpreter /no/perl is not on this machine. Install it."
         )

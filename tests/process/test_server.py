@@ -202,9 +202,9 @@ def test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_no
     wait_until(lambda: "No space left on device" in installation.log())
     wait_until(lambda: (installation.directory / "completions").read_text() != "")
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
-    told = "OAR WARNING: what the server keeps beside the database cannot be written (OAR_RUN_DIR): no space is left"
+    told = f"OAR WARNING: cannot write the state files of the server: OAR_RUN_DIR: {filler.parent}: no space is left"
     checked = installation.control("check")
-    assert (checked.returncode, checked.stdout) == (1, f"{told} there\n")
+    assert (checked.returncode, checked.stdout) == (1, f"{told} on its file system\n")
     filler.unlink()
     assert installation.control("check").stdout == "OAR OK: the server is well\n"
     assert installation.control("restart").returncode == 0

@@ -41,12 +41,13 @@ def test_a_log_that_is_written_is_no_trouble(log: Path) -> None:
 
 
 def test_a_log_that_is_not_there_is_named_by_the_kernel(tmp_path: Path) -> None:
-    assert find_writing_problem(str(tmp_path / "oar.log"), os.getpid()) == "No such file or directory"
+    log = tmp_path / "oar.log"
+    assert find_writing_problem(str(log), os.getpid()) == f"{log}: No such file or directory"
 
 
 def test_a_file_system_that_can_only_be_read_is_told(log: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(log.parent)], check=True)
-    assert find_writing_problem(str(log), os.getpid()) == "its file system can only be read"
+    assert find_writing_problem(str(log), os.getpid()) == f"{log}: its file system is read-only"
     subprocess.run(["mount", "-o", "remount,rw", str(log.parent)], check=True)
     assert find_writing_problem(str(log), os.getpid()) == ""
 
@@ -54,7 +55,7 @@ def test_a_file_system_that_can_only_be_read_is_told(log: Path) -> None:
 def test_a_full_file_system_is_told(log: Path) -> None:
     room = os.statvfs(log)
     log.write_bytes(b"x" * room.f_bavail * room.f_bsize)
-    assert find_writing_problem(str(log), os.getpid()) == "no space is left there"
+    assert find_writing_problem(str(log), os.getpid()) == f"{log}: no space is left on its file system"
 
 
 def test_a_file_system_without_inodes_is_told(log: Path) -> None:
@@ -62,9 +63,9 @@ def test_a_file_system_without_inodes_is_told(log: Path) -> None:
     while os.statvfs(log).f_favail:
         number += 1
         (log.parent / str(number)).touch()
-    told = "no file can be made there: all inodes are taken (df -i)"
+    told = f"{log}: no inode is left on its file system (df -i)"
     assert find_writing_problem(str(log), os.getpid()) == told
-    assert find_writing_problem(str(log.parent), os.getpid()) == told
+    assert find_writing_problem(str(log.parent), os.getpid()) == told.replace(str(log), str(log.parent))
 
 
 def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
@@ -80,6 +81,6 @@ def test_what_cannot_be_kept_for_want_of_space_is_named(log: Path) -> None:
 
 
 def test_a_log_of_another_account_is_told(log: Path, nobody: int) -> None:
-    assert find_writing_problem(str(log), nobody) == f"{log} is not the server's"
+    assert find_writing_problem(str(log), nobody) == f"{log}: the account of the server has no write permission"
     os.chown(log, 65534, 65534)
     assert find_writing_problem(str(log), nobody) == ""

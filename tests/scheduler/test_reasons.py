@@ -357,7 +357,7 @@ def test_a_limit_of_another_version_is_told_by_its_text() -> None:
 def test_no_job_starts_and_no_besteffort_job_leaves_while_launches_are_held() -> None:
     cluster = Cluster(nodes=1, cores=2)
     cluster.run(cluster.node(0), types=("besteffort",), id=5).job("/node=1", id=6)
-    fault = "TAKTUK_CMD: there is no program /no/taktuk"
+    fault = "TAKTUK_CMD: /no/taktuk: no such program"
     plan = schedule(replace(cluster.snapshot(), launch_fault=fault))
     assert (plan.started, plan.kills) == ((), ())
     assert plan.reasons[6].code is ReasonCode.LAUNCH

@@ -57,13 +57,13 @@ def test_a_server_that_is_well_says_so() -> None:
         (status(ready=False), ServerHealth.WARNING, "is starting"),
         ({}, ServerHealth.WARNING, "is starting"),
         (status(modules=rounds(20, "failed")), ServerHealth.CRITICAL, "the last pass of meta_sched failed"),
-        (status(modules=rounds(LATE_ROUND + 1)), ServerHealth.WARNING, "no round of the scheduler has begun for 301 s"),
+        (status(modules=rounds(LATE_ROUND + 1)), ServerHealth.WARNING, "no scheduling pass has begun for 301 s"),
         (
             status(modules=rounds(LOST_ROUND + 1)),
             ServerHealth.CRITICAL,
-            "no round of the scheduler has begun for 901 s",
+            "no scheduling pass has begun for 901 s",
         ),
-        (status(modules={}), ServerHealth.CRITICAL, "no round"),
+        (status(modules={}), ServerHealth.CRITICAL, "no scheduling pass"),
         (status(ready=False, waits_for="waiting for the database at db:5432"), ServerHealth.WARNING, "at db:5432"),
         (status(runner={"ready": False}), ServerHealth.CRITICAL, "no job can start or end: the Runner does not work"),
         (status(modules=late("sarko", 301, 30)), ServerHealth.WARNING, "no pass of sarko has succeeded for 301 s"),
@@ -97,11 +97,11 @@ def test_the_worst_comes_first() -> None:
 def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -> None:
     failed = judge_status(status(modules=rounds(20, "failed")), NOW)
     line = failed.joined(
-        judge_surroundings(Surroundings("no such host", places={"LOG_FILE": "no space is left there"}))
+        judge_surroundings(Surroundings("no such host", places={"LOG_FILE": "/l: no space is left on its file system"}))
     ).line
     assert line == (
         "OAR CRITICAL: the database cannot be used: no such host; the last pass of meta_sched failed;"
-        " the log cannot be written (LOG_FILE): no space is left there"
+        " cannot write the log: LOG_FILE: /l: no space is left on its file system"
     )
     assert judge_status(status(), NOW).joined(judge_surroundings(Surroundings())).health is ServerHealth.OK
 
@@ -125,7 +125,7 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
         (HealthFacts([ON]), ServerHealth.OK, ""),
         (HealthFacts([ON, OFF]), ServerHealth.OK, ""),  # an administrator wants it so
         (HealthFacts([ON, OFF._replace(author="")]), ServerHealth.WARNING, "the queue night is not active"),
-        (HealthFacts([OFF]), ServerHealth.CRITICAL, "no queue is active (stopped by root). Run: oarnotify -E"),
+        (HealthFacts([OFF]), ServerHealth.CRITICAL, "no queue is active (stopped by root). Run: oarqueue --enable-all"),
         (HealthFacts([OFF._replace(author="")]), ServerHealth.CRITICAL, "(stopped by OAR, the log says why)"),
         (HealthFacts([]), ServerHealth.CRITICAL, "no queue is active"),
         (HealthFacts([ON], resources=10, suspected=5), ServerHealth.OK, ""),
@@ -143,9 +143,18 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
         (
             HealthFacts([ON], user_holds=["the account anna is unknown"]),
             ServerHealth.WARNING,
-            "launches are held, of 1 user(s): the account anna is unknown",
+            "launches of 1 user are held: the account anna is unknown",
         ),
-        (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)), ServerHealth.WARNING, "PROLOGUE"),
+        (
+            HealthFacts([ON], user_holds=["the account anna is unknown", "the account bob is unknown"]),
+            ServerHealth.WARNING,
+            "launches of 2 users are held, the first: the account anna is unknown",
+        ),
+        (
+            HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)),
+            ServerHealth.WARNING,
+            "failed: PROLOGUE.",
+        ),
     ],
 )
 def test_what_keeps_jobs_from_running_is_named(facts: HealthFacts, health: ServerHealth, text: str) -> None:

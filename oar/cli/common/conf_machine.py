@@ -42,7 +42,7 @@ def _is_server(oardir: str) -> bool:
 
 def _secrets(config: Config, path: str) -> Iterator[str]:
     if config.db_base_passwd and os.stat(path).st_mode & stat.S_IROTH:
-        yield f"DB_BASE_PASSWD: every user can read it in {path}: chown root:{ACCOUNT} {path}; chmod 640 {path}"
+        yield f"DB_BASE_PASSWD: {path}: every user can read it. Run: chown root:{ACCOUNT} {path}; chmod 640 {path}"
 
 
 def _server_name(config: Config) -> Iterator[str]:
@@ -50,8 +50,8 @@ def _server_name(config: Config) -> Iterator[str]:
         socket.getaddrinfo(config.server_hostname, None)
     except OSError as error:
         yield (
-            f"SERVER_HOSTNAME: {config.server_hostname} has no address here ({error.strerror}): write the name under"
-            " which frontends and nodes reach the server, and let /etc/hosts or the DNS know it"
+            f"SERVER_HOSTNAME: {config.server_hostname}: it has no address on this machine ({error.strerror})."
+            " Write the name by which frontends and nodes reach the server, and add it to /etc/hosts or the DNS."
         )
 
 
@@ -89,15 +89,15 @@ def _find_site_program_fault(path: str, oardir: str) -> str:
     program = os.path.join(oardir, shlex.split(path)[0])
     if path == "kao" or programs.site_program(path) is None or os.path.exists(program):
         return ""
-    return f"there is no program {program} on this machine: install it, or take the key out"
+    return f"{program}: no such program on this machine. Install it, or remove the key."
 
 
 def _find_file_fault(path: str, _: str) -> str:
-    return "" if os.path.exists(path) else f"there is no file {path}: create it, or take the key out"
+    return "" if os.path.exists(path) else f"{path}: no such file on this machine. Create it, or remove the key."
 
 
 def _find_directory_fault(path: str, _: str) -> str:
-    return "" if os.path.isdir(path) else f"there is no directory {path}: create it, or take the key out"
+    return "" if os.path.isdir(path) else f"{path}: no such directory on this machine. Create it, or remove the key."
 
 
 def _find_output_fault(path: str, _: str) -> str:
@@ -105,8 +105,8 @@ def _find_output_fault(path: str, _: str) -> str:
     if not path.startswith("/"):
         return ""  # a standard stream, or the journal
     if not os.path.isdir(directory):
-        return f"there is no directory {directory}: create it, for the account {ACCOUNT}"
-    return f"{path} is a directory: write the name of a file in it" if os.path.isdir(path) else ""
+        return f"{directory}: no such directory on this machine. Create it for the account {ACCOUNT}."
+    return f"{path}: it is a directory. Write the path of a file." if os.path.isdir(path) else ""
 
 
 #: What finds out why a target cannot be used: from the value of the key and OARDIR.
@@ -135,6 +135,6 @@ def _content(config: Config, key: Key[str], parse: Callable[[str], object]) -> I
     except OSError as error:
         is_told = error.errno == errno.EACCES or (error.errno == errno.ENOENT and key.name in config.changed)
         if not is_told:
-            yield f"{key.key}: {path}: {error.strerror}: rounds do as if it were empty"
+            yield f"{key.key}: {path}: {error.strerror}. Scheduling passes treat the file as empty."
     except ValueError as error:
-        yield f"{key.key}: {path}: {error}: rounds go on with what it said before, after a start with nothing"
+        yield f"{key.key}: {path}: {error}. Scheduling passes use the former content, and none after a restart."

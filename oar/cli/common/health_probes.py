@@ -91,7 +91,7 @@ def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
         refusals=figures.refusals(since),
         failed_launches=figures.failed_launches(since),
         launch_holds=[
-            *(event.description for event in tx.events.open(HOLDS_OF_LAUNCHES)),
+            *(event.description.partition("] ")[2] for event in tx.events.open(HOLDS_OF_LAUNCHES)),
             *(describe(hold.fault, hold.user) for hold in holds if not hold.user),
         ],
         user_holds=[describe(hold.fault, hold.user) for hold in holds if hold.user],
@@ -162,15 +162,15 @@ def find_writing_problem(path: str, pid: int) -> str:
         room = os.statvfs(path)
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError as error:
-        return error.strerror or ""
+        return f"{path}: {error.strerror}"
     if not _may(status, uid, stat.S_IWUSR):
-        return f"{path} is not the server's"
+        return f"{path}: the account of the server has no write permission"
     if room.f_flag & os.ST_RDONLY:
-        return "its file system can only be read"
+        return f"{path}: its file system is read-only"
     if not room.f_bavail:
-        return "no space is left there"
+        return f"{path}: no space is left on its file system"
     # Some file systems do not count what they can hold.
-    return "no file can be made there: all inodes are taken (df -i)" if room.f_files and not room.f_favail else ""
+    return f"{path}: no inode is left on its file system (df -i)" if room.f_files and not room.f_favail else ""
 
 
 def _may(status: os.stat_result, uid: int, bit: int) -> bool:

@@ -322,7 +322,10 @@ class MetaScheduler:
 
     def _stop_queues(self, names: Sequence[str]) -> None:
         """Stop queues at which rounds broke off; the others are scheduled without them."""
-        text = f"Rounds broke off at the queues {', '.join(names)}: they are stopped (see oarnotify -e)."
+        text = (
+            f"Scheduling passes failed at the queues {', '.join(names)}: they are stopped."
+            " Enable each again: oarqueue --enable QUEUE"
+        )
         log.error("%s", text)
         with self._database.begin() as tx:
             tx.queues.set_state(names, QueueState.NOT_ACTIVE)

@@ -44,14 +44,14 @@ def find_fault(command: str, search_path: str = DEFAULT_PATH) -> str:
     program = split_command(command)[0]
     path = program if "/" in program else shutil.which(program, path=search_path)
     if path is None or not os.path.exists(path):
-        return f"there is no program {program} on this machine: install it, or take the key out"
+        return f"{program}: no such program on this machine. Install it, or remove the key."
     if os.path.isdir(path):
-        return f"{program} is a directory, not a program: write the path of the program"
+        return f"{program}: it is a directory, not a program. Write the path of the program."
     if not os.access(path, os.X_OK):
-        return f"{program} cannot be executed: chmod 755 {program}"
+        return f"{program}: it is not executable. Run: chmod 755 {program}"
     interpreter = _interpreter(path)
     if interpreter and shutil.which(interpreter, path=search_path) is None:
-        return f"{program} needs {interpreter}, which is not on this machine: install it"
+        return f"{program}: its interpreter {interpreter} is not on this machine. Install it."
     return ""
 
 

@@ -109,7 +109,8 @@ def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable
         if launch_faults.is_queue_failing(own) and tx.queues.set_state([queue], QueueState.NOT_ACTIVE):
             jobs = ", ".join(str(failure.job) for failure in own)
             text = f"The queue {queue} is stopped: {launch_faults.describe(fault, '')} for the jobs {jobs}."
-            advice = f"{launch_faults.advise(fault, '')}\nThen start the queue: oarqueue --enable {queue}"
+            repair = launch_faults.TEXTS[fault].repair
+            advice = f"{repair} OAR starts no job of the queue before you enable it: oarqueue --enable {queue}"
             tx.outbox.append(Mail(f"The queue {queue} is stopped", f"{text}\n{advice}"))
 
 

@@ -50,7 +50,8 @@ def release(tx: "Transaction", type_: EventType = EventType.LAUNCH_CONFIGURATION
     if not holds or any(tx.now - event.date < LEAST_SECONDS for event in holds):
         return False
     tx.events.done([event.id for event in holds])
-    tx.events.add(EventType.LAUNCHES_RESUMED, 0, f"[Runner] no longer: {holds[-1].description.partition('] ')[2]}")
+    fault = holds[-1].description.partition("] ")[2]
+    tx.events.add(EventType.LAUNCHES_RESUMED, 0, f"[Runner] launches are resumed: repaired: {fault}")
     tx.outbox.append(Wake(Tag.SCHEDULING))
     return True
 

@@ -74,7 +74,7 @@ def suspect(
         ids = [resource for resource, host in nodes_by_resource.items() if host in hosts]
         tx.state_reasons.set(ids, "", reason.text, reason.check if finaud else None, reason.user)
         if not named:
-            text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason.text and f' for {reason.text}'}"
+            text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason.text and f': {reason.text}'}"
             tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
     tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, returns=finaud and heals)))
     tx.outbox.extend(_heal(nodes_by_resource))
@@ -85,7 +85,7 @@ def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bo
     """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
     lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason.text] if reason.text else []))]
     if not returns:
-        fate = "when it is mended: oarnodesetting -h NODE -s Alive"
+        fate = "when it is repaired: oarnodesetting -h NODE -s Alive"
     elif any(reason.check for reason in by_reason):
         fate = "Finaud checks them again; when the check succeeds, they are swept and used again"
     else:

@@ -209,39 +209,48 @@ def has_relapsed(events: Iterable[Event]) -> bool:
     return len(lifts) >= LIFTS_FORGIVEN
 
 
-class HoldTexts(NamedTuple):
-    """What administrators and users read of a fault."""
+#: How OAR ends the holds of faults that it does not check itself.
+_TRIALS = "OAR launches one job at a time as a trial and resumes the launches by itself."
 
-    fault: str  #: what does not work; ``{user}`` is filled in
-    advice: str
+
+class HoldTexts(NamedTuple):
+    """What administrators and users read of a fault; ``{user}`` is filled in."""
+
+    fault: str  #: what does not work
+    repair: str  #: what an administrator has to do
+    resumption: str = _TRIALS  #: how the hold of the launches ends; '' = the fault holds none
+    only_here: str = ""  #: how the fault shows on a single node
 
 
 TEXTS: Mapping[LaunchFault, HoldTexts] = {
     LaunchFault.ACCOUNT: HoldTexts(
         "the account {user} is unknown",
-        "Check the directory service (LDAP, SSSD). OAR checks the account again and resumes the launches by itself. "
-        "If the account was removed, or is root or oar, which run no jobs, delete its jobs: "
-        "oardel --sql \"job_user = '{user}'\".",
+        "Check the directory service (LDAP, SSSD).",
+        "OAR checks the account again and resumes the launches by itself. Jobs of other users are not affected. If the"
+        " account was removed, or is root or oar, which run no jobs, delete its jobs: oardel -u {user}",
+        "the account {user} is unknown on this node; other nodes know it",
     ),
     LaunchFault.HOME: HoldTexts(
         "the home directory of {user} is missing",
-        "Check the file server and the mounts. OAR checks the directory again and resumes the launches by itself.",
+        "Check the file server and the mounts.",
+        "OAR checks the directory again and resumes the launches by itself. Jobs of other users are not affected.",
+        "the home directory of {user} is missing on this node; other nodes have it",
     ),
     LaunchFault.PROLOGUE: HoldTexts(
         "the prologue fails on several nodes",
-        "Correct the prologue. OAR launches one job at a time as a trial and resumes the launches by itself.",
+        "Correct the prologue of the nodes (NODE_PROLOGUE_FILE).",
     ),
     LaunchFault.NODE_SETUP: HoldTexts(
         "several nodes cannot be reached or prepared",
-        "Check the network, the name service and the configuration. OAR launches one job at a time as a trial and"
-        " resumes the launches by itself.",
+        "Check the network, the name service and the configuration.",
     ),
     LaunchFault.SERVER_SCRIPT: HoldTexts(
         "the server prologue fails",
-        "Correct SERVER_PROLOGUE_EXEC_FILE. OAR launches one job at a time as a trial and"
-        " resumes the launches by itself.",
+        "Correct SERVER_PROLOGUE_EXEC_FILE.",
     ),
-    LaunchFault.SERVER_EPILOGUE: HoldTexts("the server epilogue fails", "Correct SERVER_EPILOGUE_EXEC_FILE."),
+    LaunchFault.SERVER_EPILOGUE: HoldTexts(
+        "the server epilogue fails", "Correct SERVER_EPILOGUE_EXEC_FILE.", resumption=""
+    ),
 }
 
 
@@ -250,6 +259,11 @@ def describe(fault: LaunchFault, user: str) -> str:
     return TEXTS[fault].fault.format(user=user)
 
 
+def describe_on_one_node(fault: LaunchFault, user: str) -> str:
+    """Return what does not work on a node, while it works on others."""
+    return TEXTS[fault].only_here.format(user=user)
+
+
 def advise(fault: LaunchFault, user: str) -> str:
-    """Return what an administrator has to do."""
-    return TEXTS[fault].advice.format(user=user)
+    """Return what an administrator has to do, and how the launches are resumed."""
+    return f"{TEXTS[fault].repair} {TEXTS[fault].resumption}".strip().format(user=user)

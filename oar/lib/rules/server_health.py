@@ -66,12 +66,12 @@ class HealthReport(NamedTuple):
         return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "the server is well")
 
 
-#: What is written where a key of oar.conf says.
+#: The files of which a key of oar.conf gives the path.
 _WRITTEN = {
     "LOG_FILE": "the log",
-    "COMPLETION_LOG": "what happens to jobs",
-    "METRICS_FILE": "the figures for Prometheus",
-    "OAR_RUN_DIR": "what the server keeps beside the database",
+    "COMPLETION_LOG": "the log of ended jobs",
+    "METRICS_FILE": "the metrics for Prometheus",
+    "OAR_RUN_DIR": "the state files of the server",
 }
 
 
@@ -98,7 +98,7 @@ def judge_surroundings(surroundings: Surroundings) -> HealthReport:
         text = f"the old configuration stays, and no start would succeed: {errors}"
         findings.append(HealthFinding(warning, text))
     for key, problem in surroundings.places.items():
-        findings.append(HealthFinding(warning, f"{_WRITTEN[key]} cannot be written ({key}): {problem}"))
+        findings.append(HealthFinding(warning, f"cannot write {_WRITTEN[key]}: {key}: {problem}"))
     findings += [HealthFinding(warning, problem) for problem in surroundings.timers]
     return HealthReport(tuple(findings))
 
@@ -149,7 +149,7 @@ def _judge_rounds(status: Mapping[str, Any], now: float) -> Iterator[HealthFindi
     begun = max(scheduler.get("last_start") or 0, status.get("start") or 0)
     seconds = now - begun
     if seconds > LATE_ROUND:
-        text = f"no round of the scheduler has begun for {seconds:.0f} s"
+        text = f"no scheduling pass has begun for {seconds:.0f} s"
         yield HealthFinding(ServerHealth.CRITICAL if seconds > LOST_ROUND else ServerHealth.WARNING, text)
 
 
@@ -190,12 +190,12 @@ def _judge_submissions(facts: HealthFacts) -> Iterator[HealthFinding]:
 def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
     stopped = [queue for queue in queues if not queue.is_active]
     if len(stopped) == len(queues):
-        text = f"no job can start: no queue is active{_describe_stop(stopped)}. Run: oarnotify -E"
+        text = f"no job can start: no queue is active{_describe_stop(stopped)}. Run: oarqueue --enable-all"
         yield HealthFinding(ServerHealth.CRITICAL, text)
         return
     for queue in stopped:
         if not queue.author:
-            text = f"the queue {queue.name} is not active{_describe_stop([queue])}. Run: oarnotify -e {queue.name}"
+            text = f"the queue {queue.name} is not active{_describe_stop([queue])}. Run: oarqueue --enable {queue.name}"
             yield HealthFinding(ServerHealth.WARNING, text)
 
 
@@ -210,10 +210,10 @@ def _describe_stop(queues: Sequence[QueueStatus]) -> str:
 
 def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:
     if facts.lost_nodes:
-        text = f"no node is Alive, {facts.lost_nodes} are Suspected or Absent (oarnodes -e last)"
+        text = f"no node is Alive, {facts.lost_nodes} are Suspected or Absent (oarnodes --reasons)"
         yield HealthFinding(ServerHealth.CRITICAL, f"no job can start: {text}")
     elif facts.suspected > MOST_SUSPECTED * facts.resources:
-        text = f"{facts.suspected} of {facts.resources} resources are Suspected (oarnodes -e last)"
+        text = f"{facts.suspected} of {facts.resources} resources are Suspected (oarnodes --reasons)"
         yield HealthFinding(ServerHealth.WARNING, text)
 
 
@@ -221,12 +221,19 @@ def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
     for hold in facts.launch_holds:
         yield HealthFinding(ServerHealth.CRITICAL, f"no job is started: {_shorten(hold)}")
     if facts.user_holds:
-        text = f"launches are held, of {len(facts.user_holds)} user(s): {_shorten(facts.user_holds[0])}"
+        text = _describe_user_holds(facts.user_holds)
         yield HealthFinding(ServerHealth.WARNING, text)
     failed = facts.failed_launches
     if failed and failed.number >= MANY_FAILURES:
-        text = f"the last {failed.number} jobs could not be launched: {failed.code} (the log says more)"
+        text = f"the last {failed.number} launches failed: {failed.code}. See the log of the server (LOG_FILE)"
         yield HealthFinding(ServerHealth.WARNING, text)
+
+
+def _describe_user_holds(holds: Sequence[str]) -> str:
+    """Return whose launches are held, and why: a reason names its user."""
+    if len(holds) == 1:
+        return f"launches of 1 user are held: {_shorten(holds[0])}"
+    return f"launches of {len(holds)} users are held, the first: {_shorten(holds[0])}"
 
 
 def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]:

@@ -121,6 +121,6 @@ def _store_hold(
 
 def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
     """Suspect the node of a hold until the check succeeds there."""
-    text = f"{launch_faults.describe(hold.fault, hold.user)}; other nodes know it"
+    text = launch_faults.describe_on_one_node(hold.fault, hold.user)
     finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
     nodes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})

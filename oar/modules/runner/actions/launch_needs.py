@@ -34,7 +34,7 @@ def find_end_fault(config: Config, oardir: str) -> str:
 def _file_fault(key: str, path: str | None, oardir: str) -> str:
     if path is None or os.access(Path(oardir) / path, os.R_OK):
         return ""
-    return f"{key}: {Path(oardir) / path} cannot be read: install it, or take the key out"
+    return f"{key}: {Path(oardir) / path}: it cannot be read. Install it, or remove the key."
 
 
 def _program_fault(key: str, command: str | None) -> str:
