@@ -30,11 +30,12 @@ _BEGUN = sorted(LIVE_STATES - {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_
 _MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "total": True, "limit": JOBS}
 
 
-@router.get("/dashboard", operation_id="dashboard", summary="The cluster and one's jobs at a look")
+@router.get("/dashboard", operation_id="dashboard", summary="Cluster status and the caller's jobs")
 def dashboard(request: Request) -> Answer:
-    """Return how many resources are in each condition, the queues, the newest jobs of who asks, the last events.
+    """Return resource counts by state, the queues, the caller's newest jobs and the last events.
 
-    `lost_nodes` names nodes that are suspected or dead, and since when. `jobs` is no page of a list: `next` is null.
+    `lost_nodes` lists nodes that are suspected or dead, with the date of the change. `jobs` is not paginated: its
+    `next` is null.
     """
     return answer_unless_known(request, dashboard_record(asking(request)))
 

@@ -20,41 +20,41 @@ Schema = dict[str, Any]
 
 #: What holds for all operations.
 _TEXT = """\
-Every answer is JSON. Dates are epoch seconds; `null` is what is not known or has not happened.
+All responses are JSON. Dates are epoch seconds. `null` means unknown or not happened yet.
 
-Who asks shows a token (`Authorization: Bearer oar_...`, made by `oar-token create`), or comes by the local socket.
-Lists come by pages: `next` of an answer is `after` of the request for the page behind it, `null` is the end.
-What is wrong is a `Problem`: `detail` is one line for people, `type` one word for programs, `hint` a way out. A request
-that cannot be read at all is answered `400`, one whose address or head is too long `414` or `431`.
-After `429` and `503` the same request may be sent again, when `Retry-After` is over. A request that makes something is
-carried out once, however often it is sent, if it has an `Idempotency-Key`.
-Within `/v1` operations and fields are only added: a client takes no notice of fields that it does not know.
+Authenticate with a token (`Authorization: Bearer oar_...`, created with `oar-token create`) or use the local socket.
+Lists are paginated: pass `next` of a response as `after` of the next request; `null` marks the last page.
+Errors are a `Problem`: `detail` is one line for people, `type` a code for programs, `hint` says how to resolve it. A
+malformed request returns `400`, one whose address or header is too long `414` or `431`.
+After `429` and `503` repeat the same request when `Retry-After` has passed. A request that creates something is
+executed only once, however often it is sent, if it has an `Idempotency-Key`.
+Within `/v1` operations and fields are only added: clients must ignore fields that they do not know.
 """
 _TAGS: Mapping[str, str] = {
-    "jobs": "Submit jobs, see them, change them, read what they write.",
-    "history": "What has happened and what happens: events, changes of states, rounds of the scheduler.",
-    "nodes": "Nodes, their resources, queues.",
-    "reservations": "Advance reservations: ask for them, see them, change them.",
+    "jobs": "Submit, list, change and delete jobs; read their output.",
+    "history": "Events, state changes and scheduling passes.",
+    "nodes": "Nodes, resources and queues.",
+    "reservations": "Request, list, change and delete advance reservations.",
     "gantt": "Jobs and resources over time, for diagrams.",
-    "usage": "Who used what, how long jobs waited, who is next.",
-    "access": "Sessions of browsers, and tokens of programs.",
-    "administration": "What administrators do.",
-    "general": "The site, and who is asking.",
-    "health": "Whether the service is well, for those who watch over it.",
+    "usage": "Resource consumption, waiting times and fair share.",
+    "access": "Browser sessions and tokens.",
+    "administration": "Administration of the installation.",
+    "general": "The site and the caller.",
+    "health": "Health checks for monitoring.",
 }
 
 _PROBLEM: Schema = {
     "type": "object",
-    "description": "What is wrong: one line for people, one word for programs.",
+    "description": "An error: one line for people, one code for programs.",
     "required": ["status", "type", "title", "detail", "request_id"],
     "properties": {
-        "status": {"type": "integer", "description": "That of the answer."},
-        "type": {"type": "string", "description": "A word for programs.", "examples": ["no-such-job"]},
-        "title": {"type": "string", "description": "The status in words."},
-        "detail": {"type": "string", "description": "What is wrong, in one line."},
-        "request_id": {"type": "string", "description": "By which administrators find it in the log."},
-        "field": {"type": "string", "description": "The field or parameter that is wrong."},
-        "hint": {"type": "string", "description": "A way out."},
+        "status": {"type": "integer", "description": "HTTP status code."},
+        "type": {"type": "string", "description": "Error code.", "examples": ["no-such-job"]},
+        "title": {"type": "string", "description": "HTTP status phrase."},
+        "detail": {"type": "string", "description": "Error message, one line."},
+        "request_id": {"type": "string", "description": "Request id in the log of the API."},
+        "field": {"type": "string", "description": "Invalid field or parameter."},
+        "hint": {"type": "string", "description": "How to resolve the error."},
     },
     "examples": [
         {
@@ -69,7 +69,7 @@ _PROBLEM: Schema = {
     ],
 }
 _SECURITY: Schema = {
-    "token": {"type": "http", "scheme": "bearer", "description": "A token: oar-token create."},
+    "token": {"type": "http", "scheme": "bearer", "description": "Token, created with oar-token create."},
     "password": {"type": "http", "scheme": "basic"},
     "session": {"type": "apiKey", "in": "cookie", "name": "oar_session"},
 }
@@ -85,24 +85,24 @@ _HEADERS: Mapping[str, Schema] = {
     for name, text in (
         (
             "RateLimit-Limit",
-            "Requests that may come at once; the RateLimit headers are left out where there is no limit.",
+            "Size of a burst of requests. The RateLimit headers are left out if there is no limit.",
         ),
-        ("RateLimit-Remaining", "How many of them may still come."),
-        ("RateLimit-Reset", "Seconds after which all of them may come again."),
-        ("Retry-After", "Seconds after which the request may be sent again."),
+        ("RateLimit-Remaining", "Remaining requests of the burst."),
+        ("RateLimit-Reset", "Seconds until a full burst is allowed again."),
+        ("Retry-After", "Seconds after which to repeat the request."),
     )
 }
 #: Told with the answers to some operations.
 _TOLD: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "string"}}
     for name, text in (
-        ("Location", "The address of what was made."),
-        ("Idempotency-Replayed", "`true`: the request was carried out before, and this is the answer to it."),
-        ("ETag", "Names what was answered: for `If-None-Match`, and for `If-Match` of a change."),
-        ("X-OAR-Size", "Bytes of the whole file."),
-        ("X-OAR-Offset", "Bytes before this piece."),
-        ("X-OAR-Complete", "`yes`: nothing more will be written."),
-        ("Content-Range", "Which bytes these are, and of how many."),
+        ("Location", "Address of the created object."),
+        ("Idempotency-Replayed", "`true`: the request was executed before; this is its response."),
+        ("ETag", "Version of the response, for `If-None-Match` and for `If-Match` of an update."),
+        ("X-OAR-Size", "Size of the whole file in bytes."),
+        ("X-OAR-Offset", "Position of the first byte of this part."),
+        ("X-OAR-Complete", "`yes`: the file is complete."),
+        ("Content-Range", "Byte range and size of the file."),
     )
 }
 #: Operations whose answer names the address of what they have made; those whose answers have no tag.
@@ -121,7 +121,7 @@ _WITHOUT_TAG = frozenset(
 _OF_OUTPUT = ("X-OAR-Size", "X-OAR-Offset", "X-OAR-Complete")
 #: Statuses that an operation has beside those of all, and what they mean.
 _OTHER_STATUSES: Mapping[str, Mapping[str, str]] = {
-    "job_output_bytes": {"206": "The bytes of `Range`.", "416": "There are no bytes of this `Range`."}
+    "job_output_bytes": {"206": "The bytes of `Range`.", "416": "The file has no bytes in this `Range`."}
 }
 #: Statuses after which the same request may be sent again.
 _FOR_A_WHILE = frozenset({"429", "503"})
@@ -212,7 +212,7 @@ def _complete(path: str, method: str, operation: Schema) -> None:
     for status in sorted({*statuses}):
         answers.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": _problem()})
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):
-        answers.setdefault("304", {"description": "The client has the answer already."})
+        answers.setdefault("304", {"description": "Not modified: the client has the current version."})
     for status, found in answers.items():
         names = [*_limits(path, status), *_told_beside(method, operation["operationId"], status, headers)]
         found["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -217,9 +217,11 @@ def _check_size(left: int) -> None:
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
-@router.get("/v1/jobs/{job_id}/stageout", operation_id="job_stageout", summary="The results of a desktop computing job")
+@router.get(
+    "/v1/jobs/{job_id}/stageout", operation_id="job_stageout", summary="Download the results of a desktop computing job"
+)
 def job_stageout(request: Request, job_id: Id) -> Answer:
-    """Return what the agent of a desktop computer has sent, a tar archive; 404 where nothing waits to be fetched."""
+    """Return the tar archive that the agent of a desktop computer uploaded; 404 if there is none."""
     who = asking(request)
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     job = who.database.look(lambda tx: tx.jobs.get(job_id))

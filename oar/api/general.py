@@ -30,9 +30,9 @@ _DOCUMENTS = (
 LONGEST_LOOK = 30.0
 
 
-@router.get("", operation_id="entry", summary="What there is")
+@router.get("", operation_id="entry", summary="API root")
 def entry(request: Request) -> Answer:
-    """Return the addresses of all that can be read without naming a thing, and of what describes the others."""
+    """Return the addresses of all lists and documents that need no identifier."""
     who = asking(request)
     before = outer_path(request, who.config)
     described = [("self", "/v1", "What there is"), *_DOCUMENTS, *_lists(request.app.router.routes)]
@@ -50,15 +50,15 @@ def _lists(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, str]]:
 
 @router.get("/version", operation_id="version", summary="Versions, time and time zone")
 def version(request: Request) -> Answer:
-    """Return the versions of OAR and of the interface."""
+    """Return the versions of OAR and of the API."""
     asking(request)
     record = {"oar": VERSION, "api": API_VERSION, "time_zone": time.tzname[0], "now": int(time.time())}
     return answer_unless_known(request, record)
 
 
-@router.get("/whoami", operation_id="whoami", summary="Who is asking")
+@router.get("/whoami", operation_id="whoami", summary="Identity of the caller")
 def whoami(request: Request) -> Answer:
-    """Return as whom the request counts, null for nobody, and by what that was told."""
+    """Return the authenticated user (null if anonymous) and the authentication method."""
     caller = asking(request).caller
     user = caller.user
     record = {
@@ -70,17 +70,17 @@ def whoami(request: Request) -> Answer:
     return answer_unless_known(request, record)
 
 
-@health.get("/live", operation_id="health_live", summary="Whether the process answers")
+@health.get("/live", operation_id="health_live", summary="Liveness check")
 async def live() -> Answer:
-    """Answer without a look at anything."""
+    """Return 200 while the process runs; no other component is checked."""
     return answer({"status": "ok"})
 
 
-@health.get("/ready", operation_id="health_ready", summary="Whether requests can be answered")
+@health.get("/ready", operation_id="health_ready", summary="Readiness check")
 def ready(request: Request) -> Answer:
-    """Return the state of the database, of the feed, of workers and threads; 503 if requests cannot be answered.
+    """Return the state of the database, the event feed, the workers and the threads; 503 if not ready.
 
-    `server` tells of the server of OAR, without which jobs are submitted all the same.
+    `server` is the state of the OAR server. Jobs can be submitted while it is down.
     """
     service = service_of(request)
     hub = service.hub

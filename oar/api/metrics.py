@@ -100,11 +100,11 @@ class Metrics:
             return self._texts[form]
 
 
-@router.get("/metrics", operation_id="metrics", summary="Numbers for Prometheus")
+@router.get("/metrics", operation_id="metrics", summary="Prometheus metrics")
 def metrics(request: Request) -> Answer:
-    """Return jobs, resources and the state of the scheduler, for the networks of API_METRICS_NETWORKS.
+    """Return metrics of jobs, resources and the scheduler. Allowed for the networks of API_METRICS_NETWORKS.
 
-    Who accepts `application/openmetrics-text` gets that form of them.
+    The `Accept` header `application/openmetrics-text` selects the OpenMetrics format.
     """
     service, client = service_of(request), client_of(request)
     if not client.is_in(Networks(service.runtime.config.api_metrics_networks)):

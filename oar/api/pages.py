@@ -285,11 +285,11 @@ def _choosing(request: Request, visit: Visit, response: Response) -> Response:
 
 def _visit(request: Request, caller: Caller) -> Visit:
     config = service_of(request).runtime.config
-    wish = request.query_params.get("lang") or request.cookies.get(_LANGUAGE_COOKIE)
+    body = request.query_params.get("lang") or request.cookies.get(_LANGUAGE_COOKIE)
     return Visit(
         config.instance_name or config.server_hostname,
         "../" * (request.scope["raw_path"].count(b"/") - 1),
-        preferred(wish, request.headers.get("accept-language", "")),
+        preferred(body, request.headers.get("accept-language", "")),
         local_zone(),
         caller.user.name if caller.user else "",
         way=caller.way,

@@ -37,30 +37,32 @@ _PAGES = "/ui/"
 
 
 class Login(BaseModel):
-    """What somebody shows to be known: his name and password, or a token."""
+    """Credentials: user and password, or a token."""
 
     model_config = ConfigDict(extra="forbid")
 
-    user: str | None = Field(None, max_length=100, description="With his password.")
-    password: Secret = Field(None, description="Where `API_BASIC_AUTH` takes passwords.")
-    token: Secret = Field(None, description="Instead of both.")
-    sudo: bool = Field(default=False, description="The session of the cookie becomes one of an administrator.")
+    user: str | None = Field(None, max_length=100, description="User name, with password.")
+    password: Secret = Field(None, description="Password, if `API_BASIC_AUTH` allows passwords.")
+    token: Secret = Field(None, description="Token, instead of user and password.")
+    sudo: bool = Field(default=False, description="Give the current session administrator rights.")
 
 
-class TokenWish(BaseModel):
-    """A token that is asked for."""
+class TokenRequest(BaseModel):
+    """Request for a token."""
 
     model_config = ConfigDict(extra="forbid")
 
-    user: str | None = Field(None, max_length=100, description="For somebody else (oar and root).")
-    scope: str = Field("rw", max_length=200, description="What it allows: `rw`, `ro`, `submit`, `job:ID`, `admin`.")
-    days: int | None = Field(None, ge=1, description="At most `API_TOKEN_DAYS`; 90 if nothing is said.")
-    comment: str = Field("", max_length=tokens.LONGEST_COMMENT, description="What it is for.")
+    user: str | None = Field(
+        None, max_length=100, description="User of the token, if not the caller (oar and root only)."
+    )
+    scope: str = Field("rw", max_length=200, description="Scope: `rw`, `ro`, `submit`, `job:ID` or `admin`.")
+    days: int | None = Field(None, ge=1, description="Validity in days, at most `API_TOKEN_DAYS`; default: 90.")
+    comment: str = Field("", max_length=tokens.LONGEST_COMMENT, description="Comment.")
 
 
 @router.post("/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
 def session_begin(request: Request, login: Login) -> Answer:
-    """Begin the session of a browser; with `sudo` prove once more who the user of the present session is."""
+    """Start a browser session. With `sudo`, authenticate the user of the current session again."""
     check_meant(request)
     service = service_of(request)
     if login.sudo:
@@ -90,34 +92,34 @@ def session_end(request: Request) -> Answer:
     return response
 
 
-@router.get("/tokens", operation_id="tokens_list", summary="One's tokens")
+@router.get("/tokens", operation_id="tokens_list", summary="List tokens")
 def tokens_list(
     request: Request,
-    everybody: Annotated[bool, Query(description="Those of all users (administrators).")] = False,
+    everybody: Annotated[bool, Query(description="List the tokens of all users (administrators only).")] = False,
 ) -> Answer:
-    """Return the valid tokens of who asks, without their secrets."""
+    """Return the caller's valid tokens, without their secrets."""
     who = asking(request)
     with who.database.snapshot() as tx:
         listed = tokens.listed(tx, who.caller.reading_all(), everybody=everybody)
     return answer_unless_known(request, {"items": [_token_item(token) for token in listed]})
 
 
-@router.post("/tokens", operation_id="token_create", summary="Make a token", status_code=HTTPStatus.CREATED)
-def token_create(request: Request, wish: TokenWish) -> Answer:
-    """Make a token; its secret is in this answer and nowhere else.  A token cannot make others."""
+@router.post("/tokens", operation_id="token_create", summary="Create a token", status_code=HTTPStatus.CREATED)
+def token_create(request: Request, body: TokenRequest) -> Answer:
+    """Create a token. This response is the only one with its secret. A token cannot create tokens."""
     who = asking(request)
     maker = who.caller.creating_tokens()
-    user = tokens.owner_of(maker, wish.user, who.config)
-    days = tokens.days_of(wish.days, who.config)
+    user = tokens.owner_of(maker, body.user, who.config)
+    days = tokens.days_of(body.days, who.config)
     with who.database.begin() as tx:
-        token_id, token = tokens.create(tx, user, scope=wish.scope, days=days, comment=wish.comment)
+        token_id, token = tokens.create(tx, user, scope=body.scope, days=days, comment=body.comment)
     if user.name != maker.name:
         note(request, maker)
     record = {
         "id": token_id,
         "token": token,
         "user": user.name,
-        "scope": wish.scope,
+        "scope": body.scope,
         "expires": tx.now + days * 86400,
     }
     return answer(record, status=HTTPStatus.CREATED, headers={"Cache-Control": "no-store"})
@@ -127,9 +129,9 @@ def token_create(request: Request, wish: TokenWish) -> Answer:
     "/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
 )
 def token_revoke(
-    request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a token.")]
+    request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="Token id.")]
 ) -> Answer:
-    """Let a token be valid no more, and the streams that it opened end.  Administrators revoke those of everybody."""
+    """Revoke a token and close its streams. Administrators can revoke all tokens."""
     who = asking(request)
     user = who.caller.identified() if who.caller.token == token_id else who.caller.changing()
     with who.database.begin() as tx:

@@ -12,9 +12,9 @@ from oar.lib.facts.states import QueueState
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 
-@router.get("/site", operation_id="site", summary="What programs need to know about the site")
+@router.get("/site", operation_id="site", summary="Site configuration for clients")
 def site(request: Request) -> Answer:
-    """Return queues, properties of resources, the time zone, templates of submissions, and which features are on."""
+    """Return queues, resource properties, the time zone, submission templates and enabled features."""
     who = asking(request)
     config = who.config
     templates = service_of(request).site_file.choices(config.web_conf_file).templates

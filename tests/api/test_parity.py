@@ -213,7 +213,7 @@ def test_each_option_of_a_request_has_its_field(anonymous: httpx.Client) -> None
     schemas = anonymous.get("/openapi.json").json()["components"]["schemas"]
     for command, schema in (
         (qrsub.main, "ReservationRequest"),
-        (qralter.main, "ReservationAlteration"),
+        (qralter.main, "ReservationUpdate"),
         (oar_resources_add.main, "NewMachines"),
     ):
         acts = {name for name, each in ACTS[command].items() if " " not in each and each != READ} - OF_TERMINALS

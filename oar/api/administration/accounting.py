@@ -21,13 +21,13 @@ router = APIRouter(prefix="/v1/accounting", tags=["administration"])
 SECONDS = 10.0
 
 
-class CountWish(BaseModel):
-    """Which jobs are counted."""
+class AccountingUpdate(BaseModel):
+    """Which ended jobs to count."""
 
     model_config = STRICT
 
-    since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Only those that have ended since.")
-    anew: bool = Field(default=False, description="Forget what was counted, and count all that have ended.")
+    since: int | None = Field(None, ge=0, le=LARGEST_ID, description="Only jobs that ended since this date.")
+    anew: bool = Field(default=False, description="Discard the accounting and count all ended jobs again.")
 
 
 class CountJobs(NamedTuple):
@@ -55,29 +55,31 @@ class CountJobs(NamedTuple):
         return Outcome(HTTPStatus.OK, {"jobs": number, "windows": windows, "complete": is_whole})
 
 
-@router.post("", operation_id="accounting_count", summary="Count the jobs that have ended")
-def accounting_count(request: Request, wish: CountWish | None = None) -> Answer:
-    """Count what ended jobs have used, as `oaraccounting` does (administrators).
+@router.post("", operation_id="accounting_count", summary="Update the accounting of ended jobs")
+def accounting_count(request: Request, body: AccountingUpdate | None = None) -> Answer:
+    """Add ended jobs to the accounting, as `oaraccounting` does. Administrators only.
 
-    `complete` false: the time was over before all were counted; the next request goes on.
+    `complete` is false if the request ended before all jobs were counted; repeat it to continue.
     """
-    wish = wish or CountWish(since=None)
-    if wish.anew and wish.since is not None:
+    body = body or AccountingUpdate(since=None)
+    if body.anew and body.since is not None:
         raise BadRequest("since and anew are exclusive")
     who = asking(request)
     user = who.caller.administering()
     workers, seconds = service_of(request).workers, who.config.api_timeout
-    outcome = workers.run_long(CountJobs(wish.since or 0, wish.anew), seconds)
+    outcome = workers.run_long(CountJobs(body.since or 0, body.anew), seconds)
     note(request, user)
     return answer_of(request, outcome)
 
 
-@router.delete("", operation_id="accounting_purge", summary="Forget old consumption")
+@router.delete("", operation_id="accounting_purge", summary="Purge old accounting data")
 def accounting_purge(
     request: Request,
-    older_than: Annotated[int, Query(ge=0, le=2**40, description="Seconds since the end of a window.")],
+    older_than: Annotated[
+        int, Query(ge=0, le=2**40, description="Minimum age of the deleted windows: seconds since their end.")
+    ],
 ) -> Answer:
-    """Remove the windows that are older, as `oaraccounting --delete-before` does (administrators)."""
+    """Delete older accounting windows, as `oaraccounting --delete-before` does. Administrators only."""
     with administering(request) as act:
         removed = act.tx.accounting.delete_before(act.tx.now - older_than)
     return answer({"windows": removed})

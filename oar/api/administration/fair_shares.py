@@ -24,16 +24,16 @@ STEPS, MOST_AHEAD = 7, 20
 _Rows = Sequence[tuple[str, str, str, str, int]]
 
 
-@router.get("/fairshare/{user}", operation_id="fairshare", summary="The fair share of a user")
+@router.get("/fairshare/{user}", operation_id="fairshare", summary="Get the fair share of a user")
 def fairshare(
     request: Request,
-    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Name of a user.")],
-    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE, description="Name of a project.")] = "default",
+    user: Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name.")],
+    project: Annotated[str, Query(max_length=255, pattern=PRINTABLE, description="Project name.")] = "default",
 ) -> Answer:
-    """Return the karma of a user in a project term by term: what was used, what should be, and what that weighs.
+    """Return the karma of a user in a project: for each term the consumption, its target and its weight.
 
-    `ahead` names those with waiting jobs whose karma is smaller, the smallest first; null where consumption is private.
-    `fades` is the karma after each `step` of seconds if the user submits nothing and the others go on as they did.
+    `ahead` lists users with waiting jobs and a smaller karma, smallest first; null if consumption is private. `fades`
+    is the karma after each `step` of seconds if the user submits nothing and the other users continue as before.
     """
     who = asking(request)
     _check_private(who, user)

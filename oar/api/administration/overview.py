@@ -23,9 +23,9 @@ PATIENCE = 2.0
 HIDDEN = "***"
 
 
-@router.get("", operation_id="administration", summary="How the installation is")
+@router.get("", operation_id="administration", summary="Installation overview")
 def administration(request: Request) -> Answer:
-    """Return versions, figures of the database, rounds, modules, queues, rules, and changed keys (administrators)."""
+    """Return versions, database figures, passes, modules, queues, rules and changed keys. Administrators only."""
     return answer_unless_known(request, administration_record(asking(request)))
 
 

@@ -21,28 +21,28 @@ router = APIRouter(prefix="/v1/queues", tags=["administration"])
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]
-Policy = Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z0-9_./-]+$", description="How it is scheduled.")]
-PathName = Annotated[str, Path(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="Name of a queue.")]
+Policy = Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z0-9_./-]+$", description="Scheduling policy.")]
+PathName = Annotated[str, Path(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="Queue name.")]
 
 
 class NewQueue(BaseModel):
-    """A queue that does not exist yet."""
+    """A new queue."""
 
     model_config = STRICT
 
-    name: QueueName = Field(description="Its name.")
-    priority: Priority = Field(None, description="Queues of higher priority are scheduled first.")
+    name: QueueName = Field(description="Name.")
+    priority: Priority = Field(None, description="Priority; queues with higher priority are scheduled first.")
     policy: Policy = None
 
 
-class QueueChange(BaseModel):
-    """New values of a queue; what is not given stays."""
+class QueueUpdate(BaseModel):
+    """New values of a queue. Fields that are not given are kept."""
 
     model_config = STRICT
 
-    priority: Priority = Field(None, description="Queues of higher priority are scheduled first.")
+    priority: Priority = Field(None, description="Priority; queues with higher priority are scheduled first.")
     policy: Policy = None
-    enabled: bool | None = Field(None, description="Whether its jobs are scheduled.")
+    enabled: bool | None = Field(None, description="Whether the jobs of the queue are scheduled.")
 
 
 class QueueSwitch(BaseModel):
@@ -53,48 +53,48 @@ class QueueSwitch(BaseModel):
     enabled: bool = Field(description="Whether jobs are scheduled.")
 
 
-@router.post("", operation_id="queue_add", summary="Add a queue", status_code=HTTPStatus.CREATED)
-def queue_add(request: Request, wish: NewQueue) -> Answer:
-    """Add a queue, as `oarqueue --add` does (administrators)."""
+@router.post("", operation_id="queue_add", summary="Create a queue", status_code=HTTPStatus.CREATED)
+def queue_add(request: Request, body: NewQueue) -> Answer:
+    """Create a queue, as `oarqueue --add` does. Administrators only."""
     with administering(request) as act:
-        queue = queues.add(act.tx, act.user, _text(wish.name, wish.priority, wish.policy))
+        queue = queues.add(act.tx, act.user, _text(body.name, body.priority, body.policy))
         _wake(act)
     warnings = [*act.warnings, *_policy_warnings(request, [queue])]
-    return made({"name": wish.name, "done": "added", "warnings": warnings}, "queues", wish.name)
+    return made({"name": body.name, "done": "added", "warnings": warnings}, "queues", body.name)
 
 
 @router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")
-def queues_switch(request: Request, wish: QueueSwitch) -> Answer:
-    """Let the jobs of all queues be scheduled, or let them wait, as `oarqueue -E` and `-D` do (administrators)."""
+def queues_switch(request: Request, body: QueueSwitch) -> Answer:
+    """Enable or disable scheduling in all queues, as `oarqueue -E` and `-D` do. Administrators only."""
     with administering(request) as act:
-        queues.switch(act.tx, act.user, enable_all=wish.enabled, disable_all=not wish.enabled)
-        enabled = act.tx.queues.all() if wish.enabled else []
+        queues.switch(act.tx, act.user, enable_all=body.enabled, disable_all=not body.enabled)
+        enabled = act.tx.queues.all() if body.enabled else []
         _wake(act)
     warnings = [*act.warnings, *_policy_warnings(request, enabled)]
-    return answer({"done": "enabled" if wish.enabled else "disabled", "warnings": warnings})
+    return answer({"done": "enabled" if body.enabled else "disabled", "warnings": warnings})
 
 
-@router.patch("/{name}", operation_id="queue_change", summary="Change a queue")
-def queue_change(request: Request, name: PathName, wish: QueueChange, match: IfMatch = None) -> Answer:
-    """Change a queue, as `oarqueue --change`, `-e` and `-d` do (administrators)."""
-    if not wish.model_fields_set:
+@router.patch("/{name}", operation_id="queue_change", summary="Update a queue")
+def queue_change(request: Request, name: PathName, body: QueueUpdate, match: IfMatch = None) -> Answer:
+    """Update a queue, as `oarqueue --change`, `-e` and `-d` do. Administrators only."""
+    if not body.model_fields_set:
         raise BadRequest("name what is to be changed: priority, policy, enabled")
     with administering(request) as act:
         _check_seen(act, name, match)
-        queues.change(act.tx, act.user, _text(name, wish.priority, wish.policy))
-        if wish.enabled is not None:
-            queues.switch(act.tx, act.user, *(([name],) if wish.enabled else ((), [name])))
+        queues.change(act.tx, act.user, _text(name, body.priority, body.policy))
+        if body.enabled is not None:
+            queues.switch(act.tx, act.user, *(([name],) if body.enabled else ((), [name])))
         queue = queues.held(act.tx, name)
         _wake(act)
     warnings = [*act.warnings, *_policy_warnings(request, [queue])]
     return answer({"name": name, "done": "changed", "warnings": warnings})
 
 
-@router.delete("/{name}", operation_id="queue_remove", summary="Remove a queue")
+@router.delete("/{name}", operation_id="queue_remove", summary="Delete a queue")
 def queue_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
-    """Remove a queue, as `oarqueue --remove` does (administrators).
+    """Delete a queue, as `oarqueue --remove` does. Administrators only.
 
-    One with live advance reservations goes with the last of them.
+    A queue with live advance reservations is deleted when the last of them has ended.
     """
     with administering(request) as act:
         _check_seen(act, name, match)

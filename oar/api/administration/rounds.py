@@ -12,13 +12,15 @@ from oar.api.serving.service import asking, service_of
 router = APIRouter(prefix="/v1/rounds", tags=["history"])
 
 
-@router.get("", operation_id="rounds", summary="The last rounds of the scheduler")
-def rounds(request: Request, last: Annotated[int, Query(ge=1, le=MOST, description="So many of them.")] = 20) -> Answer:
-    """Return the last rounds, the newest first, as the server remembers them since it was started.
+@router.get("", operation_id="rounds", summary="List recent scheduling passes")
+def rounds(
+    request: Request, last: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of passes.")] = 20
+) -> Answer:
+    """Return the scheduling passes since the start of the server, newest first.
 
-    `kind` is `urgent` of a round that looked only for what can start now, and left `undecided` jobs to a plan between
-    the rounds, else `full`.  `waiting` and `started` are numbers of jobs, `phases` the seconds of its parts.  A
-    scheduler of the site tells nothing of itself, nor does a round that failed.
+    `kind` is `urgent` for a pass that only considered jobs that can start now, and left `undecided` jobs to the next
+    full plan; otherwise `full`. `waiting` and `started` are numbers of jobs, `phases` are durations in seconds. Values
+    are null for failed passes and for external schedulers.
     """
     found = service_of(request).last_rounds.find(asking(request).config, last)
     return answer_unless_known(request, {"items": [_record(each) for each in found]})

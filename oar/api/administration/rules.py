@@ -29,40 +29,42 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/admission-rules", tags=["administration"])
 
-RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Id of a rule.")]
-Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rules run in the order of their priorities.")]
-Forced = Annotated[bool, Field(description="Store a text that does not compile, disabled.")]
+RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Rule id.")]
+Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Priority; rules run in ascending order.")]
+Forced = Annotated[bool, Field(description="Store a rule that does not compile, disabled.")]
 
 
 class NewRule(BaseModel):
-    """A rule that does not exist yet."""
+    """A new admission rule."""
 
     model_config = STRICT
 
-    text: Text = Field(min_length=1, description="Python.")
+    text: Text = Field(min_length=1, description="Rule text, in Python.")
     priority: Priority = 0
-    enabled: bool = Field(default=True, description="Whether it is carried out.")
+    enabled: bool = Field(default=True, description="Whether the rule is enabled.")
     force: Forced = False
 
 
-class RuleChange(BaseModel):
-    """New values of a rule; what is not given stays."""
+class RuleUpdate(BaseModel):
+    """New values of a rule. Fields that are not given are kept."""
 
     model_config = STRICT
 
-    text: Text | None = Field(None, min_length=1, description="Python.")
-    priority: Priority | None = Field(None, description="Rules are carried out in this order, the smallest first.")
-    enabled: bool | None = Field(None, description="Whether it is carried out.")
+    text: Text | None = Field(None, min_length=1, description="Rule text, in Python.")
+    priority: Priority | None = Field(None, description="Priority; rules run in ascending order.")
+    enabled: bool | None = Field(None, description="Whether the rule is enabled.")
     force: Forced = False
 
 
-class RuleTrial(BaseModel):
-    """A job on which the rules are tried."""
+class RuleTest(BaseModel):
+    """A job to run the rules on."""
 
     model_config = STRICT
 
     job: JobRequest
-    user: Annotated[str, Field(max_length=100)] | None = Field(None, description="Who submits it; else who asks.")
+    user: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="User who submits the job; default: the caller."
+    )
 
 
 class TryRules(NamedTuple):
@@ -89,9 +91,9 @@ class TryRules(NamedTuple):
         return Outcome(HTTPStatus.OK, record)
 
 
-@router.get("", operation_id="rules_list", summary="Admission rules")
+@router.get("", operation_id="rules_list", summary="List admission rules")
 def rules_list(request: Request) -> Answer:
-    """Return the rules in the order in which they run (administrators)."""
+    """Return the rules in execution order. Administrators only."""
     return answer_unless_known(request, rules_record(asking(request)))
 
 
@@ -102,9 +104,9 @@ def rules_record(who: Asking) -> dict[str, list[dict[str, object]]]:
         return {"items": [_rule_item(rule) for rule in tx.admission_rules.all()]}
 
 
-@router.get("/{rule_id}", operation_id="rule", summary="One admission rule")
+@router.get("/{rule_id}", operation_id="rule", summary="Get an admission rule")
 def rule_one(request: Request, rule_id: RuleId) -> Answer:
-    """Return a rule, whether it compiles, and what it was before each change (administrators)."""
+    """Return a rule, its compile error if it has one, and its earlier versions. Administrators only."""
     who = _reading(request)
     with who.database.snapshot() as tx:
         rule = rule_changes.find(tx, rule_id)
@@ -116,45 +118,47 @@ def rule_one(request: Request, rule_id: RuleId) -> Answer:
     return answer_unless_known(request, {**_rule_item(rule), "trouble": trouble, "history": history})
 
 
-@router.post("", operation_id="rule_add", summary="Add an admission rule", status_code=HTTPStatus.CREATED)
-def rule_add(request: Request, wish: NewRule) -> Answer:
-    """Add a rule, as `oaradmissionrules -n` does (administrators)."""
+@router.post("", operation_id="rule_add", summary="Create an admission rule", status_code=HTTPStatus.CREATED)
+def rule_add(request: Request, body: NewRule) -> Answer:
+    """Create a rule, as `oaradmissionrules -n` does. Administrators only."""
     with _changing(request) as act:
         rule_id = rule_changes.create(
-            act.tx, act.user, wish.text, priority=wish.priority, enabled=wish.enabled, force=wish.force
+            act.tx, act.user, body.text, priority=body.priority, enabled=body.enabled, force=body.force
         )
         rule = rule_changes.find(act.tx, rule_id)
     return made(_rule_item(rule), "admission-rules", rule.id)
 
 
-@router.patch("/{rule_id}", operation_id="rule_change", summary="Change an admission rule")
-def rule_change(request: Request, rule_id: RuleId, wish: RuleChange, match: IfMatch = None) -> Answer:
-    """Change a rule, as `oaradmissionrules -m` does (administrators)."""
-    if not wish.model_fields_set - {"force"}:
+@router.patch("/{rule_id}", operation_id="rule_change", summary="Update an admission rule")
+def rule_change(request: Request, rule_id: RuleId, body: RuleUpdate, match: IfMatch = None) -> Answer:
+    """Update a rule, as `oaradmissionrules -m` does. Administrators only."""
+    if not body.model_fields_set - {"force"}:
         raise BadRequest("name what is to be changed: text, priority, enabled")
     with _changing(request) as act:
         _check_seen(act, rule_id, match)
-        values: dict[str, Any] = {"text": wish.text, "priority": wish.priority, "enabled": wish.enabled}
-        rule = rule_changes.modify(act.tx, act.user, rule_id, **values, force=wish.force)
+        values: dict[str, Any] = {"text": body.text, "priority": body.priority, "enabled": body.enabled}
+        rule = rule_changes.modify(act.tx, act.user, rule_id, **values, force=body.force)
     return answer(_rule_item(rule))
 
 
-@router.delete("/{rule_id}", operation_id="rule_remove", summary="Remove an admission rule")
+@router.delete("/{rule_id}", operation_id="rule_remove", summary="Delete an admission rule")
 def rule_remove(request: Request, rule_id: RuleId, match: IfMatch = None) -> Answer:
-    """Remove a rule, as `oaradmissionrules -d` does (administrators)."""
+    """Delete a rule, as `oaradmissionrules -d` does. Administrators only."""
     with _changing(request) as act:
         _check_seen(act, rule_id, match)
         rule_changes.delete(act.tx, act.user, rule_id)
     return answer({"id": rule_id, "done": "removed"})
 
 
-@router.post("/trial", operation_id="rules_try", summary="Try the admission rules on a job")
-def rules_try(request: Request, wish: RuleTrial) -> Answer:
-    """Return what the rules make of a job, as `oaradmissionrules --test` does (administrators); nothing is stored."""
+@router.post("/trial", operation_id="rules_try", summary="Test the admission rules on a job")
+def rules_try(request: Request, body: RuleTest) -> Answer:
+    """Run the rules on a job, as `oaradmissionrules --test` does, and return the resulting job. Nothing is stored.
+    Administrators only.
+    """
     who = _reading(request)
-    user = who.caller.administering() if wish.user is None else _account(wish.user)
+    user = who.caller.administering() if body.user is None else _account(body.user)
     workers = service_of(request).workers
-    return answer_of(request, workers.run(TryRules(user, wish.job.asked), who.config.admission_rules_timeout))
+    return answer_of(request, workers.run(TryRules(user, body.job.asked), who.config.admission_rules_timeout))
 
 
 @contextmanager

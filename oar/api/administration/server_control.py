@@ -16,26 +16,28 @@ from oar.lib.io import control
 router = APIRouter(prefix="/v1/server", tags=["administration"])
 
 
-class ServerNotice(BaseModel):
-    """What the server is told."""
+class ServerNotification(BaseModel):
+    """Notification to the server."""
 
     model_config = STRICT
 
-    tag: str = Field("Term", max_length=255, description="What it is to look at, in the words of oarnotify.")
-    wait: bool = Field(default=False, description="Answer when a round of scheduling that begins now has ended.")
+    tag: str = Field("Term", max_length=255, description="Tag of the notification, as with `oarnotify`.")
+    wait: bool = Field(default=False, description="Wait for the end of a scheduling pass that starts now.")
 
 
-@router.get("", operation_id="server", summary="What the server does")
+@router.get("", operation_id="server", summary="Server status")
 def server_status(request: Request) -> Answer:
-    """Return what `oarnotify --status` shows (administrators)."""
+    """Return the status that `oarnotify --status` shows. Administrators only."""
     who = asking(request)
     who.caller.administering()
     return answer_unless_known(request, control.status(who.config))
 
 
-@router.post("/notices", operation_id="server_notify", summary="Ring the server", status_code=HTTPStatus.ACCEPTED)
-def server_notify(request: Request, notice: ServerNotice | None = None) -> Answer:
-    """Let the server look again, as `oarnotify` does (administrators); who cannot be reached is a warning."""
+@router.post("/notices", operation_id="server_notify", summary="Notify the server", status_code=HTTPStatus.ACCEPTED)
+def server_notify(request: Request, notice: ServerNotification | None = None) -> Answer:
+    """Make the server check the database for work, as `oarnotify` does. An unreachable server is a warning.
+    Administrators only.
+    """
     tag = notice.tag if notice else "Term"
     effect = frames.effect_of(None if tag == "TERM" else tag)
     if effect is None:

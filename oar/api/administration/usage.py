@@ -22,23 +22,23 @@ _YEAR = 366 * 86400
 MOST_STARTED = 20_000
 #: Nodes that are named, those that were suspected most often and lost for longest.
 MOST_NODES = 20
-Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Begin of the period, epoch seconds.")]
+Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
 End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
-Since = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="Jobs that started since, epoch seconds.")]
-Bucket = Annotated[Literal["day", "week", "month"], Query(description="Length of the pieces of the period.")]
+Since = Annotated[
+    int | None, Query(ge=0, le=LARGEST_ID, description="Only jobs that started after this date, epoch seconds.")
+]
+Bucket = Annotated[Literal["day", "week", "month"], Query(description="Bucket length.")]
 
 
-@router.get("/usage", operation_id="usage", summary="Consumption over time")
+@router.get("/usage", operation_id="usage", summary="Resource consumption over time")
 def usage(
     request: Request,
     begin: Begin,
     to: End,
-    group: Annotated[
-        Literal["user", "project", "queue"], Query(description="Whose consumption is told apart.")
-    ] = "user",
+    group: Annotated[Literal["user", "project", "queue"], Query(description="Grouping of the consumption.")] = "user",
     bucket: Bucket = "day",
 ) -> Answer:
-    """Return what was used and asked for, in resource seconds, by buckets of time and by groups."""
+    """Return used and requested resource seconds, by time bucket and group."""
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
     return answer_unless_known(request, usage_record(asking(request), begin, to, group, bucket))
@@ -57,12 +57,11 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
     return {"items": items, "capacity": capacity, "unavailable": lost}
 
 
-@router.get("/usage/nodes", operation_id="usage_nodes", summary="How long nodes could not be used")
+@router.get("/usage/nodes", operation_id="usage_nodes", summary="Unavailability of nodes")
 def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
-    """Return the nodes that were out of use, those first that became Suspected most often.
+    """Return the nodes that were unavailable, those with the most changes to Suspected first.
 
-    `seconds` are those of their resources, by state; `halted` those for which nodes were halted to save energy, all of
-    them together.
+    `seconds` are resource seconds by state; `halted` is the total of resource seconds of nodes halted to save energy.
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
@@ -76,18 +75,18 @@ def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
     return {"items": [each._asdict() for each in lost], "halted": halted}
 
 
-@router.get("/usage/waits", operation_id="usage_waits", summary="How long jobs waited, by their sizes")
+@router.get("/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
 def usage_waits(
     request: Request,
     begin: Begin,
     to: End,
     bucket: Bucket = "day",
 ) -> Answer:
-    """Return how long the jobs that started in a period had waited, by numbers of resources, queues, hours and days.
+    """Return the waiting times of the jobs that started in a period, by number of resources, queue, hour and day.
 
-    Of a busy period the last jobs are looked at: `is_cut`.  `hours` are those of submissions, by the clock of the site:
-    `block` 0 begins on Monday at midnight, each has `block_hours`.  `trend` is by when jobs started, in pieces of UTC.
-    Reservations with a date have not waited.
+    `is_cut` is true if only the last jobs of the period were evaluated. `hours` group by submission time in the time
+    zone of the site: `block` 0 starts on Monday at midnight, each block has `block_hours`. `trend` groups by start time
+    (UTC). Jobs with a reserved start are left out.
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
@@ -118,9 +117,9 @@ def _spread(waits: WaitByPiece) -> dict[str, int]:
     return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
 
 
-@router.get("/predictions", operation_id="prediction_errors", summary="How good predicted starts were")
+@router.get("/predictions", operation_id="prediction_errors", summary="Accuracy of predicted start times")
 def prediction_errors(request: Request, since: Since = None) -> Answer:
-    """Return how far jobs started from the first start that they were told, by queue; of the last week by default."""
+    """Return by queue how far jobs started from their first predicted start. Default: the last week."""
     who = asking(request)
     with who.database.snapshot() as tx:
         errors = tx.job_predictions.errors(tx.now - _WEEK if since is None else since)

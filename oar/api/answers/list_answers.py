@@ -11,7 +11,7 @@ from oar.api.answers.exports import LINES, wants_lines
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 
-_DESCRIPTION = "Only these fields of each item, with commas between them."
+_DESCRIPTION = "Comma-separated fields to return of each item."
 #: The fields of items that a client wants; None: all.
 Fields = Annotated[str | None, Field(max_length=2000, pattern=r"^[a-z_,]*$", description=_DESCRIPTION)]
 #: The same as a single parameter of a route.

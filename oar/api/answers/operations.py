@@ -68,11 +68,11 @@ FATE = {"start": INTEGER, "end": MAYBE_INTEGER, "fate": {"enum": ["ends", "cut",
 #: The record of each operation that answers with JSON.
 ANSWERS: Mapping[str, Schema] = {
     "entry": record(
-        "Entry", {"oar": TEXT, "api": TEXT, "links": many(record("Link", {"rel": TEXT, "href": TEXT, "title": TEXT}))}
+        "ApiRoot", {"oar": TEXT, "api": TEXT, "links": many(record("Link", {"rel": TEXT, "href": TEXT, "title": TEXT}))}
     ),
     "version": record("Version", {"oar": TEXT, "api": TEXT, "time_zone": TEXT, "now": INTEGER}),
     "whoami": record("Whoami", {"user": MAYBE_TEXT, "way": TEXT, "scope": MAYBE_TEXT, "is_administrator": FLAG}),
-    "health_live": record("Alive", {"status": TEXT}),
+    "health_live": record("Liveness", {"status": TEXT}),
     "health_ready": record(
         "Readiness",
         {"database": TEXT, "schema": TEXT, "feed": record("FeedState", {"mode": TEXT, "lag": NUMBER, "is_well": FLAG})}
@@ -91,20 +91,20 @@ ANSWERS: Mapping[str, Schema] = {
         "Dashboard",
         {"resources": record("ResourceTotals", {"total": INTEGER, **WITH_STANDBY}), "queues": many(QUEUE)}
         | {"jobs": or_null(JOB_PAGE), "events": many(EVENT), "last_round": MAYBE_INTEGER}
-        | {"lost_nodes": many(record("LostNode", {"node": TEXT, "state": TEXT, "since": MAYBE_INTEGER}))}
+        | {"lost_nodes": many(record("UnavailableNode", {"node": TEXT, "state": TEXT, "since": MAYBE_INTEGER}))}
         | {"full_disks": many(record("FullDisk", {"path": TEXT, "free": INTEGER, "total": INTEGER}))},
     ),
     "jobs_list": JOB_PAGE,
     "job": JOB,
     "job_explanation": record(
-        "ExplanationWithChange", EXPLANATION_FIELDS, smallest_change=MAYBE_TEXT, smallest_change_known=FLAG
+        "JobExplanation", EXPLANATION_FIELDS, smallest_change=MAYBE_TEXT, smallest_change_known=FLAG
     ),
     "job_states": _items("JobStates", STATE_CHANGES["items"]),
     "job_usage": JOB_USAGE,
     "job_predictions": _items("JobPredictions", TOLD_STARTS["items"]),
     "job_dependencies": JOBS_AROUND,
     "job_walltime_changes": record(
-        "WalltimeChanges",
+        "WalltimeOptions",
         {"id": INTEGER, "is_enabled": FLAG, "walltime": INTEGER, "possible_increase": MAYBE_INTEGER}
         | {"granted": INTEGER, "pending": INTEGER, "timeout": MAYBE_INTEGER, "may": by_name(FLAG)},
     ),
@@ -115,10 +115,10 @@ ANSWERS: Mapping[str, Schema] = {
         DONE_WITH_JOB,
     ),
     "job_besteffort": DONE_WITH_JOB,
-    "job_resubmit": record("Resubmitted", {"id": INTEGER, "warnings": TEXTS}),
+    "job_resubmit": record("ResubmittedJob", {"id": INTEGER, "warnings": TEXTS}),
     **dict.fromkeys(
         ("jobs_act", "array_alter"),
-        _items("JobsDone", record("JobDone", {"id": INTEGER}, done=TEXT, problem=PROBLEM), warnings=TEXTS),
+        _items("BulkResults", record("BulkResult", {"id": INTEGER}, done=TEXT, problem=PROBLEM), warnings=TEXTS),
     ),
     "estimates": _items(
         "Estimates",
@@ -148,17 +148,17 @@ ANSWERS: Mapping[str, Schema] = {
         seconds=by_name(INTEGER),
     ),
     "resources_outlook": record(
-        "ResourcesOutlook",
+        "MaintenancePreview",
         {
             "from": INTEGER,
             "to": MAYBE_INTEGER,
-            "nodes": many(record("NodeOutlook", {"name": TEXT, "empty": MAYBE_INTEGER})),
+            "nodes": many(record("NodeIdleTime", {"name": TEXT, "empty": MAYBE_INTEGER})),
         }
-        | {"jobs": many(record("JobFate", {"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "state": TEXT, **FATE}))}
+        | {"jobs": many(record("JobImpact", {"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "state": TEXT, **FATE}))}
         | {
             "reservations": many(
                 record(
-                    "ReservationInTheWay",
+                    "AffectedReservation",
                     {"id": INTEGER, "ar_name": MAYBE_TEXT, "owner": TEXT, "start": INTEGER, "end": INTEGER},
                 )
             )
@@ -166,7 +166,7 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "resources_list": _items("ResourcePage", partly(RESOURCE, "ResourceItem")),
     "resource": record(
-        "OneResource",
+        "ResourceDetails",
         {name: RESOURCE["properties"][name] for name in RESOURCE["required"]} | {"version": TEXT},
         maintenance=TEXT,
     ),
@@ -183,11 +183,11 @@ ANSWERS: Mapping[str, Schema] = {
         },
     ),
     "resources_change": record(
-        "ResourcesChanged", {"ids": INTEGERS, "jobs": INTEGERS, "updated": by_name(INTEGER), "warnings": TEXTS}
+        "UpdatedResources", {"ids": INTEGERS, "jobs": INTEGERS, "updated": by_name(INTEGER), "warnings": TEXTS}
     ),
-    "resources_add": record("ResourcesAdded", {"ids": INTEGERS, "warnings": TEXTS}),
-    "machines_add": record("MachinesAdded", {"items": MACHINES}, new_properties=TEXTS, ids=INTEGERS, warnings=TEXTS),
-    "resource_remove": record("ResourceRemoved", {"id": INTEGER, "done": TEXT, "purged": INTEGERS, "warnings": TEXTS}),
+    "resources_add": record("CreatedResources", {"ids": INTEGERS, "warnings": TEXTS}),
+    "machines_add": record("CreatedMachines", {"items": MACHINES}, new_properties=TEXTS, ids=INTEGERS, warnings=TEXTS),
+    "resource_remove": record("DeletedResource", {"id": INTEGER, "done": TEXT, "purged": INTEGERS, "warnings": TEXTS}),
     "grid": record(
         "Grid",
         {
@@ -203,7 +203,7 @@ ANSWERS: Mapping[str, Schema] = {
         },
     ),
     "property_values": _items(
-        "PropertyValues", record("ValuesOfProperty", {"name": TEXT, "values": TEXTS, "more": INTEGER})
+        "PropertyValues", record("PropertyValueList", {"name": TEXT, "values": TEXTS, "more": INTEGER})
     ),
     "groups": _items("Groups", GROUP, by=MAYBE_TEXT, properties=TEXTS, more=INTEGER, pools=many(GROUP)),
     "gantt_index": _items(
@@ -287,10 +287,10 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "queues_list": _items("QueuePage", partly(QUEUE, "QueueItem")),
     "queue": QUEUE,
-    "queue_add": _done("DoneWithName", TEXT),
-    "queue_change": _done("DoneWithName", TEXT),
-    "queue_remove": _done("QueueRemoved", TEXT, advance_reservations=INTEGERS),
-    "queues_switch": _done("Done"),
+    "queue_add": _done("NamedResult", TEXT),
+    "queue_change": _done("NamedResult", TEXT),
+    "queue_remove": _done("DeletedQueue", TEXT, advance_reservations=INTEGERS),
+    "queues_switch": _done("Result"),
     "properties_list": _items(
         "PropertyPage",
         record(
@@ -302,9 +302,9 @@ ANSWERS: Mapping[str, Schema] = {
         "Property",
         {"name": TEXT, "type": TEXT, "largest": {"anyOf": [INTEGER, TEXT, {"type": "null"}]}, "version": TEXT},
     ),
-    "property_add": _done("DoneWithName", TEXT),
-    "property_rename": _done("PropertyRenamed", TEXT, jobs=INTEGERS),
-    "property_remove": _done("DoneWithName", TEXT),
+    "property_add": _done("NamedResult", TEXT),
+    "property_rename": _done("RenamedProperty", TEXT, jobs=INTEGERS),
+    "property_remove": _done("NamedResult", TEXT),
     "rules_list": _items("RulePage", record("Rule", RULE)),
     "rule": record(
         "RuleWithHistory",
@@ -316,27 +316,27 @@ ANSWERS: Mapping[str, Schema] = {
     ),
     "rule_add": record("Rule", RULE),
     "rule_change": record("Rule", RULE),
-    "rule_remove": record("RuleRemoved", {"id": INTEGER, "done": TEXT}),
+    "rule_remove": record("DeletedRule", {"id": INTEGER, "done": TEXT}),
     "rules_try": record(
-        "RuleTried",
+        "RuleTestResult",
         {"user": TEXT, "queue": TEXT, "project": TEXT, "name": MAYBE_TEXT, "types": TEXTS, "properties": MAYBE_TEXT}
         | {"resources_asked": TEXTS, "resources": INTEGER, "output": TEXT},
     ),
     "usersets_list": _items("UsersetPage", record("Userset", USERSET)),
     "userset": record("Userset", USERSET),
     **dict.fromkeys(
-        ("userset_add", "userset_add_one"), record("UsersetFilled", USERSET | {"added": TEXTS, "warnings": TEXTS})
+        ("userset_add", "userset_add_one"), record("UsersetAdditions", USERSET | {"added": TEXTS, "warnings": TEXTS})
     ),
-    "userset_remove": record("UsersetShortened", USERSET | {"removed": TEXTS}),
-    "userset_delete": record("UsersetRemoved", {"name": TEXT, "done": TEXT}),
-    "accounting_count": record("AccountingCounted", {"jobs": INTEGER, "windows": INTEGER, "complete": FLAG}),
-    "accounting_purge": record("AccountingPurged", {"windows": INTEGER}),
+    "userset_remove": record("UsersetRemovals", USERSET | {"removed": TEXTS}),
+    "userset_delete": record("DeletedUserset", {"name": TEXT, "done": TEXT}),
+    "accounting_count": record("AccountingUpdateResult", {"jobs": INTEGER, "windows": INTEGER, "complete": FLAG}),
+    "accounting_purge": record("AccountingPurgeResult", {"windows": INTEGER}),
     "usage": record(
         "Usage",
         {
             "items": many(
                 record(
-                    "UsagePart",
+                    "UsageEntry",
                     {"from": INTEGER, "used": INTEGER, "asked": INTEGER},
                     user=TEXT,
                     project=TEXT,
@@ -348,27 +348,30 @@ ANSWERS: Mapping[str, Schema] = {
         },
     ),
     "usage_waits": record(
-        "Waits",
+        "WaitingTimes",
         {
             "sizes": many(record("SizeClass", {"from": INTEGER, "to": MAYBE_INTEGER})),
             "items": many(
                 record(
-                    "WaitsOfSize",
+                    "WaitingTimeBySize",
                     {"size": INTEGER, "queue": MAYBE_TEXT, "jobs": INTEGER, "half": INTEGER, "most": INTEGER},
                 ),
             ),
-            "hours": many(record("WaitsOfHour", {"size": INTEGER, "block": INTEGER, "jobs": INTEGER, "half": INTEGER})),
+            "hours": many(
+                record("WaitingTimeByHour", {"size": INTEGER, "block": INTEGER, "jobs": INTEGER, "half": INTEGER})
+            ),
             "block_hours": INTEGER,
             "trend": many(
                 record(
-                    "WaitsTrend", {"size": INTEGER, "from": INTEGER, "jobs": INTEGER, "half": INTEGER, "most": INTEGER}
+                    "WaitingTimeTrend",
+                    {"size": INTEGER, "from": INTEGER, "jobs": INTEGER, "half": INTEGER, "most": INTEGER},
                 )
             ),
             "is_cut": FLAG,
         },
     ),
     "prediction_errors": _items(
-        "PredictionErrors",
+        "PredictionAccuracy",
         record(
             "PredictionError",
             {"queue": MAYBE_TEXT, "jobs": INTEGER, "half": INTEGER, "most": INTEGER, "late": INTEGER}
@@ -376,8 +379,8 @@ ANSWERS: Mapping[str, Schema] = {
         ),
     ),
     "usage_nodes": _items(
-        "NodeTimes",
-        record("NodeTime", {"node": TEXT, "suspected": INTEGER, "seconds": by_name(INTEGER)}),
+        "NodeUnavailability",
+        record("NodeUnavailabilityItem", {"node": TEXT, "suspected": INTEGER, "seconds": by_name(INTEGER)}),
         halted=INTEGER,
     ),
     "fairshare": record(
@@ -394,7 +397,8 @@ ANSWERS: Mapping[str, Schema] = {
             "ahead": or_null(
                 many(
                     record(
-                        "UserAhead", {"user": TEXT, "project": TEXT, "waiting": INTEGER, "karma": NUMBER, "by": TEXT}
+                        "FairShareUser",
+                        {"user": TEXT, "project": TEXT, "waiting": INTEGER, "karma": NUMBER, "by": TEXT},
                     )
                 )
             ),
@@ -429,7 +433,7 @@ ANSWERS: Mapping[str, Schema] = {
         next=INTEGER,
     ),
     "reservation_request": _items(
-        "ReservationsMade",
+        "CreatedReservations",
         WHOLE_RESERVATION,
         series=MAYBE_INTEGER,
         skipped=many(record("SkippedReservation", {"index": INTEGER, "start": INTEGER, "reason": TEXT})),
@@ -437,10 +441,10 @@ ANSWERS: Mapping[str, Schema] = {
         warnings=TEXTS,
     ),
     "reservation_alter": record(
-        "ReservationAltered", RESERVATION | {"message": MAYBE_TEXT, "lost_jobs": INTEGERS, "warnings": TEXTS}
+        "UpdatedReservation", RESERVATION | {"message": MAYBE_TEXT, "lost_jobs": INTEGERS, "warnings": TEXTS}
     ),
     "reservation_series_alter": _items(
-        "SeriesAltered",
+        "UpdatedSeries",
         record(
             "SeriesItem",
             {"id": INTEGER, "done": TEXT, "message": MAYBE_TEXT, "lost_jobs": INTEGERS, "proposal": MAYBE_INTEGER},
@@ -449,21 +453,21 @@ ANSWERS: Mapping[str, Schema] = {
         warnings=TEXTS,
     ),
     "reservation_alter_try": record(
-        "AlterationTried",
+        "ReservationUpdateTest",
         {"granted": FLAG, "start_time": MAYBE_INTEGER, "end_time": MAYBE_INTEGER, "resources": INTEGERS}
         | {"ended_jobs": INTEGERS, "lost_jobs": INTEGERS, "reason": MAYBE_TEXT, "proposal": MAYBE_INTEGER},
     ),
     "reservation_delete": DONE_WITH_JOB,
     "reservation_series_delete": _items(
-        "SeriesRemoved", record("SeriesItemRemoved", {"id": INTEGER, "done": TEXT}), series=INTEGER, warnings=TEXTS
+        "DeletedSeries", record("DeletedSeriesItem", {"id": INTEGER, "done": TEXT}), series=INTEGER, warnings=TEXTS
     ),
     "reservation_try": record(
-        "ReservationTried",
+        "ReservationTest",
         {
             "granted": FLAG,
             "items": many(
                 record(
-                    "TriedReservation",
+                    "ReservationTestItem",
                     {"start_time": INTEGER, "end_time": INTEGER, "state": TEXT, "reasons": TEXTS}
                     | {"granted_slots": SLOTS, "resources": INTEGERS},
                 )
@@ -481,9 +485,9 @@ ANSWERS: Mapping[str, Schema] = {
         | dict.fromkeys(("started", "ended", "shortest", "median", "longest"), MAYBE_INTEGER),
     ),
     "rounds": _items(
-        "Rounds",
+        "SchedulingPasses",
         record(
-            "Round",
+            "SchedulingPass",
             {"date": INTEGER, "duration": NUMBER, "result": TEXT, "kind": MAYBE_TEXT, "waiting": MAYBE_INTEGER}
             | {
                 "undecided": MAYBE_INTEGER,
@@ -503,7 +507,7 @@ ANSWERS: Mapping[str, Schema] = {
             "server": or_null(SERVER_STATUS),
             "modules": or_null(named("Modules", by_name(named("ModuleStatus", by_name(ANY))))),
             "rounds": record(
-                "LastRounds", {"last": MAYBE_INTEGER, "durations": or_null(named("Durations", by_name(ANY)))}
+                "SchedulingStatus", {"last": MAYBE_INTEGER, "durations": or_null(named("Durations", by_name(ANY)))}
             ),
             "queues": many(QUEUE),
             "rules": or_null(
@@ -513,7 +517,7 @@ ANSWERS: Mapping[str, Schema] = {
         },
     ),
     "server": SERVER_STATUS,
-    "server_notify": _done("Done"),
+    "server_notify": _done("Result"),
     "session_begin": record("Session", {"user": TEXT}),
     "tokens_list": _items("TokenPage", TOKEN),
     "token_create": record("NewToken", {"id": INTEGER, "token": TEXT, "user": TEXT, "scope": TEXT, "expires": INTEGER}),

@@ -23,7 +23,7 @@ IfMatch = Annotated[
         alias="If-Match",
         max_length=1000,
         pattern=r"^[\x20-\x7e]*$",
-        description="`ETag` of an answer that was seen; of another version nothing is changed (412).",
+        description="`ETag` of the version to change; 412 if the current version differs.",
     ),
 ]
 
@@ -35,7 +35,7 @@ RequestKey = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x20-\x7e]+$",
-        description="A text of your own, such as a UUID: the request is carried out once, however often it comes.",
+        description="Unique text, such as a UUID: a repeated request with the same key is executed only once.",
     ),
 ]
 

@@ -67,7 +67,7 @@ PROBLEM = record(
 )
 REASON = record("Reason", {"code": TEXT, "text": TEXT, "data": by_name(ANY)})
 OUTLOOK = record(
-    "Outlook",
+    "WaitingInfo",
     {"scheduled_start": MAYBE_INTEGER, "foreseen_at": MAYBE_INTEGER, "why": TEXT, "code": MAYBE_TEXT}
     | {"reason": MAYBE_TEXT, "data": by_name(ANY)},
 )
@@ -85,7 +85,7 @@ EXPLANATION_FIELDS = (
     {"job_id": INTEGER, "state": TEXT, "queue": TEXT, "submission_time": INTEGER, "start_time": INTEGER}
     | {"code": MAYBE_TEXT, "since": MAYBE_INTEGER, "reason": MAYBE_TEXT, "sentence": TEXT, "data": by_name(ANY)}
     | {"trouble": MAYBE_TEXT, "advice": MAYBE_TEXT, "lost_nodes": many(by_name(ANY)), "start": or_null(PREDICTED_START)}
-    | {"in_front": many(record("JobInFront", {"job_id": INTEGER, "owner": TEXT, "state": TEXT, "end": MAYBE_INTEGER}))}
+    | {"in_front": many(record("BlockingJob", {"job_id": INTEGER, "owner": TEXT, "state": TEXT, "end": MAYBE_INTEGER}))}
     | {"waited": INTEGER, "waited_for": by_name(INTEGER)}
 )
 EXPLANATION = record("Explanation", EXPLANATION_FIELDS)
@@ -99,9 +99,11 @@ JOB_USAGE = record(
     {"job_id": INTEGER, "owner": TEXT, "state": TEXT, "elapsed": INTEGER, "core_seconds": INTEGER, "complete": FLAG}
     | {**_USED, "nodes": by_name(record("NodeUsage", {**_USED, "forks_denied": MAYBE_INTEGER}))},
 )
-TOLD_STARTS = many(record("ToldStart", {"when": TEXT, "date": INTEGER, "start": INTEGER, "late_by": MAYBE_INTEGER}))
+TOLD_STARTS = many(
+    record("PredictionRecord", {"when": TEXT, "date": INTEGER, "start": INTEGER, "late_by": MAYBE_INTEGER})
+)
 JOBS_AROUND = record(
-    "JobsAround",
+    "JobDependencies",
     {
         "dependencies": many(
             record(
@@ -110,7 +112,7 @@ JOBS_AROUND = record(
                 | {"max_shift": MAYBE_TEXT},
             )
         ),
-        "jobs": many(record("JobAround", {"id": INTEGER, "user": TEXT, "name": MAYBE_TEXT, "state": TEXT})),
+        "jobs": many(record("RelatedJob", {"id": INTEGER, "user": TEXT, "name": MAYBE_TEXT, "state": TEXT})),
         "complete": FLAG,
     },
 )
@@ -149,7 +151,7 @@ CHANGE = record(
     | {"user": TEXT, "name": MAYBE_TEXT, "queue": TEXT, "array": INTEGER},
 )
 HAPPENED = record("LoggedEvent", {"event": {"const": "event"}, **EVENT["properties"]})
-DONE_WITH_JOB = record("DoneWithJob", {"id": INTEGER, "done": TEXT, "warnings": TEXTS})
+DONE_WITH_JOB = record("JobResult", {"id": INTEGER, "done": TEXT, "warnings": TEXTS})
 SUBMITTED = {"id": INTEGER, "ids": INTEGERS, "warnings": TEXTS, "output": TEXT}
 ESTIMATE = {"feasible": or_null(FLAG), "start": MAYBE_INTEGER, "not_before": MAYBE_INTEGER, "walltime": INTEGER} | {
     "resources": INTEGERS,
@@ -198,7 +200,7 @@ RESERVATION = (
     | {"checkpoint_name": TEXT, "mail_options": TEXT, "mail_list": TEXTS, "resources": INTEGERS, "missing": INTEGERS}
     | {
         "jobs": record("ReservationJobs", {"running": INTEGERS, "waiting": INTEGERS}),
-        "change": or_null(named("AskedChange", by_name(ANY))),
+        "change": or_null(named("PendingChange", by_name(ANY))),
     }
     | {"series_id": INTEGER, "series_index": INTEGER, "revision": INTEGER, "ended": INTEGER}
     | {"usage": many(RESERVATION_USAGE)}
@@ -237,6 +239,6 @@ JOB = record(
     predictions=TOLD_STARTS,
     jobs_around=JOBS_AROUND,
 )
-SUBMISSION = record("Submitted", SUBMITTED, reservation=TEXT)
+SUBMISSION = record("Submission", SUBMITTED, reservation=TEXT)
 WHOLE_RESERVATION = record("Reservation", RESERVATION, version=TEXT, log=many(RESERVATION_LOG))
 SERVER_STATUS = named("ServerStatus", by_name(ANY))

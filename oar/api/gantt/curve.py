@@ -18,16 +18,16 @@ router = APIRouter(prefix="/v1/gantt", tags=["gantt"])
 MOST_PARTS = 1500
 
 
-@router.get("/occupancy", operation_id="gantt_occupancy", summary="How busy the cluster was, is, and will be")
+@router.get("/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
 def gantt_occupancy(
     request: Request,
     begin: Begin,
     to: End,
-    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each part.")] = 3600,
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
 ) -> Answer:
-    """Return the mean numbers of resources in use, planned to be, and unusable, in each part of a period.
+    """Return the mean number of used, planned and unavailable resources in each bucket of a period.
 
-    Of jobs that run the time up to now is used, the rest of their walltime planned.
+    A running job counts as used until now, and as planned for the rest of its walltime.
     """
     who = asking(request)
     number = -(-(to - begin) // bucket)

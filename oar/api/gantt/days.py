@@ -30,25 +30,32 @@ router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
 LAST_DAY = 2**32 // DAY - 1
 MOST_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
-Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="A day, UTC: YYYY-MM-DD.")]
-Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier answer.")]
+Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Day in UTC, YYYY-MM-DD.")]
+Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier response.")]
 Version = Annotated[
     str | None,
-    Query(max_length=60, pattern=PRINTABLE, description="`version` of the day: the answer is kept for ever."),
+    Query(
+        max_length=60,
+        pattern=PRINTABLE,
+        description="`version` of the day; with it the response can be cached forever.",
+    ),
 ]
 EndedSince = Annotated[
-    int, Query(ge=0, le=LAST_DAY * DAY, description="Only what ended at this date or later, epoch seconds.")
+    int,
+    Query(
+        ge=0, le=LAST_DAY * DAY, description="Only jobs and states that ended at this date (epoch seconds) or later."
+    ),
 ]
-Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description="Begin of the period, epoch seconds.")]
+Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description="Start of the period, epoch seconds.")]
 End = Annotated[int, Query(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
 
 
-@router.get("/index", operation_id="gantt_index", summary="The days that have chunks")
+@router.get("/index", operation_id="gantt_index", summary="Days with archived chunks")
 def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
-    """Return the days of a period on which something ended, with the version by which a chunk is asked for.
+    """Return the days of a period that have a chunk, with the version to request it with.
 
-    `from` of a day is when the first of what ended on it had begun: what was at a date is in the days from there on of
-    which it is not later.
+    `from` of a day is the earliest start of all jobs and states that ended on it. A date is covered by its own day and
+    by each later day whose `from` is not after the date.
     """
     who = asking(request)
     if not begin <= to < begin + MOST_DAYS * DAY:
@@ -73,7 +80,7 @@ def _day_item(found: "DayVersion") -> dict[str, object]:
 @router.get(
     "/chunks/{day}",
     operation_id="gantt_chunk",
-    summary="What ended on a day",
+    summary="Jobs and node states that ended on a day",
     response_class=Answer,
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
@@ -83,7 +90,7 @@ def gantt_chunk(
     v: Version = None,
     since: EndedSince = 0,
 ) -> Answer:
-    """Return the jobs and states of resources that ended on a day (UTC), as columns of integers; packed by gzip."""
+    """Return the jobs and resource states that ended on a day (UTC), as columns of integers compressed with gzip."""
     who = asking(request)
     number, chunks = _day(day), service_of(request).chunks
     if since > number * DAY:
@@ -108,12 +115,12 @@ def _packed(body: bytes, headers: dict[str, str]) -> Answer:
     return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
 
 
-@router.get("/live", operation_id="gantt_live", summary="What goes on, and what is planned")
+@router.get("/live", operation_id="gantt_live", summary="Running and planned jobs")
 def gantt_live(request: Request, since: Since = None) -> Answer:
-    """Return the jobs on resources, those whose start is planned, and the states of resources that last.
+    """Return the jobs that occupy resources, the planned jobs, and the current states of resources.
 
-    With the `cursor` of an earlier answer as `since`: only jobs that are new or have changed, the ids of those that
-    are `gone`, and null for other parts in which nothing has changed.  `since` of the answer is null if it is whole.
+    With the `cursor` of an earlier response as `since`: only new and changed jobs, the ids of jobs that are `gone`, and
+    null for unchanged parts. `since` of the response is null if the response is complete.
     """
     who, service = asking(request), service_of(request)
 
@@ -127,12 +134,14 @@ def gantt_live(request: Request, since: Since = None) -> Answer:
     return answer_unless_known(request, service.moments.answer(record, since))
 
 
-@router.get("/rows", operation_id="gantt_rows", summary="The rows of the diagram")
+@router.get("/rows", operation_id="gantt_rows", summary="Rows of the Gantt diagram")
 def gantt_rows(
     request: Request,
-    rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
+    rows: Annotated[
+        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+    ] = "",
 ) -> Answer:
-    """Return the resources by the values of some properties, in natural order, as ranges of ids."""
+    """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
     who, levels = asking(request), words_of(rows) or ("network_address",)
     key = f"rows {','.join(levels)}"
     return service_of(request).unchanged.answer(request, who.database, key, lambda tx: rows_record(tx, levels))

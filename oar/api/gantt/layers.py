@@ -30,18 +30,20 @@ MOST_DATES, MOST_PLANNED = 200, 2000
 MOST_QUOTA_DAYS = 92
 
 
-@router.get("/density", operation_id="gantt_density", summary="How much was in use, where it is too much to be drawn")
+@router.get("/density", operation_id="gantt_density", summary="Resource usage as a density map")
 def gantt_density(
     request: Request,
     begin: Begin,
     to: End,
-    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Seconds of each piece.")] = 3600,
-    rows: Annotated[str, Query(max_length=500, pattern=PRINTABLE, description="Properties, outer ones first.")] = "",
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
+    rows: Annotated[
+        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+    ] = "",
 ) -> Answer:
-    """Return how much of the rows was used by jobs that ended in a period, and could not be used.
+    """Return which share of the rows was used by ended jobs in a period, and which share was unavailable.
 
-    Rows that follow each other are joined to at most 200 groups; each has a byte for each piece of time, 255 = all of
-    it; `used`, of it `besteffort`, and `unusable` are these bytes as base64, group behind group.
+    Adjacent rows are merged into at most 200 groups. Each group has one byte per time bucket (255: fully used). `used`,
+    `besteffort` (included in `used`) and `unusable` are these bytes, group after group, in base64.
     """
     who, levels = asking(request), words_of(rows) or ("network_address",)
     parts = -(-(to - begin) // bucket)
@@ -59,9 +61,9 @@ def gantt_density(
     return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
 
 
-@router.get("/plans", operation_id="gantt_plans", summary="When former plans were made")
+@router.get("/plans", operation_id="gantt_plans", summary="List stored plans")
 def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
-    """Return dates of a period whose plans are kept, 200 at most; none where `SCHEDULER_LOG_DECISIONS` is off."""
+    """Return the dates of stored plans in a period, at most 200. Empty if `SCHEDULER_LOG_DECISIONS` is off."""
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
     with asking(request).database.snapshot() as tx:
@@ -69,13 +71,13 @@ def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     return answer_unless_known(request, {"items": dates})
 
 
-@router.get("/plans/{date}", operation_id="gantt_plan", summary="What was planned then")
+@router.get("/plans/{date}", operation_id="gantt_plan", summary="Compare a stored plan with the actual schedule")
 def gantt_plan(
     request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
 ) -> Answer:
-    """Return what the last round up to a date planned, and when the jobs really started and ended.
+    """Return the plan of the last scheduling pass before a date, with the actual start and end of each job.
 
-    `is_cut`: there were more jobs; those that were to start first are told.
+    `is_cut` is true if jobs with later planned starts were left out.
     """
     with asking(request).database.snapshot() as tx:
         made = tx.former_plans.last(date)
@@ -99,9 +101,9 @@ def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
     }
 
 
-@router.get("/quotas", operation_id="gantt_quotas", summary="Which quotas hold when")
+@router.get("/quotas", operation_id="gantt_quotas", summary="List quota periods")
 def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
-    """Return the periods of the calendar of quotas between two dates; none where quotas have no calendar."""
+    """Return the quota periods between two dates. Empty if the quotas have no calendar."""
     if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_QUOTA_DAYS} days at most")
     who = asking(request)

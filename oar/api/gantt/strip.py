@@ -26,11 +26,11 @@ Names = Annotated[
 ]
 
 
-@router.get("/nodes", operation_id="gantt_nodes", summary="Jobs over time on a few nodes")
+@router.get("/nodes", operation_id="gantt_nodes", summary="Jobs on some nodes over time")
 def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
-    """Return the jobs that had, have or are to have resources of some nodes, and when these could not be used.
+    """Return the past, running and planned jobs on some nodes, and the periods in which the nodes were unavailable.
 
-    Of a job only the resources on these nodes are told; `end` is null for one that runs without a walltime.
+    Resources of a job on other nodes are left out. `end` is null for a running job without walltime.
     """
     names = words_of(node)
     if not begin < to <= begin + MOST_DAYS * DAY:

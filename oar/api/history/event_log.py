@@ -22,19 +22,19 @@ class EventListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of a job.")
-    node: str | None = Field(None, max_length=255, pattern=PRINTABLE, description="Network address of a node.")
-    type: str | None = Field(None, max_length=100, pattern=PRINTABLE, description="A type of events.")
-    before: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before.")
-    limit: int = Field(default=100, ge=1, le=1000, description="Events of a page.")
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Job id.")
+    node: str | None = Field(None, max_length=255, pattern=PRINTABLE, description="Node name (network address).")
+    type: str | None = Field(None, max_length=100, pattern=PRINTABLE, description="Event type.")
+    before: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the previous page.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Page size.")
     fields: Fields = None
 
 
-@router.get("/event-log", operation_id="event_log", summary="Events, the newest first, by pages")
+@router.get("/event-log", operation_id="event_log", summary="List logged events, newest first")
 def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> Answer:
-    """Return events; `next` is where the next page begins, null at the end.
+    """Return events. `next` is the `before` parameter of the next page, null on the last page.
 
-    Who accepts `application/x-ndjson` alone gets all of them, one JSON text a line.
+    With the `Accept` header `application/x-ndjson` all events are returned, one JSON object per line.
     """
     who = asking(request)
     if wants_lines(request):

@@ -45,13 +45,13 @@ class HistoryListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: str | None = Field(None, max_length=50, description="A position that an answer has named.")
+    since: str | None = Field(None, max_length=50, description="Position returned by an earlier response.")
     user: str | None = Field(
-        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this user only; `me` is who asks."
+        None, max_length=200, pattern=PRINTABLE, description="Only changes of this user's jobs; `me` is the caller."
     )
-    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="What concerns this job only.")
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Only events of this job.")
     queue: str | None = Field(
-        None, max_length=200, pattern=PRINTABLE, description="Changes of the jobs of this queue only."
+        None, max_length=200, pattern=PRINTABLE, description="Only changes of jobs in this queue."
     )
 
 
@@ -59,15 +59,15 @@ class StreamListing(HistoryListing):
     """What a stream tells."""
 
     topics: str | None = Field(
-        None, max_length=200, pattern=PRINTABLE, description=f"Only these messages of {', '.join(_MESSAGES)}."
+        None, max_length=200, pattern=PRINTABLE, description=f"Topics to receive: {', '.join(_MESSAGES)}."
     )
 
 
 class EventsListing(HistoryListing):
     """What a page of the history holds."""
 
-    limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Items of the page, at most.")
-    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for something, 30 at most.")
+    limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Page size.")
+    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a change, at most 30.")
 
 
 class _Chosen(NamedTuple):
@@ -107,9 +107,11 @@ class _Chosen(NamedTuple):
         return message.name != Topic.TOKENS or Topic.TOKENS in self.names
 
 
-@router.get("/stream", operation_id="stream", summary="What happens, as it happens", response_class=StreamingResponse)
+@router.get(
+    "/stream", operation_id="stream", summary="Stream state changes and events", response_class=StreamingResponse
+)
 async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
-    """Send each change of a state and each event once, in order, as server-sent events; with `since` the past, too."""
+    """Send each state change and each event once, in order, as server-sent events. `since` includes past ones."""
     who = await run_in_threadpool(asking, request)
     chosen = _Chosen.of(who, listing, listing.topics)
     begin = request.headers.get("last-event-id") or listing.since
@@ -135,9 +137,9 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     return EventStream(teller.told(missed), held)
 
 
-@router.get("/events", operation_id="events", summary="What has happened, by pages")
+@router.get("/events", operation_id="events", summary="List state changes and events")
 async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
-    """Return the changes of states and the events behind a position, and the position for the next request."""
+    """Return the state changes and events after a position, and the position for the next request."""
     hub, who = service_of(request).hub, await run_in_threadpool(asking, request)
     takes = _Chosen.of(who, listing).takes
     if hub.position is None:

@@ -70,9 +70,9 @@ def condition_of(state: JobState, exit_code: int) -> MemberCondition:
     return _CONDITIONS[state]
 
 
-@router.get("/{array_id}", operation_id="array", summary="An array of jobs as a whole")
+@router.get("/{array_id}", operation_id="array", summary="Get a job array")
 def array_one(request: Request, array_id: Id) -> Answer:
-    """Return the letter of each job of an array by id, how many jobs are in each condition, and how long they ran."""
+    """Return the state of each job of an array, the number of jobs in each state, and statistics of their run times."""
     return answer_unless_known(request, array_record(asking(request), array_id))
 
 

@@ -29,8 +29,8 @@ MOST = 10_000
 JobId = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 
 
-class BulkAct(StrEnum):
-    """What can be done with several jobs at once."""
+class BulkAction(StrEnum):
+    """Action on several jobs."""
 
     DELETE = "delete"
     FORCE_END = "force-end"
@@ -45,33 +45,33 @@ class BulkAct(StrEnum):
 
 #: What a token must allow; of the others, only an administrator.
 _ALLOWED_BY = {
-    BulkAct.DELETE: JobAct.DELETE,
-    BulkAct.FORCE_END: JobAct.DELETE,
-    BulkAct.HOLD: JobAct.HOLD,
-    BulkAct.HOLD_RUNNING: JobAct.HOLD,
-    BulkAct.RESUME: JobAct.RESUME,
-    BulkAct.CHECKPOINT: JobAct.CHECKPOINT,
-    BulkAct.SIGNAL: JobAct.SIGNAL,
+    BulkAction.DELETE: JobAct.DELETE,
+    BulkAction.FORCE_END: JobAct.DELETE,
+    BulkAction.HOLD: JobAct.HOLD,
+    BulkAction.HOLD_RUNNING: JobAct.HOLD,
+    BulkAction.RESUME: JobAct.RESUME,
+    BulkAction.CHECKPOINT: JobAct.CHECKPOINT,
+    BulkAction.SIGNAL: JobAct.SIGNAL,
 }
 
 
-class ManyJobs(BaseModel):
-    """An act, and the jobs that are meant: by their ids, by a condition, or by all that else is given."""
+class BulkRequest(BaseModel):
+    """An action and the selected jobs: by ids, by a condition, or by the other fields."""
 
     model_config = STRICT
 
-    act: BulkAct = Field(strict=False)
-    signal: Annotated[int, Field(ge=1, le=64)] | Text | None = Field(None, description="Number or name of a signal.")
-    ids: list[JobId] | None = Field(None, min_length=1, max_length=MOST, description="Ids of jobs.")
-    condition: Text | None = Field(None, description="Jobs that satisfy a condition, as `--sql`.")
-    array: JobId | None = Field(None, description="Id of an array.")
-    user: Text | None = Field(None, description="Whose; else those of who asks.")
-    state: Text | None = Field(None, description="In these states; else live ones.")
-    queue: Text | None = Field(None, description="In these queues, as lists of jobs take it.")
-    project: Text | None = Field(None, description="Of these projects.")
-    name: Text | None = Field(None, description="With these names.")
-    type: Text | None = Field(None, description="Of these types.")
-    dry_run: bool = Field(default=False, description="Only tell which jobs are meant.")
+    act: BulkAction = Field(strict=False)
+    signal: Annotated[int, Field(ge=1, le=64)] | Text | None = Field(None, description="Signal number or name.")
+    ids: list[JobId] | None = Field(None, min_length=1, max_length=MOST, description="Job ids.")
+    condition: Text | None = Field(None, description="Condition on the jobs, as with `--sql`.")
+    array: JobId | None = Field(None, description="Array id.")
+    user: Text | None = Field(None, description="Owners of the jobs; default: the caller.")
+    state: Text | None = Field(None, description="States of the jobs; default: live jobs.")
+    queue: Text | None = Field(None, description="Queues of the jobs, as in the list of jobs.")
+    project: Text | None = Field(None, description="Projects of the jobs.")
+    name: Text | None = Field(None, description="Names of the jobs.")
+    type: Text | None = Field(None, description="Types of the jobs.")
+    dry_run: bool = Field(default=False, description="Only return the selected jobs; change nothing.")
 
     @property
     def filters(self) -> dict[str, object]:
@@ -79,57 +79,60 @@ class ManyJobs(BaseModel):
         return self.model_dump(exclude={"act", "signal", "ids", "condition", "dry_run"}, exclude_unset=True)
 
 
-@router.post("", operation_id="jobs_act", summary="Do the same with several jobs")
-def jobs_act(request: Request, wish: ManyJobs) -> Answer:
-    """Do with several jobs what `oardel`, `oarhold` and `oarresume` do, in one transaction; tell what came of each."""
+@router.post("", operation_id="jobs_act", summary="Delete, hold, resume or signal several jobs")
+def jobs_act(request: Request, body: BulkRequest) -> Answer:
+    """Delete, hold, resume or signal jobs in one transaction, and return a result for each.
+
+    The actions are those of `oardel`, `oarhold` and `oarresume`.
+    """
     who = asking(request)
     who.caller.identified()
-    act = _act_of(wish)
-    ids = _meant(who, wish)
-    if wish.dry_run:
+    act = _act_of(body)
+    ids = _meant(who, body)
+    if body.dry_run:
         return answer({"items": [{"id": job_id} for job_id in ids], "warnings": []})
-    user = _allowed(who, wish.act, ids)
+    user = _allowed(who, body.act, ids)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
         acted = act(JobOrders(tx, who.config, user, ids))
     return answer({"items": [each.record for each in acted.outcomes], "warnings": [*acted.warnings, *warnings]})
 
 
-def _act_of(wish: ManyJobs) -> Callable[[JobOrders], Acted]:
+def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
     """Return what is done.  Raises BadRequest, BadSubmission."""
-    if (wish.signal is not None) is not (wish.act is BulkAct.SIGNAL):
+    if (body.signal is not None) is not (body.act is BulkAction.SIGNAL):
         raise BadRequest("a signal belongs to the act 'signal', and to no other")
-    number = None if wish.signal is None else parse_signal(str(wish.signal))
-    acts: dict[BulkAct, Callable[[JobOrders], Acted]] = {
-        BulkAct.DELETE: JobOrders.delete,
-        BulkAct.FORCE_END: JobOrders.force_end,
-        BulkAct.HOLD: lambda orders: orders.hold(running=False),
-        BulkAct.HOLD_RUNNING: lambda orders: orders.hold(running=True),
-        BulkAct.RESUME: JobOrders.resume,
-        BulkAct.CHECKPOINT: lambda orders: orders.signal(None),
-        BulkAct.SIGNAL: lambda orders: orders.signal(number),
-        BulkAct.BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=True),
-        BulkAct.NOT_BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=False),
+    number = None if body.signal is None else parse_signal(str(body.signal))
+    acts: dict[BulkAction, Callable[[JobOrders], Acted]] = {
+        BulkAction.DELETE: JobOrders.delete,
+        BulkAction.FORCE_END: JobOrders.force_end,
+        BulkAction.HOLD: lambda orders: orders.hold(running=False),
+        BulkAction.HOLD_RUNNING: lambda orders: orders.hold(running=True),
+        BulkAction.RESUME: JobOrders.resume,
+        BulkAction.CHECKPOINT: lambda orders: orders.signal(None),
+        BulkAction.SIGNAL: lambda orders: orders.signal(number),
+        BulkAction.BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=True),
+        BulkAction.NOT_BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=False),
     }
-    return acts[wish.act]
+    return acts[body.act]
 
 
-def _allowed(who: Asking, act: BulkAct, ids: list[int]) -> "User":
+def _allowed(who: Asking, act: BulkAction, ids: list[int]) -> "User":
     """Return the user who acts.  Raises Unidentified, NotAllowed."""
     allowed_by = _ALLOWED_BY.get(act)
     return who.caller.acting(allowed_by, ids) if allowed_by else who.caller.administering()
 
 
-def _meant(who: Asking, wish: ManyJobs) -> list[int]:
+def _meant(who: Asking, body: BulkRequest) -> list[int]:
     """Return the ids of the jobs that are meant.  Raises BadRequest, BadCondition."""
-    ways = (wish.ids is not None, wish.condition is not None, bool(wish.filters))
+    ways = (body.ids is not None, body.condition is not None, bool(body.filters))
     if sum(ways) != 1:
         raise BadRequest("name jobs by ids, by a condition, or by user, state, queue, project, name, type, array")
-    if wish.ids is not None:
-        return list(dict.fromkeys(wish.ids))
-    if wish.condition is not None:
-        ids = evaluate(who.database, Subject.JOBS, wish.condition, who.sql_asker())
+    if body.ids is not None:
+        return list(dict.fromkeys(body.ids))
+    if body.condition is not None:
+        ids = evaluate(who.database, Subject.JOBS, body.condition, who.sql_asker())
     else:
-        listing = JobListing.of({"user": "me", **wish.filters})
+        listing = JobListing.of({"user": "me", **body.filters})
         with who.database.snapshot() as tx:
             ids = tx.job_pages.page(listing.query(who), JobPlace(MOST))
     if len(ids) > MOST:

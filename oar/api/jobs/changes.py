@@ -16,7 +16,7 @@ from oar.api.jobs.alteration import AlterArray, AlterJob
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.jobs.estimation import EstimateJobs
 from oar.api.jobs.parts import Id
-from oar.api.jobs.request import Count, JobAlteration, JobRequest, Text
+from oar.api.jobs.request import Count, JobRequest, JobUpdate, Text
 from oar.api.jobs.submission import SubmitBatch, SubmitJobs
 from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.routing.problems import answer_of, problem, told
@@ -48,34 +48,34 @@ _CHANGES_REFUSED = {
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-class HoldWish(BaseModel):
-    """How a job is held."""
+class HoldRequest(BaseModel):
+    """How to hold a job."""
 
     model_config = _STRICT
 
-    running: bool = Field(default=False, description="Suspend it if it runs, as `oarhold -r`.")
+    running: bool = Field(default=False, description="Suspend the job if it is running, as `oarhold -r` does.")
 
 
-class SignalWish(BaseModel):
-    """Which signal a job gets."""
+class JobSignal(BaseModel):
+    """Signal to send to a job."""
 
     model_config = _STRICT
 
-    signal: Annotated[int, Field(ge=1, le=64)] | Text = Field(description="Number or name of the signal.")
+    signal: Annotated[int, Field(ge=1, le=64)] | Text = Field(description="Signal number or name.")
 
 
-class WalltimeWish(BaseModel):
-    """Another walltime for a running job, as oarwalltime asks for it."""
+class WalltimeChange(BaseModel):
+    """Walltime change of a running job, as with `oarwalltime`."""
 
     model_config = _STRICT
 
     change: Annotated[int, Field(ge=-(2**31), le=2**31)] | Text = Field(
-        description="Seconds more (or less), or `[+|-]h[:m[:s]]`; without sign: the new walltime."
+        description="Change in seconds, or `[+|-]h[:m[:s]]`; without sign: the new walltime."
     )
-    force: bool = Field(default=False, description="Apply it at once, not only a while before the end.")
-    whole: bool = Field(default=False, description="All of it or nothing.")
-    delay_next_jobs: bool = Field(default=False, description="Even if jobs that wait start later then.")
-    timeout: Count | None = Field(None, description="Seconds after which the request is dropped.")
+    force: bool = Field(default=False, description="Apply the change immediately instead of shortly before the end.")
+    whole: bool = Field(default=False, description="Grant the whole change or nothing.")
+    delay_next_jobs: bool = Field(default=False, description="Allow the change even if it delays waiting jobs.")
+    timeout: Count | None = Field(None, description="Seconds after which the request expires.")
 
     @property
     def request(self) -> WalltimeRequest:
@@ -85,41 +85,41 @@ class WalltimeWish(BaseModel):
         return WalltimeRequest(text, self.force, self.delay_next_jobs, self.whole, self.timeout)
 
 
-class EstimatesWish(BaseModel):
-    """What is compared before one of it is submitted."""
+class EstimateRequest(BaseModel):
+    """Alternative job requests to compare."""
 
     model_config = _STRICT
 
     alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
 
 
-class JobRequests(BaseModel):
-    """Several submissions; jobs that are alike belong in an array."""
+class JobBatch(BaseModel):
+    """Several job requests. Submit similar jobs as an array."""
 
     model_config = _STRICT
 
     jobs: list[JobRequest] = Field(min_length=1, max_length=1000)
 
 
-class BesteffortWish(BaseModel):
+class BesteffortSetting(BaseModel):
     """Whether a running job is besteffort."""
 
     model_config = _STRICT
 
-    on: bool = Field(description="Whether it is besteffort.")
+    on: bool = Field(description="Whether the job is besteffort.")
 
 
-@router.post("", operation_id="job_submit", summary="Submit a job, or an array of jobs", status_code=HTTPStatus.CREATED)
+@router.post("", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED)
 async def job_submit(
     request: Request,
     wanted: JobRequest,
     key: RequestKey = None,
-    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the answer, 30 at most.")] = 0,
+    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
 ) -> Answer:
-    """Submit what is asked for, as oarsub does; the jobs belong to who asks.
+    """Submit a job or a job array for the caller, as `oarsub` does.
 
-    With `wait` a `reservation` is answered by the scheduler: `reservation` is `Scheduled` then, or `toSchedule` if it
-    has said nothing yet; what is refused is 409 (`reservation-refused`).
+    With `wait`, a `reservation` waits for the decision of the scheduler: `reservation` is `Scheduled`, or `toSchedule`
+    if it is still undecided. A rejected reservation is 409 (`reservation-refused`).
     """
     check_wait(wait, wanted.reservation)
     outcome = await run_in_threadpool(_submitted, request, wanted, key)
@@ -134,10 +134,10 @@ def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcom
 
 
 @batches.post("", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS)
-def jobs_submit(request: Request, wanted: JobRequests, key: RequestKey = None) -> Answer:
-    """Submit one after the other, each in a transaction of its own; tell what came of each.
+def jobs_submit(request: Request, wanted: JobBatch, key: RequestKey = None) -> Answer:
+    """Submit the jobs one after another, each in its own transaction. Return a result for each job.
 
-    A request that is repeated with its key submits what was not submitted.
+    A request that is repeated with the same key submits only what was not submitted before.
     """
     caller = asking(request).caller
     user = caller.submitting()
@@ -153,28 +153,30 @@ def jobs_submit(request: Request, wanted: JobRequests, key: RequestKey = None) -
     return _by_worker(request, SubmitBatch(tasks), long=True)
 
 
-@router.delete("/{job_id}", operation_id="job_delete", summary="End a job", status_code=HTTPStatus.ACCEPTED)
+@router.delete("/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
 def job_delete(
     request: Request,
     job_id: Id,
-    force: Annotated[bool, Query(description="End it though it is stuck in Finishing (administrators).")] = False,
+    force: Annotated[
+        bool, Query(description="Also end a job that is stuck in Finishing (administrators only).")
+    ] = False,
     match: IfMatch = None,
 ) -> Answer:
-    """Ask for the end of a job, as oardel does; one that has ended already is no error."""
+    """Delete a job, as `oardel` does. Deleting an ended job is not an error."""
     act = JobOrders.force_end if force else JobOrders.delete
     return _on_one(request, JobAct.DELETE, job_id, act, match)
 
 
 @router.post("/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
-def job_hold(request: Request, job_id: Id, wish: HoldWish | None = None) -> Answer:
-    """Let a job not start before it is resumed, as oarhold does."""
-    running = bool(wish and wish.running)
+def job_hold(request: Request, job_id: Id, body: HoldRequest | None = None) -> Answer:
+    """Hold a waiting job until it is resumed, as `oarhold` does."""
+    running = bool(body and body.running)
     return _on_one(request, JobAct.HOLD, job_id, lambda orders: orders.hold(running=running))
 
 
 @router.post("/{job_id}/resume", operation_id="job_resume", summary="Resume a job", status_code=HTTPStatus.ACCEPTED)
 def job_resume(request: Request, job_id: Id) -> Answer:
-    """Let a job that is held or suspended go on, as oarresume does."""
+    """Resume a held or suspended job, as `oarresume` does."""
     return _on_one(request, JobAct.RESUME, job_id, JobOrders.resume)
 
 
@@ -182,30 +184,32 @@ def job_resume(request: Request, job_id: Id) -> Answer:
     "/{job_id}/checkpoint", operation_id="job_checkpoint", summary="Checkpoint a job", status_code=HTTPStatus.ACCEPTED
 )
 def job_checkpoint(request: Request, job_id: Id) -> Answer:
-    """Send a job its checkpoint signal, as `oardel -c` does."""
+    """Send the checkpoint signal to a job, as `oardel -c` does."""
     return _on_one(request, JobAct.CHECKPOINT, job_id, lambda orders: orders.signal(None))
 
 
-@router.post("/{job_id}/signal", operation_id="job_signal", summary="Signal a job", status_code=HTTPStatus.ACCEPTED)
-def job_signal(request: Request, job_id: Id, wish: SignalWish) -> Answer:
-    """Send a job a signal, as `oardel -s` does."""
-    number = parse_signal(str(wish.signal))
+@router.post(
+    "/{job_id}/signal", operation_id="job_signal", summary="Send a signal to a job", status_code=HTTPStatus.ACCEPTED
+)
+def job_signal(request: Request, job_id: Id, body: JobSignal) -> Answer:
+    """Send a signal to a job, as `oardel -s` does."""
+    number = parse_signal(str(body.signal))
     return _on_one(request, JobAct.SIGNAL, job_id, lambda orders: orders.signal(number))
 
 
 @router.post(
     "/{job_id}/walltime",
     operation_id="job_walltime",
-    summary="Ask for another walltime",
+    summary="Request a walltime change",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_walltime(request: Request, job_id: Id, wish: WalltimeWish) -> Answer:
-    """Ask for another walltime of a running job, as oarwalltime does; the next round answers."""
+def job_walltime(request: Request, job_id: Id, body: WalltimeChange) -> Answer:
+    """Request a walltime change of a running job, as `oarwalltime` does. The next scheduling pass decides."""
     who = asking(request)
     user = who.caller.acting(JobAct.WALLTIME, [job_id])
     try:
         with service_of(request).warnings() as warnings, who.database.begin() as tx:
-            text = walltime.request(tx, who.config, user, job_id, wish.request)
+            text = walltime.request(tx, who.config, user, job_id, body.request)
     except ChangeRefused as refused:
         status = _CHANGES_REFUSED[refused.outcome]
         return problem(request, status, "change-refused", f"{refused.outcome.value}: {refused}")
@@ -213,10 +217,10 @@ def job_walltime(request: Request, job_id: Id, wish: WalltimeWish) -> Answer:
 
 
 @router.post(
-    "/{job_id}/resubmission", operation_id="job_resubmit", summary="Submit a job again", status_code=HTTPStatus.CREATED
+    "/{job_id}/resubmission", operation_id="job_resubmit", summary="Resubmit a job", status_code=HTTPStatus.CREATED
 )
 def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer:
-    """Submit a copy of a job that has ended, as `oarsub --resubmit` does."""
+    """Submit a copy of an ended job, as `oarsub --resubmit` does."""
     record, headers = resubmitted(request, asking(request), job_id, key, request.url.path)
     headers["Location"] = f"/v1/jobs/{record['id']}"
     return answer(record, status=HTTPStatus.CREATED, headers=headers)
@@ -244,16 +248,16 @@ def resubmitted(
     return {**record, "warnings": warnings}, headers
 
 
-@router.patch("/{job_id}", operation_id="job_alter", summary="Alter a job that waits")
-def job_alter(request: Request, job_id: Id, wanted: JobAlteration, match: IfMatch = None) -> Answer:
-    """Change a job that waits, as oaralter does: with the checks and the admission of a new one."""
+@router.patch("/{job_id}", operation_id="job_alter", summary="Update a waiting job")
+def job_alter(request: Request, job_id: Id, wanted: JobUpdate, match: IfMatch = None) -> Answer:
+    """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
     return _by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
 
 
-@arrays.patch("/{array_id}", operation_id="array_alter", summary="Alter the jobs of an array that wait")
-def array_alter(request: Request, array_id: Id, wanted: JobAlteration) -> Answer:
-    """Change each job of an array that waits, as `oaralter --array` does; tell what came of each."""
+@arrays.patch("/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
+def array_alter(request: Request, array_id: Id, wanted: JobUpdate) -> Answer:
+    """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
     who = asking(request)
     jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
     if not jobs:
@@ -263,9 +267,9 @@ def array_alter(request: Request, array_id: Id, wanted: JobAlteration) -> Answer
     return _by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
 
 
-@estimates.post("", operation_id="estimates", summary="When and where jobs would start")
-def estimate(request: Request, wanted: EstimatesWish) -> Answer:
-    """Tell for each alternative when and where it would start, as `oarsub --estimate` does; nothing is stored."""
+@estimates.post("", operation_id="estimates", summary="Estimate start times")
+def estimate(request: Request, wanted: EstimateRequest) -> Answer:
+    """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
     return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
 
 
@@ -283,14 +287,14 @@ def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs
 @router.put(
     "/{job_id}/besteffort",
     operation_id="job_besteffort",
-    summary="Let a running job be besteffort, or not",
+    summary="Make a running job besteffort or not besteffort",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_besteffort(request: Request, job_id: Id, wish: BesteffortWish, match: IfMatch = None) -> Answer:
-    """Let a running job be besteffort, or no longer, as `oardel -b` does (administrators)."""
+def job_besteffort(request: Request, job_id: Id, body: BesteffortSetting, match: IfMatch = None) -> Answer:
+    """Make a running job besteffort, or no longer besteffort, as `oardel -b` does. Administrators only."""
     who = asking(request)
     user = who.caller.administering()
-    return _done(request, user, job_id, lambda each: each.toggle_besteffort(wanted=wish.on), match)
+    return _done(request, user, job_id, lambda each: each.toggle_besteffort(wanted=body.on), match)
 
 
 def _on_one(

@@ -46,7 +46,7 @@ STATUSES[OutputNotHere] = HTTPStatus.NOT_FOUND
 
 
 class OutputStream(StrEnum):
-    """What a job writes."""
+    """Output file of a job."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -57,10 +57,15 @@ class OutputPiece(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    offset: int = Field(0, ge=0, le=LARGEST_ID, description="Bytes before it.")
+    offset: int = Field(0, ge=0, le=LARGEST_ID, description="Position of the first byte.")
     limit: int = Field(MOST, ge=1, le=MOST, description="Bytes.")
-    tail: int | None = Field(None, ge=1, le=MOST_LINES, description="So many lines from the end, instead.")
-    follow: bool = Field(default=False, description="All that comes, as server-sent events; so does their media type.")
+    tail: int | None = Field(
+        None, ge=1, le=MOST_LINES, description="Number of lines from the end, instead of an offset."
+    )
+    follow: bool = Field(
+        default=False,
+        description="Follow the file as server-sent events, as the `Accept` header `text/event-stream` does.",
+    )
 
 
 class _Output(NamedTuple):
@@ -102,33 +107,36 @@ class _Output(NamedTuple):
         return OutputNotHere(f"{path} cannot be read on {os.uname().nodename}: {error.strerror}")
 
 
-@router.get("", operation_id="job_output", summary="The files of a job's output")
+@router.get("", operation_id="job_output", summary="List the output files of a job")
 def job_output(request: Request, job_id: Id) -> Answer:
-    """Return where a job writes, and how much is there."""
+    """Return the paths and sizes of the output files of a job."""
     found = _output(asking(request), job_id)
     with service_of(request).reading(found.view.job.user):
         record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
     return answer_unless_known(request, {**record, "complete": found.is_complete})
 
 
-@router.get("/{stream}", operation_id="job_output_bytes", summary="What a job has written")
+@router.get("/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
 async def job_output_bytes(
     request: Request,
     job_id: Id,
-    stream: Annotated[OutputStream, Path(description="Which of the two files.")],
+    stream: Annotated[OutputStream, Path(description="Standard output or standard error.")],
     piece: Annotated[OutputPiece, Query()],
     *,
-    range_: Annotated[str | None, Header(alias="Range", description="Bytes, as `bytes=0-999` or `bytes=-999`.")] = None,
+    range_: Annotated[
+        str | None, Header(alias="Range", description="Byte range, such as `bytes=0-999` or `bytes=-999`.")
+    ] = None,
     last: Annotated[
         str | None,
-        Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last message that has come."),
+        Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last received event."),
     ] = None,
 ) -> Answer:
-    """Return a piece of what a job has written, at most 1 MiB; the next one begins where it ends.
+    """Return at most 1 MiB of an output file; request the next part with the next `offset`.
 
-    With `follow`, or for who accepts `text/event-stream`, it is a stream: messages `data` with `text` and the `offset`
-    behind it, which is their id, `truncated` when the file begins anew, `skipped` when it grows too fast, `end`.  It
-    begins with the last 64 KiB, or behind `Last-Event-ID`, or at `offset`.
+    With `follow`, or with the `Accept` header `text/event-stream`, the response is a stream of server-sent events:
+    `data` with `text` and the `offset` after it (also the event id), `truncated` when the file was truncated, `skipped`
+    when the file grows faster than the stream, `end`. It starts 64 KiB before the end of the file, after
+    `Last-Event-ID`, or at `offset`.
     """
     if piece.follow or request.headers.get("accept", "").startswith(EVENTS):
         begin = piece.offset if "offset" in piece.model_fields_set else -TAIL

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
-Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a job.")]
+Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
 #: Returns a part of what is told of a job.
 Part = Callable[["Transaction", Job, "Config"], object]
 
@@ -38,16 +38,16 @@ def parts_named(text: str | None) -> tuple[str, ...]:
     return names
 
 
-@router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Why a job waits, and until when")
+@router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Explain why a job waits")
 def job_explanation(
     request: Request,
     job_id: Id,
     change: Annotated[
         bool,
-        Query(description="With the smallest change of one number of the request that lets it start now."),
+        Query(description="Add the smallest change of one number of the request that would let the job start now."),
     ] = False,
 ) -> Answer:
-    """Return what `oarstat --explain` tells; with `change` of a job that waits what `--explain --change` tells."""
+    """Return the explanation of `oarstat --explain`; with `change`, also that of `oarstat --explain --change`."""
     if not change:
         return _told(request, job_id, "explanation")
     who, service = asking(request), service_of(request)
@@ -63,27 +63,27 @@ def job_explanation(
     return answer_unless_known(request, {**record, **outcome.record})
 
 
-@router.get("/{job_id}/states", operation_id="job_states", summary="The states that a job was in")
+@router.get("/{job_id}/states", operation_id="job_states", summary="State history of a job")
 def job_states(request: Request, job_id: Id) -> Answer:
-    """Return the states with the dates from which and until which the job was in them."""
+    """Return the states of a job with their start and end dates."""
     return _told(request, job_id, "states")
 
 
-@router.get("/{job_id}/usage", operation_id="job_usage", summary="What a job used of what it had")
+@router.get("/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
 def job_usage(request: Request, job_id: Id) -> Answer:
-    """Return processor time and memory by node, as `oarstat --usage` tells them; of a running job so far."""
+    """Return CPU time and memory by node, as `oarstat --usage` does. For a running job: the usage so far."""
     return _told(request, job_id, "usage")
 
 
-@router.get("/{job_id}/predictions", operation_id="job_predictions", summary="How its planned start moved")
+@router.get("/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
 def job_predictions(request: Request, job_id: Id) -> Answer:
-    """Return the start that the job was told first, and when it was near, and by how much it started later."""
+    """Return the predicted start times of a job, and their differences to the actual start."""
     return _told(request, job_id, "predictions")
 
 
-@router.get("/{job_id}/dependencies", operation_id="job_dependencies", summary="The jobs before and behind a job")
+@router.get("/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
 def job_dependencies(request: Request, job_id: Id) -> Answer:
-    """Return what the job depends on and what depends on it, three steps far."""
+    """Return the jobs that a job depends on, and those that depend on it, over at most three steps."""
     return _told(request, job_id, "jobs_around")
 
 

@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
-Everything = Annotated[bool, Query(description="With `explanation` and `states`, in the same answer.")]
+Everything = Annotated[bool, Query(description="Include `explanation` and `states`.")]
 Include = Annotated[
     str | None,
-    Query(max_length=200, pattern=PRINTABLE, description=f"With these parts, in the same answer: {', '.join(PARTS)}."),
+    Query(max_length=200, pattern=PRINTABLE, description=f"Parts to include: {', '.join(PARTS)}."),
 ]
-Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for another state, 30 at most.")]
+Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for a state change, at most 30.")]
 Stays = Annotated[
     str | None,
     Query(
         alias="while",
         max_length=200,
         pattern=PRINTABLE,
-        description="States in which it waits, `live` for all before the end; by default the one that the job has.",
+        description="States to wait in; `live`: all states before the end. Default: the current state.",
     ),
 ]
 Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 #: Epoch seconds, of years that browsers can show.
 Date = Annotated[int | None, Field(ge=0, le=2**40)]
-_STATES = "States; `live` (default), `all` (default with `from`, `to` or `ended_since`)."
+_STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `ended_since`)."
 
 
 class JobListing(BaseModel):
@@ -56,23 +56,27 @@ class JobListing(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: Words = Field(None, description=_STATES)
-    user: Words = Field(None, description="Users; `me` is who asks.")
+    user: Words = Field(None, description="Users; `me` is the caller.")
     queue: Words = Field(None, description="Queues.")
     project: Words = Field(None, description="Projects.")
-    name: Words = Field(None, description="Names of jobs.")
-    type: Words = Field(None, description="Types of jobs.")
-    node: Words = Field(None, description="Nodes that a job has or had.")
-    array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Id of an array.")
-    q: str | None = Field(None, max_length=200, pattern=PRINTABLE, description="An id, or a part of a name or user.")
-    ended_since: Date = Field(None, description="Jobs that ended since, too.")
-    begin: Date = Field(None, alias="from", description="Without those that ended before.")
-    to: Date = Field(None, description="Without those that were submitted later.")
-    details: bool = Field(default=False, description="All of each job.")
-    outlook: bool = Field(default=False, description="Why each job waits that has not started, and its planned start.")
-    total: bool = Field(default=False, description="Count the jobs, too.")
-    newest_first: bool = Field(default=False, description="By id, descending.")
-    after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the page before.")
-    limit: int | None = Field(None, ge=1, le=10000, description="Jobs of a page.")
+    name: Words = Field(None, description="Job names.")
+    type: Words = Field(None, description="Job types.")
+    node: Words = Field(None, description="Nodes assigned to the job.")
+    array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Array id.")
+    q: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Job id, or part of a job name or user name."
+    )
+    ended_since: Date = Field(None, description="Include jobs that ended since this date.")
+    begin: Date = Field(None, alias="from", description="Exclude jobs that ended before this date.")
+    to: Date = Field(None, description="Exclude jobs that were submitted after this date.")
+    details: bool = Field(default=False, description="Return all fields of each job.")
+    outlook: bool = Field(
+        default=False, description="Add the waiting reason and the planned start of jobs that have not started."
+    )
+    total: bool = Field(default=False, description="Add the total number of matching jobs.")
+    newest_first: bool = Field(default=False, description="Sort by descending id.")
+    after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the previous page.")
+    limit: int | None = Field(None, ge=1, le=10000, description="Page size.")
     fields: Fields = None
 
     @classmethod
@@ -116,11 +120,13 @@ class JobListing(BaseModel):
         return JobPlace(size, self.after, self.newest_first)
 
 
-@router.get("", operation_id="jobs_list", summary="Jobs, by pages")
+@router.get("", operation_id="jobs_list", summary="List jobs")
 def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
-    """Return the jobs that satisfy all that is given, by id; `next` is where the next page begins, null at the end.
+    """Return the jobs that match all filters, by id.
 
-    Who accepts `application/x-ndjson` alone gets all of them, one JSON text a line.
+    `next` is the `after` parameter of the next page, null on the last page.
+
+    With the `Accept` header `application/x-ndjson` all jobs are returned, one JSON object per line.
     """
     who = asking(request)
     if wants_lines(request):
@@ -141,7 +147,7 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
     return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
 
 
-@router.get("/{job_id}", operation_id="job", summary="One job")
+@router.get("/{job_id}", operation_id="job", summary="Get a job")
 async def job_one(
     request: Request,
     job_id: Id,
@@ -151,7 +157,7 @@ async def job_one(
     wait: Wait = 0,
     stays: Stays = None,
 ) -> Answer:
-    """Return everything of a job that the caller may see; with `wait` as soon as its state is another."""
+    """Return all fields of a job that the caller may read. With `wait`, return when its state changes."""
     parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parts_named(include))))
     if stays is not None and not wait:
         raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")

@@ -44,50 +44,66 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class JobRequest(BaseModel):
-    """A job, or an array of jobs.  What is not given has the value that oarsub gives it."""
+    """Request for a job or a job array. Fields that are not given have the defaults of `oarsub`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, title="JobRequest")
 
-    command: Text | None = Field(None, description="What the job runs, one line for a shell.")
-    script: Text | None = Field(None, description="A script, stored with the job and run in place of the command.")
+    command: Text | None = Field(None, description="Shell command of the job, one line.")
+    script: Text | None = Field(None, description="Script, stored with the job and run instead of a command.")
     scanscript: bool = Field(
-        default=False, description="Read the options in the `#OAR` lines of the script; what the request says wins."
+        default=False,
+        description="Read options from the `#OAR` lines of the script; fields of the request take precedence.",
     )
     # Made by a factory, so that the document names no default: generated clients would send the text "[]".
     resources: Text | Texts = Field(
-        default_factory=list, description="Each as `-l`: alternatives, of which the best is taken."
+        default_factory=list,
+        description="Resource requests, as with `-l`: alternatives, of which the scheduler chooses the best.",
     )
-    walltime: Count | Text | None = Field(None, description="Seconds, or `h:m:s`, where `resources` name none.")
-    properties: Text | None = Field(None, description="Condition on the resources, as `-p`.")
-    nodelist: Texts = Field([], description="Only these nodes.")
-    exclude: Texts = Field([], description="None of these nodes.")
-    types: Texts = Field([], description="Types of the job, as `-t`.")
-    queue: Text | None = Field(None, description="The queue; else the one that the site chooses.")
-    project: Text | None = Field(None, description="The project whose consumption it is.")
-    name: Text | None = Field(None, description="A name, by which people find it.")
-    directory: Text | None = Field(None, description="Where the command runs; else the home.")
-    array: Count | None = Field(None, description="So many jobs.")
-    array_limit: Count | None = Field(None, description="So many of them run at a time.")
-    parameters: list[Text] | None = Field(None, max_length=100_000, description="One job for each, behind the command.")
+    walltime: Count | Text | None = Field(
+        None, description="Walltime in seconds or as `h:m:s`, for `resources` without one."
+    )
+    properties: Text | None = Field(None, description="Condition on resource properties, as with `-p`.")
+    nodelist: Texts = Field([], description="Nodes to choose from.")
+    exclude: Texts = Field([], description="Nodes to exclude.")
+    types: Texts = Field([], description="Job types, as with `-t`.")
+    queue: Text | None = Field(None, description="Queue; default: chosen by the site.")
+    project: Text | None = Field(None, description="Project that the consumption is charged to.")
+    name: Text | None = Field(None, description="Job name.")
+    directory: Text | None = Field(None, description="Working directory; default: the home directory.")
+    array: Count | None = Field(None, description="Number of jobs in the array.")
+    array_limit: Count | None = Field(None, description="Maximum number of array jobs that run at the same time.")
+    parameters: list[Text] | None = Field(
+        None, max_length=100_000, description="Parameters appended to the command: one array job for each."
+    )
     dependencies: list[Count | Text] = Field([], max_length=MOST_TEXTS, description=DEPENDENCIES)
-    reservation: Text | None = Field(None, description="Date at which the job starts, as `-r`.")
-    advance_reservation: Text | Count | None = Field(None, description="The one that the job is for, as `--ar`.")
-    accept_misfit: bool = Field(default=False, description="Let a job wait that can never run in it.")
-    checkpoint: Count | None = Field(None, description="Seconds before its end at which the job gets a signal.")
-    signal: Count | Text | None = Field(None, description="That signal.")
-    notify: Text | None = Field(None, description="As `--notify`.")
-    max_restarts: Count | None = Field(None, description="Make the job idempotent, and resubmit it so often.")
-    stdout: Text | None = Field(None, description="File of the output; `%jobid%` is the job.")
-    stderr: Text | None = Field(None, description="File of the errors.")
-    hold: bool = Field(default=False, description="Not started before it is resumed.")
-    env: dict[VariableName, Text] = Field({}, description="Variables of the job.")
-    use_job_key: bool = Field(default=False, description="Give the job an SSH key of its own.")
-    ssh_private_key: Text | None = Field(None, description="Import this one.")
-    ssh_public_key: Text | None = Field(None, description="The public key of it.")
-    export_job_key_to_file: Text | None = Field(None, description="Write it there; `%jobid%` is the job.")
-    stagein: Text | None = Field(None, description="A file of the user for a job of type `desktop_computing`.")
-    stagein_md5sum: Text | None = Field(None, description="The MD5 sum of it, or of one that was staged before.")
-    cpuset_name: Text | None = Field(None, description="As `--force_cpuset_name`.")
+    reservation: Text | None = Field(None, description="Reserved start date, as with `-r`.")
+    advance_reservation: Text | Count | None = Field(None, description="Advance reservation to run in, as with `--ar`.")
+    accept_misfit: bool = Field(
+        default=False, description="Accept a job that can never run in the advance reservation."
+    )
+    checkpoint: Count | None = Field(
+        None, description="Seconds before the end of the walltime at which the job gets the checkpoint signal."
+    )
+    signal: Count | Text | None = Field(None, description="Checkpoint signal.")
+    notify: Text | None = Field(None, description="Notification, as with `--notify`.")
+    max_restarts: Count | None = Field(
+        None, description="Make the job idempotent and resubmit it at most this many times."
+    )
+    stdout: Text | None = Field(None, description="File for standard output; `%jobid%` is the job id.")
+    stderr: Text | None = Field(None, description="File for standard error.")
+    hold: bool = Field(default=False, description="Hold the job until it is resumed.")
+    env: dict[VariableName, Text] = Field({}, description="Environment variables of the job.")
+    use_job_key: bool = Field(default=False, description="Create an SSH key for the job.")
+    ssh_private_key: Text | None = Field(None, description="SSH private key to import as job key.")
+    ssh_public_key: Text | None = Field(None, description="Public key of the imported key.")
+    export_job_key_to_file: Text | None = Field(
+        None, description="File to which the job key is exported; `%jobid%` is the job id."
+    )
+    stagein: Text | None = Field(None, description="File of the user for a job of type `desktop_computing`.")
+    stagein_md5sum: Text | None = Field(
+        None, description="MD5 checksum of the file, or of a file that was staged before."
+    )
+    cpuset_name: Text | None = Field(None, description="Cpuset name, as with `--force_cpuset_name`.")
 
     @property
     def asked(self) -> AskedJobs:
@@ -136,19 +152,21 @@ class JobRequest(BaseModel):
         return tuple(text if _WALLTIME.search(text) else f"{text},{own}" for text in texts) or (own,)
 
 
-class JobAlteration(BaseModel):
-    """New values of a job that waits; null: there is none any more.  What is not given stays."""
+class JobUpdate(BaseModel):
+    """New values of a waiting job; null removes a value. Fields that are not given are kept."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    resources: Text | Texts | None = Field(None, description="What is not named stays, as the walltime.")
-    properties: Text | None = Field(None, description="Condition on the resources.")
-    queue: Text | None = Field(None, description="The queue.")
-    project: Text | None = Field(None, description="The project whose consumption it is.")
-    name: Text | None = Field(None, description="A name, by which people find it.")
-    notify: Text | None = Field(None, description="As `--notify`.")
+    resources: Text | Texts | None = Field(
+        None, description="Resource request; parts that are not given, such as the walltime, are kept."
+    )
+    properties: Text | None = Field(None, description="Condition on resource properties.")
+    queue: Text | None = Field(None, description="Queue.")
+    project: Text | None = Field(None, description="Project that the consumption is charged to.")
+    name: Text | None = Field(None, description="Job name.")
+    notify: Text | None = Field(None, description="Notification, as with `--notify`.")
     dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS, description=DEPENDENCIES)
-    advance_reservation: Text | Count | None = Field(None, description="The one that it goes into; null: none.")
+    advance_reservation: Text | Count | None = Field(None, description="Advance reservation to run in; null: none.")
 
     @property
     def changes(self) -> JobChanges:

@@ -57,11 +57,11 @@ class SubmitJobs(NamedTuple):
         proposal = proposal_of(desk, self.user, asked)
         share = _Share(self, desk.config.api_idempotency_hours)
         try:
-            staging, wish = (
+            staging, body = (
                 Staging(desk.database, desk.config, self.user.name, files),
                 _in_home_of(self.user, asked.file),
             )
-            with staged_file(staging, wish, proposal.spec.types, desk.warnings.append) as file_id:
+            with staged_file(staging, body, proposal.spec.types, desk.warnings.append) as file_id:
                 spec = proposal.spec._replace(file_id=file_id)
                 submitted = submit.submit(desk.database, desk.config, proposal._replace(spec=spec), companion=share)
         except AlreadyDone as done:
@@ -198,9 +198,9 @@ def _home(user: User) -> str:
         raise NotAllowed(f"there is no user {user.name!r} on this machine") from None
 
 
-def _in_home_of(user: User, wish: StageWish) -> StageWish:
+def _in_home_of(user: User, body: StageWish) -> StageWish:
     """Return the file for the jobs, whose relative name counts from the home."""
-    return wish._replace(path=wish.path and at_home(user, wish.path))
+    return body._replace(path=body.path and at_home(user, body.path))
 
 
 def at_home(user: User, path: str) -> str:

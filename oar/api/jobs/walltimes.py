@@ -13,11 +13,11 @@ from oar.lib.jobs import walltime
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
 
 
-@router.get("/{job_id}/walltime", operation_id="job_walltime_changes", summary="What its walltime may become")
+@router.get("/{job_id}/walltime", operation_id="job_walltime_changes", summary="Walltime changes allowed for a job")
 def job_walltime_changes(request: Request, job_id: Id) -> Answer:
-    """Return what `oarwalltime` shows, in seconds: `possible_increase` is null without a limit.
+    """Return what `oarwalltime` shows, in seconds. `possible_increase` is null if there is no limit.
 
-    `may` tells who asks which ways the site leaves him; administrators are bound by no limit.
+    `may` lists the options that the site allows the caller. Administrators have no limits.
     """
     return answer_unless_known(request, _record(asking(request), job_id))
 

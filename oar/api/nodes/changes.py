@@ -39,7 +39,7 @@ Host = Annotated[str, Field(max_length=255, pattern=PRINTABLE)]
 Value = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | Text | None
 Properties = Annotated[
     dict[Annotated[str, Field(max_length=63, pattern=PRINTABLE)], Value],
-    Field(max_length=200, description="Values by property; null takes a value away."),
+    Field(max_length=200, description="Values by property; null removes a value."),
 ]
 _REFUSALS: Mapping[RemovalRefusal, tuple[HTTPStatus, str, str]] = {
     RemovalRefusal.UNKNOWN: (HTTPStatus.NOT_FOUND, "no-such-resource", "there is no resource {id}"),
@@ -54,61 +54,67 @@ _REFUSALS: Mapping[RemovalRefusal, tuple[HTTPStatus, str, str]] = {
 
 
 class NewResources(BaseModel):
-    """Resources that are all alike but for their nodes."""
+    """New resources with the same properties, one for each node name."""
 
     model_config = STRICT
 
-    nodes: list[Host] = Field(min_length=1, max_length=MOST, description="A resource for each; '' is on no node.")
-    state: ResourceState | None = Field(None, strict=False, description="The state in which they begin; else Alive.")
-    maintenance: bool = Field(default=False, description="Whether they are taken away for maintenance.")
-    properties: Properties = {}
-
-
-class ResourceChange(BaseModel):
-    """What is to become of some resources; they are named in one of three ways."""
-
-    model_config = STRICT
-
-    ids: list[ResourceId] | None = Field(None, min_length=1, max_length=MOST, description="Ids of resources.")
-    nodes: list[Host] | None = Field(None, min_length=1, max_length=MOST, description="All resources of these nodes.")
-    condition: Text | None = Field(None, description="Those that satisfy a condition, as `--sql`.")
-    state: ResourceState | None = Field(None, strict=False, description="The new state.")
-    maintenance: bool | None = Field(None, description="Whether they are taken away for maintenance.")
-    drain: bool | None = Field(None, description="Whether they get no new jobs.")
-    reason: str = Field(
-        "", max_length=LONGEST, description="Why: of the state, or of a drain or a maintenance that begins."
+    nodes: list[Host] = Field(
+        min_length=1,
+        max_length=MOST,
+        description="Node names, one for each new resource; '' for a resource without a node.",
     )
+    state: ResourceState | None = Field(None, strict=False, description="Initial state; default: Alive.")
+    maintenance: bool = Field(default=False, description="Whether the resources are in maintenance.")
     properties: Properties = {}
-    force: bool = Field(default=False, description="Change them though that breaks an advance reservation.")
+
+
+class ResourceUpdate(BaseModel):
+    """New values of some resources, which are selected in one of three ways."""
+
+    model_config = STRICT
+
+    ids: list[ResourceId] | None = Field(None, min_length=1, max_length=MOST, description="Resource ids.")
+    nodes: list[Host] | None = Field(None, min_length=1, max_length=MOST, description="Nodes of the resources.")
+    condition: Text | None = Field(None, description="Condition on the resources, as with `--sql`.")
+    state: ResourceState | None = Field(None, strict=False, description="New state.")
+    maintenance: bool | None = Field(None, description="Whether the resources are in maintenance.")
+    drain: bool | None = Field(None, description="Whether the resources accept no new jobs.")
+    reason: str = Field("", max_length=LONGEST, description="Reason of the state, drain or maintenance.")
+    properties: Properties = {}
+    force: bool = Field(default=False, description="Proceed even if an advance reservation is broken.")
 
 
 class NewMachines(BaseModel):
-    """Machines that are all alike, as oar_resources_add describes them."""
+    """Identical machines, described as for `oar_resources_add`."""
 
     model_config = STRICT
 
-    hosts: int = Field(ge=1, le=10_000, description="So many machines.")
-    cpus: int = Field(2, ge=1, le=64, description="Processors of each machine.")
-    cores: int = Field(4, ge=1, le=1024, description="Of each processor.")
-    threads: int = Field(1, ge=1, le=16, description="Of each core.")
-    gpus: int = Field(0, ge=0, le=64, description="Of each machine.")
-    each_thread: bool = Field(default=False, description="A resource for each thread, else one for each core.")
+    hosts: int = Field(ge=1, le=10_000, description="Number of machines.")
+    cpus: int = Field(2, ge=1, le=64, description="CPUs of each machine.")
+    cores: int = Field(4, ge=1, le=1024, description="Cores of each CPU.")
+    threads: int = Field(1, ge=1, le=16, description="Threads of each core.")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs of each machine.")
+    each_thread: bool = Field(
+        default=False, description="Create one resource for each thread instead of one for each core."
+    )
     first_host: int | None = Field(None, ge=0, le=10**9, description="Number of the first machine.")
-    first_cpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first processor.")
+    first_cpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first CPU.")
     first_core: int | None = Field(None, ge=0, le=10**9, description="Number of the first core.")
     first_thread: int | None = Field(None, ge=0, le=10**9, description="Number of the first thread.")
     first_gpu: int | None = Field(None, ge=0, le=10**9, description="Number of the first GPU.")
-    cpusets: int | None = Field(None, ge=1, le=10**6, description="Cpusets of each machine, as `--cpusets`.")
-    cpu_topology: str = Field("", max_length=10_000, pattern=PRINTABLE, description="As `--cputopo`.")
-    gpu_devices: int | None = Field(None, ge=1, le=64, description="As `--gpudevices`.")
-    gpu_topology: str = Field("", max_length=1000, pattern=PRINTABLE, description="As `--gputopo`.")
-    prefix: str = Field("node-", max_length=200, pattern=PRINTABLE, description="Begin of the names of the machines.")
-    suffix: str = Field("", max_length=200, pattern=PRINTABLE, description="End of the names of the machines.")
-    number_on: bool = Field(default=False, description="Number from the last ones that are used, as `-a`.")
-    add_properties: bool = Field(default=True, description="Add the properties that are missing.")
+    cpusets: int | None = Field(None, ge=1, le=10**6, description="Cpusets of each machine, as with `--cpusets`.")
+    cpu_topology: str = Field(
+        "", max_length=10_000, pattern=PRINTABLE, description="CPU topology, as with `--cputopo`."
+    )
+    gpu_devices: int | None = Field(None, ge=1, le=64, description="GPU devices, as with `--gpudevices`.")
+    gpu_topology: str = Field("", max_length=1000, pattern=PRINTABLE, description="GPU topology, as with `--gputopo`.")
+    prefix: str = Field("node-", max_length=200, pattern=PRINTABLE, description="Prefix of the machine names.")
+    suffix: str = Field("", max_length=200, pattern=PRINTABLE, description="Suffix of the machine names.")
+    number_on: bool = Field(default=False, description="Continue the existing numbers, as with `-a`.")
+    add_properties: bool = Field(default=True, description="Create missing properties.")
     properties: Properties = {}
-    repair: bool = Field(default=False, description="Set the properties of resources that exist, as `-R`.")
-    dry_run: bool = Field(default=False, description="Only tell what would be created.")
+    repair: bool = Field(default=False, description="Update the properties of existing resources, as with `-R`.")
+    dry_run: bool = Field(default=False, description="Only return what would be created.")
 
     def machines(self, tx: "Transaction") -> Machines:
         """Return the machines.  Raises BadTopology, BadRequest."""
@@ -121,52 +127,52 @@ class NewMachines(BaseModel):
         return machines.behind_the_last(tx, described, given) if self.number_on else described
 
 
-@router.post("", operation_id="resources_add", summary="Add resources", status_code=HTTPStatus.CREATED)
-def resources_add(request: Request, wish: NewResources) -> Answer:
-    """Create a resource for each name of a node, as `oarnodesetting -a` does (administrators)."""
+@router.post("", operation_id="resources_add", summary="Create resources", status_code=HTTPStatus.CREATED)
+def resources_add(request: Request, body: NewResources) -> Answer:
+    """Create a resource for each given node name, as `oarnodesetting -a` does. Administrators only."""
     with administering(request) as act:
-        settings = _settings(act.tx, wish.properties)
-        change = NodeChange(wish.state, wish.maintenance or None, settings)
-        ids = node_changes.add(act.tx, act.user, wish.nodes, change)
+        settings = _settings(act.tx, body.properties)
+        change = NodeChange(body.state, body.maintenance or None, settings)
+        ids = node_changes.add(act.tx, act.user, body.nodes, change)
     return answer({"ids": ids, "warnings": act.warnings}, status=HTTPStatus.CREATED)
 
 
 @router.post(
     "/machines",
     operation_id="machines_add",
-    summary="Add the resources of machines",
+    summary="Create the resources of several machines",
     status_code=HTTPStatus.CREATED,
     responses={200: {"description": "Nothing is created: what would be (`dry_run`)."}},
 )
-def machines_add(request: Request, wish: NewMachines) -> Answer:
-    """Create the resources of machines that are all alike, as `oar_resources_add -x` does (administrators)."""
+def machines_add(request: Request, body: NewMachines) -> Answer:
+    """Create the resources of identical machines, as `oar_resources_add -x` does. Administrators only."""
     with administering(request) as act:
-        described = wish.machines(act.tx)
+        described = body.machines(act.tx)
         units = topology.units(described)
         items = [{"node": unit.host, "properties": dict(unit.properties)} for unit in units]
-        missing = machines.missing_properties(act.tx, described) if wish.add_properties else {}
-        if wish.dry_run:
+        missing = machines.missing_properties(act.tx, described) if body.add_properties else {}
+        if body.dry_run:
             return answer({"items": items, "new_properties": sorted(missing)})
-        do = machines.repair if wish.repair else machines.create
-        ids = do(act.tx, act.user, units, _settings(act.tx, wish.properties), missing)
+        do = machines.repair if body.repair else machines.create
+        ids = do(act.tx, act.user, units, _settings(act.tx, body.properties), missing)
     return answer({"ids": ids, "items": items, "warnings": act.warnings}, status=HTTPStatus.CREATED)
 
 
-@router.patch("", operation_id="resources_change", summary="Change resources", status_code=HTTPStatus.ACCEPTED)
-def resources_change(request: Request, wish: ResourceChange, match: IfMatch = None) -> Answer:
-    """Change states, maintenance, drain and properties, as `oarnodesetting` does, all or nothing (administrators).
+@router.patch("", operation_id="resources_change", summary="Update resources", status_code=HTTPStatus.ACCEPTED)
+def resources_change(request: Request, body: ResourceUpdate, match: IfMatch = None) -> Answer:
+    """Update states, maintenance, drain and properties: all changes or none. Administrators only.
 
-    `jobs` are those that have to end; `updated` counts by property the resources that had another value. `If-Match` is
-    for one resource.
+    `jobs` are the jobs that must end; `updated` is the number of changed resources by property. `If-Match` is allowed
+    for one resource only.
     """
-    chosen = _satisfying(asking(request), wish.condition) if wish.condition is not None else None
+    chosen = _satisfying(asking(request), body.condition) if body.condition is not None else None
     with administering(request) as act:
-        flags = {} if wish.drain is None else {"drain": "YES" if wish.drain else "NO"}
-        settings = _settings(act.tx, {**wish.properties, **flags})
-        change = NodeChange(wish.state, wish.maintenance, settings, wish.force, wish.reason)
+        flags = {} if body.drain is None else {"drain": "YES" if body.drain else "NO"}
+        settings = _settings(act.tx, {**body.properties, **flags})
+        change = NodeChange(body.state, body.maintenance, settings, body.force, body.reason)
         if change._replace(is_forced=False, reason="") == NodeChange():
             raise BadRequest("name what is to be changed: state, maintenance, drain, properties")
-        ids = _named(act.tx, wish, chosen)
+        ids = _named(act.tx, body, chosen)
         _check_seen(act.tx, ids, match)
         jobs = sorted(nodes.doomed(act.tx, ids)) if change.ends_jobs else []
         updated = node_changes.change_resources(act.tx, act.user, ids, change)
@@ -174,15 +180,15 @@ def resources_change(request: Request, wish: ResourceChange, match: IfMatch = No
     return answer(record, status=HTTPStatus.ACCEPTED)
 
 
-@router.delete("/{resource_id}", operation_id="resource_remove", summary="Remove a resource")
+@router.delete("/{resource_id}", operation_id="resource_remove", summary="Delete a resource")
 def resource_remove(
     request: Request,
     resource_id: ResourceNumber,
-    purge_jobs: Annotated[bool, Query(description="With the history of all jobs that ran there.")] = False,
+    purge_jobs: Annotated[bool, Query(description="Also delete the history of all jobs that ran on it.")] = False,
     force: Force = False,
     match: IfMatch = None,
 ) -> Answer:
-    """Remove a resource that is Dead, as `oarremoveresource` does (administrators); `purged` are the jobs."""
+    """Delete a Dead resource, as `oarremoveresource` does. `purged` lists the deleted jobs. Administrators only."""
     known = min(resource_id, 2**31 - 1)
     with administering(request) as act:
         _check_seen(act.tx, [known], match)
@@ -214,16 +220,16 @@ def _satisfying(who: "Asking", condition: str) -> list[int]:
     return evaluate(who.database, Subject.RESOURCES, condition, SITE)
 
 
-def _named(tx: "Transaction", wish: ResourceChange, satisfying: list[int] | None) -> list[int]:
+def _named(tx: "Transaction", body: ResourceUpdate, satisfying: list[int] | None) -> list[int]:
     """Return the ids of the resources that are meant.  Raises BadRequest, NoSuchResource."""
-    if sum(each is not None for each in (wish.ids, wish.nodes, wish.condition)) != 1:
+    if sum(each is not None for each in (body.ids, body.nodes, body.condition)) != 1:
         raise BadRequest("name the resources by one of ids, nodes, condition")
-    if wish.nodes is not None:
-        by_node = tx.resources.ids_of_nodes(wish.nodes)
-        if missing := [name for name in wish.nodes if name not in by_node]:
+    if body.nodes is not None:
+        by_node = tx.resources.ids_of_nodes(body.nodes)
+        if missing := [name for name in body.nodes if name not in by_node]:
             raise NoSuchResource(f"there is no node {missing[0]!r}")
         return sorted({resource for ids in by_node.values() for resource in ids})
-    asked = sorted(set(wish.ids if wish.ids is not None else satisfying or ()))
+    asked = sorted(set(body.ids if body.ids is not None else satisfying or ()))
     existing = set(tx.resources.existing(asked))
     if missing_ids := [resource for resource in asked if resource not in existing]:
         raise NoSuchResource(f"there is no resource {missing_ids[0]}")

@@ -23,15 +23,18 @@ MOST_VALUES = 100
 _Text = Annotated[str, Query(max_length=400, pattern=PRINTABLE)]
 Properties = Annotated[
     list[_Text],
-    Query(max_length=200, description="`NAME=VALUE`; of a property that is named twice either value, of several all."),
+    Query(
+        max_length=200,
+        description="`NAME=VALUE`; repeat a property to match any of its values; all named properties must match.",
+    ),
 ]
 #: The values of which a resource has one, by property.
 Choice = Mapping[str, Collection[str]]
 
 
-@router.get("/property-values", operation_id="property_values", summary="The values that resources have")
+@router.get("/property-values", operation_id="property_values", summary="Values of resource properties")
 def property_values(request: Request) -> Answer:
-    """Return the properties in which resources of nodes differ, with their values; `more` counts those left out."""
+    """Return the properties in which resources differ, with their values. `more` is the number of values left out."""
     with asking(request).database.snapshot() as tx:
         names = property_names(tx)
         rows = tx.listings.resources(columns=["network_address", *(f'"{name}"' for name in names)])

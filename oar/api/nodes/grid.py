@@ -38,7 +38,7 @@ LETTERS = {
 }
 #: What tells the condition of a resource.
 COLUMNS = ("resource_id", "network_address", "state", "available_upto", "drain")
-Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="A property of resources.")]
+Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="Resource property.")]
 
 
 class NodeMarks(TypedDict):
@@ -50,16 +50,13 @@ class NodeMarks(TypedDict):
     group: str | None
 
 
-@router.get("/grid", operation_id="grid", summary="The condition of every resource, and the jobs on it")
+@router.get("/grid", operation_id="grid", summary="State of each resource and its jobs")
 def grid(request: Request, group: Property = "", props: Properties = []) -> Answer:  # noqa: B006 - nobody changes it
-    """Return the nodes: the letter of each resource by id, the jobs on them, the value of a property.
+    """Return for each node the state letter of each resource, the jobs, and the value of the grouping property.
 
-    With `props` only of resources that have these values.
-
-    `reasons` tells of nodes why they are drained or in maintenance, where administrators said so; `since` from when on
-    nodes are absent, suspected or dead.
-
-    `held` of a node names jobs on neighbouring resources: the first of these, their number, the job.
+    `props` selects resources by property values. `reasons` are the reasons that administrators gave for a drain or a
+    maintenance; `since` is the date since which a node is absent, suspected or dead. `held` lists jobs as triples:
+    first resource, number of adjacent resources, job id.
     """
     return answer_unless_known(request, grid_record(asking(request), group, props))
 

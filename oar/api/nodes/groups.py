@@ -25,15 +25,15 @@ MOST = 50
 MOST_JOBS = 5000
 #: The end of all plans.
 _END = 2**40
-By = Annotated[Property, Query(description="A property of resources; that of the site's web.yaml if none is named.")]
+By = Annotated[Property, Query(description="Resource property; default: the one in the site's web.yaml.")]
 
 
-@router.get("/groups", operation_id="groups", summary="How busy the cluster is by a property")
+@router.get("/groups", operation_id="groups", summary="Resources in each state, grouped by a property")
 def groups(request: Request, by: By = "") -> Answer:
-    """Return for each value of a property how many resources are in each condition, and when one is free again.
+    """Return for each value of a property the number of resources in each state, and when one becomes free.
 
-    `next_free` is a date for values of which no resource is free, null if one is or nobody knows. `pools` tells the
-    same by type of the resources that are on no node, such as licences.
+    `next_free` is null if a resource is free or no date is known. `pools` are the same figures, by type, for resources
+    without a node, such as licences.
     """
     who = asking(request)
     usual = service_of(request).site_file.choices(who.config.web_conf_file).group_by

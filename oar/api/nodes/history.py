@@ -26,8 +26,10 @@ class NodePast(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="By default 30 days before its end.")
-    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Its end, by default now.")
+    begin: int | None = Field(
+        None, alias="from", ge=0, le=LARGEST_ID, description="Start of the period; default: 30 days before its end."
+    )
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="End of the period; default: now.")
 
     def dates(self, now: int) -> tuple[int, int]:
         """Return its first and last date.  Raises BadRequest."""
@@ -38,11 +40,11 @@ class NodePast(BaseModel):
         return begin, end
 
 
-@router.get("/{name}/history", operation_id="node_history", summary="What a node was")
+@router.get("/{name}/history", operation_id="node_history", summary="State history of a node")
 def node_history(request: Request, name: NodeName, period: Annotated[NodePast, Query()]) -> Answer:
-    """Return the times for which resources of a node had a state, were drained or in maintenance, the oldest first.
+    """Return the periods in which resources of a node had a state, were drained or in maintenance, oldest first.
 
-    `seconds` tells for each state how long resources were in it within the period, all of them together.
+    `seconds` is the time in each state within the period, summed over all resources.
     """
     return answer_unless_known(request, history_record(asking(request), name, period))
 

@@ -35,46 +35,46 @@ class JobFate(StrEnum):
     DELAYED = "delayed"  #: it is planned for then, and has to be planned anew
 
 
-class Absence(BaseModel):
-    """Nodes that somebody wants to take away, from a date to another one."""
+class MaintenanceWindow(BaseModel):
+    """Nodes to withdraw, and for how long."""
 
     model_config = STRICT
 
-    nodes: list[Host] = Field(min_length=1, max_length=MOST, description="The nodes that are away.")
-    begin: Date | None = Field(None, alias="from", description="Now if none is given.")
-    to: Date | None = Field(None, description="Nobody knows until when if none is given.")
+    nodes: list[Host] = Field(min_length=1, max_length=MOST, description="Nodes to withdraw.")
+    begin: Date | None = Field(None, alias="from", description="Start of the maintenance; default: now.")
+    to: Date | None = Field(None, description="End of the maintenance; default: open end.")
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Absence":
+    def _in_order(self) -> "MaintenanceWindow":
         if self.begin is not None and self.to is not None and self.begin >= self.to:
             raise ValueError("a period goes from a date to a later one")
         return self
 
 
-@router.post("/outlook", operation_id="resources_outlook", summary="What is in the way of a maintenance")
-def resources_outlook(request: Request, wish: Absence) -> Answer:
-    """Return which jobs end before, would be cut or delayed, and when each node is empty; nothing is changed.
+@router.post("/outlook", operation_id="resources_outlook", summary="Preview the impact of a maintenance")
+def resources_outlook(request: Request, body: MaintenanceWindow) -> Answer:
+    """Return how jobs would be affected (`ends` before it, `cut`, `delayed`), and when each node is idle.
 
-    `empty` is the date at which the last job that runs on a node is over at the latest, null for one that has no
-    walltime. Only for administrators.
+    `empty` is the date at which the last running job of a node has ended at the latest; null if a job has no walltime.
+    Administrators only.
     """
     who = asking(request)
     who.caller.administering()
     with who.database.snapshot() as tx:
-        return answer(_outlook(tx, wish))
+        return answer(_outlook(tx, body))
 
 
-def _outlook(tx: "Transaction", wish: Absence) -> dict[str, Any]:
+def _outlook(tx: "Transaction", body: MaintenanceWindow) -> dict[str, Any]:
     """Return what is in the way.  Raises NoSuchResource."""
-    by_node = tx.resources.ids_of_nodes(wish.nodes)
-    if missing := [name for name in wish.nodes if name not in by_node]:
+    by_node = tx.resources.ids_of_nodes(body.nodes)
+    if missing := [name for name in body.nodes if name not in by_node]:
         raise NoSuchResource(f"there is no node {missing[0]!r}")
-    begin, end = wish.begin or tx.now, wish.to or _FOR_EVER
+    begin, end = body.begin or tx.now, body.to or _FOR_EVER
     here = sorted({number for ids in by_node.values() for number in ids})
     jobs = [job for job in tx.gantt_days.on(here, tx.now, end, MOST_JOBS) if not job.stop]
     return {
         "from": begin,
-        "to": wish.to,
+        "to": body.to,
         "nodes": [{"name": name, "empty": _empty(jobs, set(ids), tx.now)} for name, ids in sorted(by_node.items())],
         "jobs": [_item(job, begin) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
         "reservations": _reservations(tx, set(here), begin, end),

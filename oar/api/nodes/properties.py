@@ -23,30 +23,32 @@ router = APIRouter(prefix="/v1/properties", tags=["administration"])
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
 PropertyName = Annotated[str, Field(max_length=63, pattern=_NAME)]
-PathName = Annotated[str, Path(max_length=63, pattern=_NAME, description="Name of a property.")]
+PathName = Annotated[str, Path(max_length=63, pattern=_NAME, description="Property name.")]
 
 
 class NewProperty(BaseModel):
-    """A property that resources are to have."""
+    """A new resource property."""
 
     model_config = STRICT
 
-    name: PropertyName = Field(description="Its name.")
-    type: Literal["int", "varchar"] = Field("int", description="Its values are numbers, or texts.")
+    name: PropertyName = Field(description="Name.")
+    type: Literal["int", "varchar"] = Field("int", description="Type of the values: number or text.")
 
 
-class PropertyRenaming(BaseModel):
-    """Another name of a property."""
+class PropertyUpdate(BaseModel):
+    """A new name of a property."""
 
     model_config = STRICT
 
-    name: PropertyName = Field(description="The new name.")
-    force: bool = Field(default=False, description="Rename it although jobs, rules or advance reservations use it.")
+    name: PropertyName = Field(description="New name.")
+    force: bool = Field(
+        default=False, description="Rename even if jobs, rules or advance reservations use the property."
+    )
 
 
-@router.get("", operation_id="properties_list", summary="Properties of resources")
+@router.get("", operation_id="properties_list", summary="List resource properties")
 def properties_list(request: Request) -> Answer:
-    """Return the properties with their types, how many values they have, and how many resources have none."""
+    """Return the properties with type, number of values, and number of resources without a value."""
     who = asking(request)
     with who.database.snapshot() as tx:
         columns = tx.resources.columns()
@@ -65,9 +67,9 @@ def properties_list(request: Request) -> Answer:
     return list_answer(request, {"items": items})
 
 
-@router.get("/{name}", operation_id="property", summary="One property")
+@router.get("/{name}", operation_id="property", summary="Get a property")
 def property_one(request: Request, name: PathName) -> Answer:
-    """Return a property with its largest value, behind which new resources are numbered."""
+    """Return a property and its largest value; new resources are numbered from there."""
     who = asking(request)
     name = name.lower()
     with who.database.snapshot() as tx:
@@ -80,32 +82,32 @@ def property_one(request: Request, name: PathName) -> Answer:
 @router.post(
     "",
     operation_id="property_add",
-    summary="Add a property",
+    summary="Create a property",
     status_code=HTTPStatus.CREATED,
     responses={200: {"description": "It was there."}},
 )
-def property_add(request: Request, wish: NewProperty) -> Answer:
-    """Add a property to the resources, as `oarproperty -a` does (administrators); one that exists stays."""
+def property_add(request: Request, body: NewProperty) -> Answer:
+    """Create a resource property, as `oarproperty -a` does. An existing property is kept. Administrators only."""
     with administering(request) as act:
-        is_new = properties.add_column(act.tx, act.user, wish.name, is_text=wish.type == "varchar")
+        is_new = properties.add_column(act.tx, act.user, body.name, is_text=body.type == "varchar")
         act.tx.outbox.append(Wake(Tag.TERM))
-    record = {"name": wish.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
-    return made(record, "properties", wish.name.lower()) if is_new else answer(record)
+    record = {"name": body.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
+    return made(record, "properties", body.name.lower()) if is_new else answer(record)
 
 
 @router.patch("/{name}", operation_id="property_rename", summary="Rename a property")
-def property_rename(request: Request, name: PathName, wish: PropertyRenaming, match: IfMatch = None) -> Answer:
-    """Give a property another name, as `oarproperty -r` does (administrators); `jobs` still name the old one."""
+def property_rename(request: Request, name: PathName, body: PropertyUpdate, match: IfMatch = None) -> Answer:
+    """Rename a property, as `oarproperty -r` does. `jobs` still use the old name. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
-        jobs = properties.rename_column(act.tx, act.user, name, wish.name, force=wish.force)
+        jobs = properties.rename_column(act.tx, act.user, name, body.name, force=body.force)
         act.tx.outbox.append(Wake(Tag.TERM))
-    return answer({"name": wish.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
+    return answer({"name": body.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
 
 
-@router.delete("/{name}", operation_id="property_remove", summary="Remove a property")
+@router.delete("/{name}", operation_id="property_remove", summary="Delete a property")
 def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
-    """Remove a property with all its values, as `oarproperty -d` does (administrators)."""
+    """Delete a property and all its values, as `oarproperty -d` does. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
         properties.drop_column(act.tx, act.user, name, force=force)

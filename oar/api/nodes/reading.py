@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
 LAST_EVENTS = 50
 #: Columns of the system that are shown beside the properties of a resource.
 SHOWN_COLUMNS = ("state", "available_upto", "drain", "maintenance", "next_state")
-NodeName = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Network address of a node.")]
+NodeName = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Node name (network address).")]
 
 
 class NodeListing(BaseModel):
@@ -40,8 +40,8 @@ class NodeListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    node: Words = Field(None, description="Nodes by name.")
-    state: Words = Field(None, description="Nodes that have a resource in one of these states.")
+    node: Words = Field(None, description="Node names.")
+    state: Words = Field(None, description="Nodes with a resource in one of these states.")
     fields: Fields = None
 
     def views(self, tx: "Transaction") -> list[ResourceView]:
@@ -52,16 +52,16 @@ class NodeListing(BaseModel):
         return [view for view in views if view.node and view.node in chosen]
 
 
-@router.get("/nodes", operation_id="nodes_list", summary="Nodes, and how many of their resources are free")
+@router.get("/nodes", operation_id="nodes_list", summary="List nodes")
 def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
-    """Return the nodes with the numbers of their resources by condition, and the jobs on them; the sums of all."""
+    """Return the nodes with their jobs and the number of their resources in each state, and the totals."""
     record = nodes_record(asking(request), listing)
     return list_answer(request, {**record, "items": only(record["items"], listing.fields, NODE)})
 
 
-@router.get("/nodes/{name}", operation_id="node", summary="One node")
+@router.get("/nodes/{name}", operation_id="node", summary="Get a node")
 def node_one(request: Request, name: NodeName) -> Answer:
-    """Return a node with its resources, the jobs on them, and what happened to it last."""
+    """Return a node with its resources, their jobs, and the last events of the node."""
     return answer_unless_known(request, node_record(asking(request), name))
 
 
@@ -93,9 +93,12 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
     }
 
 
-@router.get("/resources", operation_id="resources_list", summary="Resources")
+@router.get("/resources", operation_id="resources_list", summary="List resources")
 def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
-    """Return the resources with their properties and the jobs on them; those on no node too, if none is named."""
+    """Return the resources with their properties and jobs.
+
+    Without the `node` filter, resources without a node are included.
+    """
     who = asking(request)
     states = None if listing.state is None else _states(listing.state)
     with who.database.snapshot() as tx:
@@ -104,18 +107,18 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     return list_answer(request, {"items": only(resource_items(chosen), listing.fields, RESOURCE["properties"])})
 
 
-@router.get("/queues", operation_id="queues_list", summary="Queues")
+@router.get("/queues", operation_id="queues_list", summary="List queues")
 def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
-    """Return the queues, the most urgent first, with the numbers of their jobs by state."""
+    """Return the queues by descending priority, with the number of jobs in each state."""
     items = queues_record(asking(request))["items"]
     return list_answer(request, {"items": only(items, fields, QUEUE["properties"])})
 
 
-@router.get("/queues/{name}", operation_id="queue", summary="One queue")
+@router.get("/queues/{name}", operation_id="queue", summary="Get a queue")
 def queue_one(
-    request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Name of a queue.")]
+    request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Queue name.")]
 ) -> Answer:
-    """Return a queue with the numbers of its jobs by state."""
+    """Return a queue with the number of jobs in each state."""
     items = queues_record(asking(request))["items"]
     found = next((item for item in items if item["name"] == name), None)
     if found is None:

@@ -18,26 +18,26 @@ router = APIRouter(prefix="/v1/resources", tags=["nodes"], route_class=LeanRoute
 
 #: Ids that the column can hold.
 _LARGEST = 2**31 - 1
-ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a resource.")]
+ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Resource id.")]
 
 
-@router.get("/{resource_id}", operation_id="resource", summary="One resource")
+@router.get("/{resource_id}", operation_id="resource", summary="Get a resource")
 def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
-    """Return a resource with its properties and the jobs on it; its `version` changes with each value that is set."""
+    """Return a resource with its properties and jobs. Its `version` changes with each change of a value."""
     with asking(request).database.snapshot() as tx:
         (item,) = resource_items([_found(tx, resource_id)])
         version = version_of_resource(tx, resource_id)
     return answer_unless_known(request, {**item, "version": version})
 
 
-@router.get("/{resource_id}/log", operation_id="resource_log", summary="What was set of a resource")
+@router.get("/{resource_id}/log", operation_id="resource_log", summary="Attribute history of a resource")
 def resource_log(
     request: Request,
     resource_id: ResourceNumber,
-    after: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="`next` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Values of a page.")] = 100,
+    after: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
 ) -> Answer:
-    """Return the values that a resource had, the newest first; `to` is null for those that it has."""
+    """Return the current and past values of a resource, newest first; `to` is null for current values."""
     with asking(request).database.snapshot() as tx:
         _found(tx, resource_id)
         values = tx.listings.resource_log(resource_id, after, limit + 1)

@@ -55,20 +55,20 @@ class ReservationFields(BaseModel):
 
     model_config = STRICT
 
-    duration: Duration = Field(None, description="Seconds, or a duration as of `-d`.")
-    name: Text | None = Field(None, description="A name.")
-    account: Text | None = Field(None, description="An account, for the bill.")
-    resources: Texts = Field([], description="Each as `-l`.")
-    pe: Pair = Field(None, description="A parallel environment, and its slots.")
-    allocation: Pair = Field(None, description="A rule of allocation, and slots.")
-    queues: Text | None = Field(None, description="Queues, with commas between them, as of `-q`.")
-    properties: Text | None = Field(None, description="A condition on resources, as of oarsub.")
-    users: Texts = Field([], description="Who may use it: user, @group, %project, pattern, !denied.")
-    hard: bool | None = Field(None, description="No job starts in it while resources are missing.")
-    replace: bool | None = Field(None, description="Lost resources are replaced.")
-    idle: Duration = Field(None, description="It ends when no job was in it for so long.")
-    mail_options: Text | None = Field(None, description="Mail at begin, end, error, none: letters of `bean`.")
-    mail_list: Texts = Field([], description="To whom; the owner if nobody is named.")
+    duration: Duration = Field(None, description="Duration in seconds, or as with `-d`.")
+    name: Text | None = Field(None, description="Name of the reservation.")
+    account: Text | None = Field(None, description="Account to charge.")
+    resources: Texts = Field([], description="Resource requests, as with `-l`.")
+    pe: Pair = Field(None, description="Parallel environment and slots.")
+    allocation: Pair = Field(None, description="Allocation rule and slots.")
+    queues: Text | None = Field(None, description="Comma-separated queues, as with `-q`.")
+    properties: Text | None = Field(None, description="Condition on resource properties, as with `oarsub -p`.")
+    users: Texts = Field([], description="Access list: user, @group, %project, pattern, !denied.")
+    hard: bool | None = Field(None, description="Start no job while resources are missing.")
+    replace: bool | None = Field(None, description="Replace lost resources.")
+    idle: Duration = Field(None, description="End the reservation when it was idle for this duration.")
+    mail_options: Text | None = Field(None, description="Mail at begin, end, error or none: letters of `bean`.")
+    mail_list: Texts = Field([], description="Mail recipients; default: the owner.")
 
     @property
     def words(self) -> dict[str, Any]:
@@ -77,30 +77,33 @@ class ReservationFields(BaseModel):
 
 
 class ReservationRequest(ReservationFields):
-    """An advance reservation; its fields are options of qrsub."""
+    """Request for an advance reservation; the fields are options of `qrsub`."""
 
-    start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
-    end: Date = Field(None, description="Written like the start.")
-    master_queues: Text | None = Field(None, description="One slot lies on a host of these; jobs begin there.")
-    hosts: Text | None = Field(None, description="Hosts, patterns too, with commas between them.")
-    checkpoint: Text | None = Field(None, description="A checkpointing environment.")
-    interactive: bool | None = Field(None, description="Only resources for interactive jobs, as `-now`.")
-    flex: bool | None = Field(None, description="Its jobs may also be beside it, before it, and after it.")
-    window: Duration = Field(None, description="The start may be so much later.")
-    earliest: bool = Field(default=False, description="The start may be at any later date.")
-    rule: Text | None = Field(None, description="It repeats: a rule of RFC 5545.")
+    start: Date = Field(None, description="Start date: epoch seconds, or as with `-a`.")
+    end: Date = Field(None, description="End date, in the format of the start.")
+    master_queues: Text | None = Field(
+        None, description="Queues of the master host: one slot is on a host of these queues, and jobs start there."
+    )
+    hosts: Text | None = Field(None, description="Comma-separated hosts or host patterns.")
+    checkpoint: Text | None = Field(None, description="Checkpointing environment.")
+    interactive: bool | None = Field(None, description="Only resources for interactive jobs, as with `-now`.")
+    flex: bool | None = Field(None, description="Allow its jobs to run also outside of its resources and times.")
+    window: Duration = Field(None, description="Maximum delay of the start.")
+    earliest: bool = Field(default=False, description="Allow any later start.")
+    rule: Text | None = Field(None, description="Recurrence rule (RFC 5545) of a series.")
     depth: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="So many of a series are asked for in advance."
+        None, description="Number of reservations of a series to request in advance."
     )
     conflict: Text | None = Field(
-        None, description="What cannot be granted of a series is its end (`fail`), or left out (`skip`)."
+        None,
+        description="If one of a series cannot be granted: reject the series (`fail`) or skip it (`skip`).",
     )
-    ignore_jobs: bool = Field(default=False, description="Running jobs are not in its way (administrators).")
-    project: Text | None = Field(None, description="The project.")
-    owner: Text | None = Field(None, description="For somebody else (administrators).")
+    ignore_jobs: bool = Field(default=False, description="Ignore running jobs (administrators only).")
+    project: Text | None = Field(None, description="Project.")
+    owner: Text | None = Field(None, description="Owner, if not the caller (administrators only).")
 
     @property
-    def wish(self) -> ReservationWish:
+    def body(self) -> ReservationWish:
         """The request, in the words of qrsub."""
         given = {name: word for name, word in self.words.items() if word is not None}
         if (now := given.pop("interactive", None)) is not None:
@@ -114,13 +117,13 @@ class ReservationRequest(ReservationFields):
         return shlex.join(["qrsub", *(f"{name}={value}" for name, value in sorted(given.items()))])
 
 
-class SeriesAlteration(ReservationFields):
-    """Changes of a series of advance reservations, which have no dates; what is not given stays."""
+class SeriesUpdate(ReservationFields):
+    """New values of a series of advance reservations, without dates. Fields that are not given are kept."""
 
-    force: bool = Field(default=False, description="Jobs that run beyond a new end are ended with it.")
+    force: bool = Field(default=False, description="Kill jobs that run beyond a new end.")
 
     @property
-    def wish(self) -> ChangeWish:
+    def body(self) -> ChangeWish:
         """The changes, in the words of qralter."""
         given = {name: word for name, word in self.words.items() if name != "force"}
         for name in ("name", "account"):
@@ -130,11 +133,11 @@ class SeriesAlteration(ReservationFields):
         return ChangeWish(**kept, is_forced=self.force)
 
 
-class ReservationAlteration(SeriesAlteration):
-    """Changes of an advance reservation; what is not given stays."""
+class ReservationUpdate(SeriesUpdate):
+    """New values of an advance reservation. Fields that are not given are kept."""
 
-    start: Date = Field(None, description="Epoch seconds, or a date as of `-a`.")
-    end: Date = Field(None, description="Written like the start.")
+    start: Date = Field(None, description="Start date: epoch seconds, or as with `-a`.")
+    end: Date = Field(None, description="End date, in the format of the start.")
 
 
 #: Fields whose values are dates, and flags that stay what they are.
@@ -156,16 +159,16 @@ def _word(name: str, value: Any) -> Any:
 @router.post(
     "/reservations",
     operation_id="reservation_request",
-    summary="Ask for an advance reservation",
+    summary="Request an advance reservation",
     status_code=HTTPStatus.CREATED,
 )
 async def reservation_request(request: Request, wanted: ReservationRequest, key: RequestKey = None) -> Answer:
-    """Ask for an advance reservation or a series, as `qrsub` does, and wait for the answer of the scheduler."""
+    """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
     who = await run_in_threadpool(asking, request)
     user = who.caller.changing()
     service = service_of(request)
     once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    task = AskReservation(user, wanted.wish, wanted.line, once)
+    task = AskReservation(user, wanted.body, wanted.line, once)
     outcome = await run_in_threadpool(service.workers.run, task, who.config.admission_rules_timeout)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
@@ -180,28 +183,28 @@ async def reservation_request(request: Request, wanted: ReservationRequest, key:
     return answered
 
 
-@router.post("/reservation-trials", operation_id="reservation_try", summary="Whether a reservation would be granted")
+@router.post("/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation")
 def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
-    """Tell what the scheduler would answer now, as `qrsub -w v` does; nothing is stored."""
+    """Return what the scheduler would decide now, as `qrsub -w v` does. Nothing is stored."""
     who = asking(request)
-    task = TryReservation(who.caller.identified(), wanted.wish, wanted.line)
+    task = TryReservation(who.caller.identified(), wanted.body, wanted.line)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
     return answer_of(request, service_of(request).workers.run_long(task, seconds))
 
 
-@router.patch("/reservations/{reservation}", operation_id="reservation_alter", summary="Change an advance reservation")
+@router.patch("/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation")
 async def reservation_alter(
-    request: Request, reservation: Named, wanted: ReservationAlteration, match: IfMatch = None
+    request: Request, reservation: Named, wanted: ReservationUpdate, match: IfMatch = None
 ) -> Answer:
-    """Change an advance reservation, as `qralter` does, and wait for the answer of the scheduler where it needs one.
+    """Update an advance reservation, as `qralter` does, and wait for the decision of the scheduler if one is needed.
 
-    `lost_jobs` are the waiting jobs that are ended because their owners may not use it any more.
+    `lost_jobs` are the waiting jobs that are killed because their owners no longer have access.
     """
     who = await run_in_threadpool(asking, request)
     user = who.caller.changing()
     number = await run_in_threadpool(number_of, who, reservation)
     await run_in_threadpool(_check_change, who, user, number)
-    outcome, found = await _change(request, who, AskChange(user, wanted.wish, number, Expected.of(match)))
+    outcome, found = await _change(request, who, AskChange(user, wanted.body, number, Expected.of(match)))
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     if found is not None and found.answer is not ChangeAnswer.GRANTED:
@@ -212,20 +215,20 @@ async def reservation_alter(
 @router.patch(
     "/reservations/{reservation}/series",
     operation_id="reservation_series_alter",
-    summary="Change a series of advance reservations",
+    summary="Update a series of advance reservations",
 )
-async def reservation_series_alter(request: Request, reservation: Named, wanted: SeriesAlteration) -> Answer:
-    """Change a reservation and all that come after it in its series, as `qralter -series` does.
+async def reservation_series_alter(request: Request, reservation: Named, wanted: SeriesUpdate) -> Answer:
+    """Update a reservation and all later ones of its series, as `qralter -series` does.
 
-    What is asked for with the coming ones is changed first, then each that is there by itself: `items` tells which of
-    them are `altered`, and of those that stay as they are (`refused`) why.
+    The template of future reservations is updated first, then each existing reservation on its own. `items` lists those
+    that were `altered` and those that were `refused`, with the reason.
     """
     who = await run_in_threadpool(asking, request)
     user = who.caller.changing()
     number = await run_in_threadpool(number_of, who, reservation)
     await run_in_threadpool(_check_change, who, user, number)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
-    task = AskSeriesChange(user, wanted.wish, number)
+    task = AskSeriesChange(user, wanted.body, number)
     outcome = await run_in_threadpool(service_of(request).workers.run_long, task, seconds)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
@@ -233,25 +236,25 @@ async def reservation_series_alter(request: Request, reservation: Named, wanted:
     for each in outcome.record["coming"]:
         found = await _answer(who, partial(answers.find, who.database, each))
         if found is not None and found.state in GRANTED:
-            items.append(await _altered_item(request, who, AskChange(user, wanted.wish, found.number)))
+            items.append(await _altered_item(request, who, AskChange(user, wanted.body, found.number)))
     return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
 
 
 @router.post(
     "/reservations/{reservation}/trials",
     operation_id="reservation_alter_try",
-    summary="Whether a change of an advance reservation would be made",
+    summary="Test an update of an advance reservation",
 )
-def reservation_alter_try(request: Request, reservation: Named, wanted: ReservationAlteration) -> Answer:
-    """Tell what the scheduler would answer to a change now, as `qralter -w v` does; nothing is stored.
+def reservation_alter_try(request: Request, reservation: Named, wanted: ReservationUpdate) -> Answer:
+    """Return what the scheduler would decide on an update now, as `qralter -w v` does. Nothing is stored.
 
-    `ended_jobs` are the waiting jobs that would not fit any more, `lost_jobs` those whose owners could not use it.
+    `ended_jobs` are waiting jobs that would no longer fit; `lost_jobs` those whose owners would lose access.
     """
     who = asking(request)
     user, number = who.caller.identified(), number_of(who, reservation)
     _check_change(who, user, number)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
-    return answer_of(request, service_of(request).workers.run_long(TryChange(user, wanted.wish, number), seconds))
+    return answer_of(request, service_of(request).workers.run_long(TryChange(user, wanted.body, number), seconds))
 
 
 @router.delete(
@@ -261,7 +264,10 @@ def reservation_alter_try(request: Request, reservation: Named, wanted: Reservat
     status_code=HTTPStatus.ACCEPTED,
 )
 def reservation_delete(request: Request, reservation: Named, force: Force = False, match: IfMatch = None) -> Answer:
-    """Delete an advance reservation, as `qrdel` does: its jobs are ended, and it goes with the last of them."""
+    """Delete an advance reservation, as `qrdel` does.
+
+    Its jobs are killed. It is removed when the last of them has ended.
+    """
     who = asking(request)
     user, number = who.caller.changing(), number_of(who, reservation)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
@@ -281,10 +287,10 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
 )
 def reservation_series_delete(
     request: Request,
-    series: Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a series.")],
+    series: Annotated[int, Path(ge=1, le=2**31 - 1, description="Series number.")],
     force: Force = False,
 ) -> Answer:
-    """Delete a series with all that is left of it, as `qrdel -series` does."""
+    """Delete all remaining reservations of a series, as `qrdel -series` does."""
     who = asking(request)
     user = who.caller.changing()
     with service_of(request).warnings() as warnings, who.database.begin() as tx:

@@ -36,17 +36,17 @@ class ReservationEvents(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     since_id: int | None = Field(
-        None, ge=0, le=LARGEST_ID, description="`next` of the page before; 0: from the oldest line that is kept."
+        None, ge=0, le=LARGEST_ID, description="`next` of the previous page; 0: from the oldest stored event."
     )
-    limit: int = Field(default=100, ge=1, le=1000, description="Lines of a page.")
-    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a line, 30 at most.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Page size.")
+    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for an event, at most 30.")
 
 
-@router.get("/events", operation_id="reservation_events", summary="What happens to advance reservations, by pages")
+@router.get("/events", operation_id="reservation_events", summary="List events of advance reservations")
 async def reservation_events(request: Request, listing: Annotated[ReservationEvents, Query()]) -> Answer:
-    """Return what happened behind `since_id`, each with the reservation as it is now; `next` is for the next request.
+    """Return the events after `since_id`, each with the current reservation.
 
-    Without `since_id` there are no items: `next` is the place from which on a program follows.
+    `next` is the `since_id` of the next request. Without it the list is empty and `next` is the current position.
     """
     feed, since = service_of(request).reservation_feed, listing.since_id
     if listing.wait:

@@ -36,11 +36,9 @@ LETTERS = tuple(str(state) for state in ReservationState if state not in HIDDEN)
 
 
 #: A number, or a name that one live reservation has.
-Named = Annotated[
-    str, Path(max_length=100, pattern=PRINTABLE, description="Number of an advance reservation, or its name.")
-]
-After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=10000, description="Items of a page.")]
+Named = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Number or name of an advance reservation.")]
+After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the previous page.")]
+Limit = Annotated[int, Query(ge=1, le=10000, description="Page size.")]
 
 
 class AmbiguousName(BadRequest):
@@ -52,15 +50,19 @@ class ReservationListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    owner: Words = Field(None, description="Owners or patterns of them; `me` is who asks.")
-    state: Words = Field(None, description="States, as `qrstat` shows them: `w,r`.")
-    name: Words = Field(None, description="Names or patterns of them.")
-    ended: bool = Field(default=False, description="Ended ones too.")
-    begin: int | None = Field(None, alias="from", ge=0, le=LARGEST_ID, description="Those that end after this date.")
-    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Those that begin before this date.")
+    owner: Words = Field(None, description="Owners or patterns; `me` is the caller.")
+    state: Words = Field(None, description="States as letters of `qrstat`, such as `w,r`.")
+    name: Words = Field(None, description="Names or patterns.")
+    ended: bool = Field(default=False, description="Include ended reservations.")
+    begin: int | None = Field(
+        None, alias="from", ge=0, le=LARGEST_ID, description="Reservations that end after this date."
+    )
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Reservations that start before this date.")
     fields: Fields = None
-    before_id: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the page before: newest first.")
-    limit: int | None = Field(None, ge=1, le=10000, description="Reservations of a page, newest first.")
+    before_id: int | None = Field(
+        None, ge=1, le=LARGEST_ID, description="`next` of the previous page; sorts newest first."
+    )
+    limit: int | None = Field(None, ge=1, le=10000, description="Page size; sorts newest first.")
 
     @property
     def has_pages(self) -> bool:
@@ -68,11 +70,11 @@ class ReservationListing(BaseModel):
         return self.before_id is not None or self.limit is not None
 
 
-@router.get("", operation_id="reservations_list", summary="Advance reservations")
+@router.get("", operation_id="reservations_list", summary="List advance reservations")
 def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
-    """Return the advance reservations by their numbers; with `from` and `to`, a page of a calendar.
+    """Return the advance reservations by number. With `from` and `to`: those of a period.
 
-    With `limit` or `before_id` they come in pages, the newest first; `next` is where the next page begins.
+    With `limit` or `before_id` the list is paginated, newest first; `next` is the `before_id` of the next page.
     """
     record = reservation_page(asking(request), listing)
     return list_answer(request, {**record, "items": only(record["items"], listing.fields, RESERVATION)})
@@ -118,23 +120,23 @@ def _chosen(
 # -- one of them ------------------------------------------------------------------------------------------------------
 
 
-@router.get("/{reservation}", operation_id="reservation", summary="One advance reservation")
+@router.get("/{reservation}", operation_id="reservation", summary="Get an advance reservation")
 def reservation_one(request: Request, reservation: Named) -> Answer:
-    """Return a reservation by its number or its name, and what happened to it."""
+    """Return a reservation, by number or name, and its log."""
     return answer_unless_known(request, reservation_with_log(asking(request), reservation))
 
 
-@router.get("/{reservation}/log", operation_id="reservation_log", summary="What happened to an advance reservation")
+@router.get("/{reservation}/log", operation_id="reservation_log", summary="Log of an advance reservation")
 def reservation_log(request: Request, reservation: Named) -> Answer:
-    """Return the lines of `qrstat -log`, the first one first."""
+    """Return the lines of `qrstat -log`, oldest first."""
     with asking(request).database.snapshot() as tx:
         rows = tx.reservation_logs.logs([find(tx, reservation).id])
     return answer_unless_known(request, {"items": [log_record(row) for row in rows]})
 
 
-@router.get("/{reservation}/jobs", operation_id="reservation_jobs", summary="The jobs of an advance reservation")
+@router.get("/{reservation}/jobs", operation_id="reservation_jobs", summary="List the jobs of an advance reservation")
 def reservation_jobs(request: Request, reservation: Named, after: After = None, limit: Limit = 1000) -> Answer:
-    """Return the jobs that are or were in a reservation, by their ids; `next` is where the next page begins."""
+    """Return the current and past jobs of a reservation by id. `next` is the `after` parameter of the next page."""
     who = asking(request)
     with who.database.snapshot() as tx:
         inside = frozenset([find(tx, reservation).id])
@@ -142,9 +144,11 @@ def reservation_jobs(request: Request, reservation: Named, after: After = None, 
     return answer_unless_known(request, page_of(who, JobQuery(states=None, reservations=inside), place))
 
 
-@router.get("/{reservation}/resources", operation_id="reservation_resources", summary="What it has, and misses")
+@router.get(
+    "/{reservation}/resources", operation_id="reservation_resources", summary="Resources of an advance reservation"
+)
 def reservation_resources(request: Request, reservation: Named) -> Answer:
-    """Return the resources of a reservation, those of them that are missing, and why."""
+    """Return the resources of a reservation, the missing ones, and the reasons."""
     who = asking(request)
     with who.database.snapshot() as tx:
         record = _record(tx, who, find(tx, reservation))
@@ -152,18 +156,20 @@ def reservation_resources(request: Request, reservation: Named) -> Answer:
     return answer_unless_known(request, {name: record[name] for name in names})
 
 
-@router.get("/{reservation}/usage", operation_id="reservation_usage", summary="The bill of an advance reservation")
+@router.get("/{reservation}/usage", operation_id="reservation_usage", summary="Usage of an advance reservation")
 def reservation_usage(request: Request, reservation: Named) -> Answer:
-    """Return slot seconds by node: reserved, used, unusable; nothing before its end."""
+    """Return slot seconds by node: reserved, used, unavailable. Empty until the reservation has ended."""
     who = asking(request)
     with who.database.snapshot() as tx:
         record = _record(tx, who, find(tx, reservation))
     return answer_unless_known(request, {"items": record["usage"]})
 
 
-@router.get("/{reservation}/revisions", operation_id="reservation_revisions", summary="What it was, and since when")
+@router.get(
+    "/{reservation}/revisions", operation_id="reservation_revisions", summary="Revisions of an advance reservation"
+)
 def reservation_revisions(request: Request, reservation: Named) -> Answer:
-    """Return what a reservation was from each of its changes on, the first one first."""
+    """Return the values of a reservation after each update, oldest first."""
     who = asking(request)
     with who.database.snapshot() as tx:
         found = find(tx, reservation)

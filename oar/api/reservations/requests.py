@@ -24,7 +24,7 @@ class AskReservation(NamedTuple):
     """The task to write a request; the scheduler answers it."""
 
     user: User
-    wish: ReservationWish
+    body: ReservationWish
     line: str
     once: Once | None = None  #: the key of the request
 
@@ -34,7 +34,7 @@ class AskReservation(NamedTuple):
         share = _KeyShare(self.once, desk.config.api_idempotency_hours) if self.once else None
         requester = Requester(self.user, self.line)
         try:
-            draft = drafts.ask(desk.database, desk.config, requester, self.wish, written.append, companion=share)
+            draft = drafts.ask(desk.database, desk.config, requester, self.body, written.append, companion=share)
         except AlreadyDone as done:
             return Outcome(HTTPStatus.CREATED, {**done.answer, "warnings": []}, REPLAYED)
         record = _asked_record(written[0], draft)
@@ -64,14 +64,14 @@ class TryReservation(NamedTuple):
     """The task to tell what the scheduler would answer to a request now; nothing is stored."""
 
     user: User
-    wish: ReservationWish
+    body: ReservationWish
     line: str
 
     def run(self, desk: Desk) -> Outcome:
         """Try it.  Raises UserError, Unavailable."""
         from oar.kao.rounds.hypothetical import reservation_trials
 
-        draft = drafts.rehearse(desk.database, desk.config, Requester(self.user, self.line), self.wish)
+        draft = drafts.rehearse(desk.database, desk.config, Requester(self.user, self.line), self.body)
         skips = draft.series is not None and draft.series.skips_conflicts
         steps = reservation_trials.answers(desk.database, desk.config, draft.occurrences, skips_conflicts=skips)
         found = [step for step in steps if step.state is not ReservationState.REFUSED]
@@ -101,14 +101,14 @@ class TryChange(NamedTuple):
     """The task to tell what the scheduler would answer to a change now; nothing is stored."""
 
     user: User
-    wish: ChangeWish
+    body: ChangeWish
     number: int
 
     def run(self, desk: Desk) -> Outcome:
         """Try it.  Raises UserError, Unavailable."""
         from oar.kao.rounds.hypothetical import reservation_trials
 
-        asked = Changer(desk.database, desk.config, self.user).rehearse(self.wish, str(self.number))
+        asked = Changer(desk.database, desk.config, self.user).rehearse(self.body, str(self.number))
         now = asked.reservation
         step = ChangeStep(0, now.id, now.revision, True, start=now.start, end=now.end, resources=now.resources)
         if asked.wanted:
@@ -131,7 +131,7 @@ class AskChange(NamedTuple):
     """The task to change a reservation, or to ask the scheduler for it."""
 
     user: User
-    wish: ChangeWish
+    body: ChangeWish
     number: int
     expected: Expected | None = None
 
@@ -144,7 +144,7 @@ class AskChange(NamedTuple):
                 self.expected.check_reservation(asked.reservation)
             written.append(asked)
 
-        Changer(desk.database, desk.config, self.user).ask(self.wish, str(self.number), note)
+        Changer(desk.database, desk.config, self.user).ask(self.body, str(self.number), note)
         record = {"change": written[0].change_id, "lost": written[0].lost, "warnings": list(desk.warnings)}
         return Outcome(HTTPStatus.ACCEPTED, record)
 
@@ -153,16 +153,16 @@ class AskSeriesChange(NamedTuple):
     """The task to change what is asked for in a series from a reservation on; those that are there follow."""
 
     user: User
-    wish: ChangeWish
+    body: ChangeWish
     number: int
 
     def run(self, desk: Desk) -> Outcome:
         """Write it, unless its reservations would be in each other's way.  Raises UserError, Unavailable."""
         changer = Changer(desk.database, desk.config, self.user)
-        if (rehearsed := series_changes.rehearse(changer, self.wish, str(self.number))).together:
+        if (rehearsed := series_changes.rehearse(changer, self.body, str(self.number))).together:
             from oar.kao.rounds.hypothetical import series_trials
 
             series_trials.check_overlaps(desk.database, desk.config, rehearsed)
-        changed = series_changes.change(changer, self.wish, str(self.number))
+        changed = series_changes.change(changer, self.body, str(self.number))
         record = {"series": changed.series.id, "coming": [each.id for each in changed.coming]}
         return Outcome(HTTPStatus.ACCEPTED, {**record, "warnings": list(desk.warnings)})

@@ -17,8 +17,8 @@ from oar.lib.reservations import userset_changes
 
 router = APIRouter(prefix="/v1/usersets", tags=["administration"])
 
-SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Name of a userset.")]
-Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="A user, `@group` or pattern.")]
+SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Userset name.")]
+Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name, `@group` or pattern.")]
 
 
 class UsersetEntries(BaseModel):
@@ -27,10 +27,10 @@ class UsersetEntries(BaseModel):
     model_config = STRICT
 
     entries: list[Text] = Field(min_length=1, max_length=10_000, description="Users, and groups as `@group`.")
-    force: bool = Field(default=False, description="Though it takes a live reservation from somebody.")
+    force: bool = Field(default=False, description="Proceed even if a user loses access to a live reservation.")
 
 
-@router.get("", operation_id="usersets_list", summary="Usersets")
+@router.get("", operation_id="usersets_list", summary="List usersets")
 def usersets_list(request: Request) -> Answer:
     """Return the usersets with their entries."""
     who = asking(request)
@@ -39,7 +39,7 @@ def usersets_list(request: Request) -> Answer:
     return list_answer(request, {"items": [_item(name, entries[name]) for name in entries]})
 
 
-@router.get("/{name}", operation_id="userset", summary="One userset")
+@router.get("/{name}", operation_id="userset", summary="Get a userset")
 def userset_one(request: Request, name: SetName) -> Answer:
     """Return the entries of a userset."""
     who = asking(request)
@@ -48,16 +48,16 @@ def userset_one(request: Request, name: SetName) -> Answer:
 
 
 @router.put("/{name}", operation_id="userset_add", summary="Add users to a userset")
-def userset_add(request: Request, name: SetName, wish: UsersetEntries, match: IfMatch = None) -> Answer:
-    """Add users to a userset, which is made if it is new, as `oaruserset -a` does (administrators)."""
-    return _added(request, name, ",".join(wish.entries), match, force=wish.force)
+def userset_add(request: Request, name: SetName, body: UsersetEntries, match: IfMatch = None) -> Answer:
+    """Add users to a userset, as `oaruserset -a` does. A missing userset is created. Administrators only."""
+    return _added(request, name, ",".join(body.entries), match, force=body.force)
 
 
 @router.put("/{name}/{entry}", operation_id="userset_add_one", summary="Add a user to a userset")
 def userset_add_one(
     request: Request, name: SetName, entry: Entry, force: Force = False, match: IfMatch = None
 ) -> Answer:
-    """Add a user, `@group` or pattern to a userset, which is made if it is new (administrators)."""
+    """Add a user, `@group` or pattern to a userset. A missing userset is created. Administrators only."""
     return _added(request, name, entry, match, force=force)
 
 
@@ -73,18 +73,18 @@ def _added(request: Request, name: str, text: str, match: str | None, *, force: 
 
 @router.delete("/{name}", operation_id="userset_delete", summary="Delete a userset")
 def userset_delete(request: Request, name: SetName, force: Force = False, match: IfMatch = None) -> Answer:
-    """Delete a userset, as `oaruserset -D` does (administrators)."""
+    """Delete a userset, as `oaruserset -D` does. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
         userset_changes.delete(act.tx, act.user, name, force=force)
     return answer({"name": name, "done": "deleted"})
 
 
-@router.delete("/{name}/{entry}", operation_id="userset_remove", summary="Take a user out of a userset")
+@router.delete("/{name}/{entry}", operation_id="userset_remove", summary="Remove a user from a userset")
 def userset_remove(
     request: Request, name: SetName, entry: Entry, force: Force = False, match: IfMatch = None
 ) -> Answer:
-    """Take a user out of a userset, as `oaruserset -d` does (administrators); one that was not there is no error."""
+    """Remove a user from a userset, as `oaruserset -d` does. A missing entry is not an error. Administrators only."""
     with administering(request) as act:
         _check_seen(act, name, match)
         removed = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STRICT = ConfigDict(extra="forbid", strict=True)
-Force = Annotated[bool, Query(description="Do it though something that lives needs it.")]
+Force = Annotated[bool, Query(description="Proceed even if live jobs or reservations need it.")]
 
 
 class AdminAct(NamedTuple):
