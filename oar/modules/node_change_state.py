@@ -18,7 +18,7 @@ from oar.lib.facts.messages import Ask, Mail, Tag, Wake
 from oar.lib.facts.module_codes import NodeChangeStateCode
 from oar.lib.facts.records import Cause, Event, Job
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import HOLDS_OF_LAUNCHES, EndCode, EventType, JobState, LaunchFault
+from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault
 from oar.lib.jobs import control, fault_holds, lifecycle
 from oar.lib.jobs.fault_holds import Failed
 from oar.lib.resources import nodes
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _OF_OTHERS = (
     *(EventType.NODE_SWEPT, EventType.NODE_LEAVES, EventType.NODE_SURVEY),
     *(EventType.HALT_NODE, EventType.WAKEUP_NODE),
-    *HOLDS_OF_LAUNCHES,
 )
 
 #: Number of events that are read at a time.

@@ -512,7 +512,7 @@ CREATE INDEX policy_log_name ON policy_log (kind, name, log_id);
 CREATE TABLE launch_holds (
     hold_id bigserial PRIMARY KEY,
     fault varchar(16) NOT NULL DEFAULT 'ACCOUNT'
-        CHECK (fault IN ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE')),
+        CHECK (fault IN ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE', 'CONFIGURATION')),
     job_user varchar(255) NOT NULL DEFAULT '',
     node varchar(255) NOT NULL DEFAULT '',
     began bigint NOT NULL DEFAULT 0,

@@ -37,7 +37,7 @@ def test_a_missing_program_holds_jobs_until_it_is_there(cluster: Cluster) -> Non
         job = alice.submit("true")
         wait_until(lambda: "No job is started until" in alice.run(f"oarstat --explain -j {job}"))
         assert cluster.state(job) == "Waiting"
-        held = "SELECT count(*) FROM event_logs WHERE type = 'LAUNCH_CONFIGURATION_ERROR' AND to_check = 'YES'"
+        held = "SELECT count(*) FROM launch_holds WHERE fault = 'CONFIGURATION'"
         assert cluster.sql(held) == [["1"]]
     cluster.wait_for_state(job, "Terminated")
     assert cluster.sql(held) == [["0"]]

@@ -472,6 +472,26 @@ def test_the_end_of_a_hold_has_nodes_checked_and_makes_none_alive(runtime: Runti
         assert tx.resources.to_sweep() == []
 
 
+# -- faults of the configuration --------------------------------------------------------------------------------------
+
+
+def test_no_job_starts_and_no_besteffort_job_leaves_while_the_configuration_is_wrong(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    add_job(database, JobState.RUNNING, on=resources[:1], types=["besteffort"], queue="besteffort")
+    waiting = [add_job(database, user="anna"), add_job(database, user="ben"), add_job(database, types=["noop"])]
+    with database.begin() as tx:
+        fault_holds.hold_for_configuration(tx, "OPENSSH_CMD: /no/ssh: no such program.")
+    pass_time(database, 600)  # the Runner would have ended the hold
+    MetaScheduler(runtime).round()
+    assert {state_of(database, job) for job in waiting} == {JobState.WAITING}
+    assert {reason(database, job) for job in waiting} == {ReasonCode.FAULT}
+    assert killed(database) == []
+    assert mails(sent) == ["No job is started"]
+
+
 # -- what is not planned meanwhile ------------------------------------------------------------------------------------
 
 

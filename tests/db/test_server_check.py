@@ -18,8 +18,8 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, ServerTask
 from oar.lib.facts.records import User
-from oar.lib.facts.states import EndCode, EventType, JobState, QueueState, ResourceState
-from oar.lib.jobs import policies, queues
+from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault, QueueState, ResourceState
+from oar.lib.jobs import fault_holds, policies, queues
 from oar.lib.resources import nodes
 from oar.lib.rules.server_health import judge_cluster
 from tests.builders import add_job, add_resources
@@ -167,10 +167,10 @@ def test_launches_that_fail_for_one_reason_are_counted_until_a_job_starts(databa
 
 def test_a_fault_that_holds_all_launches_is_named_until_it_is_repaired(database: Database, config: Config) -> None:
     with database.begin() as tx:
-        event = tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, "TAKTUK_CMD: no such program", to_check=True)
+        tx.launch_holds.hold(LaunchFault.CONFIGURATION, "", "", 0, "TAKTUK_CMD: no such program", is_confirmed=True)
     assert probed(config).launch_holds == ["TAKTUK_CMD: no such program"]
     with database.begin() as tx:
-        tx.events.done([event])
+        assert fault_holds.end_repaired(tx)
     assert probed(config).launch_holds == []
 
 

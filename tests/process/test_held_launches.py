@@ -9,8 +9,9 @@ import pytest
 
 from oar.kao.rounds.meta_sched import run
 from oar.lib.facts.messages import Mail
-from oar.lib.facts.states import HOLDS_OF_LAUNCHES, EventType, JobState, Phase, Reservation, ResourceState
-from oar.lib.jobs import launch_holds
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.states import EventType, JobState, LaunchFault, Phase, Reservation, ResourceState
+from oar.lib.jobs import fault_holds
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, signals
@@ -26,10 +27,21 @@ def configure(world: World, **keys: object) -> None:
     world.context = replace(world.context, config=world.context.config.replace(**keys))
 
 
-def open_holds(world: World) -> list[str]:
-    """Return what the open holds say."""
+def holds(world: World) -> list[LaunchHold]:
+    """Return the holds for faults of the configuration."""
     with world.database.begin() as tx:
-        return [event.description for event in tx.events.open(HOLDS_OF_LAUNCHES)]
+        return [hold for hold in tx.launch_holds.all() if hold.fault is LaunchFault.CONFIGURATION]
+
+
+def open_holds(world: World) -> list[str]:
+    """Return what these holds say."""
+    return [hold.reason for hold in holds(world)]
+
+
+def pass_time(world: World, seconds: int) -> None:
+    """Let the holds have begun earlier."""
+    with world.database.begin() as tx:
+        tx.execute("UPDATE launch_holds SET began = began - %s, next_try = next_try - %s", (seconds, seconds))
 
 
 def mails(world: World) -> list[str]:
@@ -48,9 +60,9 @@ def assigned(world: World, job_id: int) -> int:
 
 def resume(world: World) -> bool:
     """Let the hold be old enough, and release it."""
+    pass_time(world, 60)
     with world.database.begin() as tx:
-        tx.execute("UPDATE event_logs SET date = date - 60 WHERE to_check = 'YES'")
-        return launch_holds.release(tx)
+        return fault_holds.end_repaired(tx)
 
 
 #: Keys that make every launch fail, and the beginning of what is said.
@@ -75,7 +87,7 @@ def test_jobs_go_back_to_the_queue_and_the_fault_is_told_once(world: World, keys
         assert isinstance(launch_job(world.context, job_id), RetryAfter)
         assert launch_job(world.context, job_id) is None or state_of(world.database, job_id) is JobState.WAITING
     (description,) = open_holds(world)
-    assert description.startswith(f"[Runner] {text}")
+    assert description.startswith(text)
     (mail,) = mails(world)
     assert mail.startswith(text)
     for job_id in jobs:
@@ -89,13 +101,13 @@ def test_jobs_go_back_to_the_queue_and_the_fault_is_told_once(world: World, keys
 
 def test_rounds_start_no_job_while_launches_are_held_and_say_why(world: World) -> None:
     with world.database.begin() as tx:
-        launch_holds.hold(tx, "TAKTUK_CMD: /no/taktuk: no such program")
+        fault_holds.hold_for_configuration(tx, "TAKTUK_CMD: /no/taktuk: no such program")
     job_id = world.job("true", JobState.WAITING)
     run(Runtime(world.context.config, world.database))
     assert state_of(world.database, job_id) is JobState.WAITING
     with world.database.begin() as tx:
         reason = tx.job_waits.reasons([job_id])[job_id]
-    assert reason.text == "no job is started now: TAKTUK_CMD: /no/taktuk: no such program"
+    assert reason.text == "launches are held: TAKTUK_CMD: /no/taktuk: no such program"
 
 
 def test_a_repaired_configuration_is_enough(world: World) -> None:
@@ -118,10 +130,10 @@ def test_a_repaired_configuration_is_enough(world: World) -> None:
 
 def test_a_hold_does_not_end_at_once_and_another_fault_replaces_it(world: World) -> None:
     with world.database.begin() as tx:
-        launch_holds.hold(tx, "first")
-        assert not launch_holds.release(tx)
-        launch_holds.hold(tx, "second")
-    assert open_holds(world) == ["[Runner] second"]
+        fault_holds.hold_for_configuration(tx, "first")
+        assert not fault_holds.end_repaired(tx)
+        fault_holds.hold_for_configuration(tx, "second")
+    assert open_holds(world) == ["second"]
 
 
 def test_a_reservation_keeps_its_resources_and_starts_late(world: World) -> None:
@@ -153,8 +165,9 @@ def test_a_checker_that_only_its_run_shows_to_be_broken_ends_no_job(world: World
     job_id = world.job("true")
     for _ in range(6):
         assert isinstance(launch_job(world.context, job_id), RetryAfter)
+        pass_time(world, 600)
     assert (state_of(world.database, job_id), world.events(job_id)) == (JobState.LAUNCHING, [])
-    assert open_holds(world) == [f"[Runner] the ping checker {program} cannot be run: Exec format error"]
+    assert open_holds(world) == [f"the ping checker {program} cannot be run: Exec format error"]
     program.write_text("#!/bin/sh\n")
     assert launch_job(world.context, job_id) is None
     assert state_of(world.database, job_id) is JobState.RUNNING
@@ -212,12 +225,12 @@ def test_a_held_job_that_is_deleted_ends_while_the_fault_lasts(world: World, tmp
 def test_a_fault_that_comes_again_is_mailed_once_a_day(world: World) -> None:
     for fault in ("first", "first", "second", "first"):
         with world.database.begin() as tx:
-            launch_holds.hold(tx, fault)
+            fault_holds.hold_for_configuration(tx, fault)
         assert resume(world)
     assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
     with world.database.begin() as tx:
-        tx.execute("UPDATE event_logs SET date = date - 86400")
-        launch_holds.hold(tx, "first")
+        tx.execute("UPDATE event_logs SET date = date - 86401")
+        fault_holds.hold_for_configuration(tx, "first")
     assert len(mails(world)) == 3
 
 
@@ -230,3 +243,76 @@ def test_a_checker_that_cannot_be_started_for_now_holds_nothing(world: World, mo
     assert (open_holds(world), mails(world)) == ([], [])
     assert launch_job(world.context, job_id) is None
     assert state_of(world.database, job_id) is JobState.RUNNING
+
+
+# -- faults that only a launch finds ----------------------------------------------------------------------------------
+
+
+def runs(world: World) -> int:
+    """Return how often the checker of ``begin_counted_launch`` was run."""
+    return len((world.box.base / "runs").read_text().split())
+
+
+def begin_counted_launch(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Begin the launch of a job whose checker cannot be run; runs are counted."""
+    count = world.box.base / "runs"
+    count.write_text("")
+
+    def fail(*_args: object, **_keys: object) -> None:
+        with count.open("a") as stream:
+            stream.write("x ")
+        raise OSError(errno.ENOEXEC, "Exec format error")
+
+    monkeypatch.setattr("oar.lib.io.ping_checker.subprocess.run", fail)
+    return begin_broken_launch(world, tmp_path)
+
+
+def test_a_fault_that_only_launches_find_is_tried_after_growing_pauses_and_told_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = begin_counted_launch(world, tmp_path, monkeypatch)
+    pauses = []
+    for number in range(1, 9):
+        launch_job(world.context, job_id)  # the pause is not over
+        assert runs(world) == number
+        (hold,) = holds(world)
+        with world.database.begin() as tx:
+            assert not fault_holds.end_repaired(tx)  # the Runner sees no fault, and does not end the hold
+            pauses.append(round((hold.next_try - tx.now) / 30))
+        pass_time(world, 600)
+        launch_job(world.context, job_id)
+    assert pauses == [1, 2, 4, 8, 16, 20, 20, 20]
+    with world.database.begin() as tx:
+        assert len(tx.events.of_types(0, [EventType.LAUNCH_CONFIGURATION_ERROR], 0)) == 1
+        assert tx.events.of_types(0, [EventType.LAUNCHES_RESUMED], 0) == []
+    assert len(mails(world)) == 1
+
+
+def test_a_second_launch_waits_for_the_trial(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = begin_counted_launch(world, tmp_path, monkeypatch)
+    other = world.job("true")
+    assert isinstance(launch_job(world.context, other), RetryAfter)
+    pass_time(world, 600)
+    assert isinstance(launch_job(world.context, other), RetryAfter)
+    assert (runs(world), [hold.trial_job for hold in holds(world)]) == (1, [trial])
+    world.ask_kill(trial)
+    launch_job(world.context, trial)
+    finish.finish(world.context, trial)
+    node_change_state.run(Runtime(world.context.config, world.database))
+    assert isinstance(launch_job(world.context, other), RetryAfter)
+    assert (runs(world), [hold.trial_job for hold in holds(world)]) == (2, [other])
+
+
+def test_jobs_wait_until_the_trial_of_a_launch_runs(world: World, tmp_path: Path) -> None:
+    trial = begin_broken_launch(world, tmp_path)
+    waiting = world.job("true", JobState.WAITING)
+    runtime = Runtime(world.context.config, world.database)
+    run(runtime)
+    assert state_of(world.database, waiting) is JobState.WAITING
+    (tmp_path / "check").write_text("#!/bin/sh\n")
+    pass_time(world, 600)
+    assert launch_job(world.context, trial) is None
+    run(runtime)
+    assert holds(world) == []
+    with world.database.begin() as tx:
+        assert len(tx.events.of_types(0, [EventType.LAUNCHES_RESUMED], 0)) == 1

@@ -354,14 +354,10 @@ def test_a_limit_of_another_version_is_told_by_its_text() -> None:
     assert reason_sentence(reason) == "Not planned in this round."
 
 
-def test_no_job_starts_and_no_besteffort_job_leaves_while_launches_are_held() -> None:
-    cluster = Cluster(nodes=1, cores=2)
-    cluster.run(cluster.node(0), types=("besteffort",), id=5).job("/node=1", id=6)
-    fault = "TAKTUK_CMD: /no/taktuk: no such program"
-    plan = schedule(replace(cluster.snapshot(), launch_fault=fault))
-    assert (plan.started, plan.kills) == ((), ())
-    assert plan.reasons[6].code is ReasonCode.LAUNCH
-    assert told(plan.reasons[6]) == f"No job is started until an administrator has repaired this: {fault}."
+def test_a_fault_of_the_configuration_is_told_in_its_own_words() -> None:
+    fault = "TAKTUK_CMD: /no/taktuk: no such program on this machine. Install it, or remove the key."
+    reason = reasons.launch_held(LaunchFault.CONFIGURATION, "", fault, NOW)
+    assert told(reason) == f"No job is started until an administrator has repaired this: {fault}"
 
 
 # -------------------------------------------------------------------------------------------------- without exception

@@ -16,9 +16,8 @@ from oar.lib.db.database import Database
 from oar.lib.db.sql.statements import psycopg2
 from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
 from oar.lib.facts.health import HealthFacts
-from oar.lib.facts.states import HOLDS_OF_LAUNCHES
 from oar.lib.io.processes import run
-from oar.lib.rules.launch_faults import describe
+from oar.lib.rules.launch_faults import describe_hold
 from oar.lib.rules.server_health import FAILURES_PERIOD, Surroundings
 from oar.lib.runtime import database_settings
 from oar.lib.submission import admission_rules
@@ -90,11 +89,8 @@ def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
         lost_nodes=0 if config.energy_saving or tx.resources.is_any_node_alive() else len(tx.resources.away_nodes()),
         refusals=figures.refusals(since),
         failed_launches=figures.failed_launches(since),
-        launch_holds=[
-            *(event.description.partition("] ")[2] for event in tx.events.open(HOLDS_OF_LAUNCHES)),
-            *(describe(hold.fault, hold.user) for hold in holds if not hold.user),
-        ],
-        user_holds=[describe(hold.fault, hold.user) for hold in holds if hold.user],
+        launch_holds=[describe_hold(hold) for hold in holds if not hold.user],
+        user_holds=[describe_hold(hold) for hold in holds if hold.user],
         rule_errors=list(find_rule_errors(tx, config)),
         oldest_not_accounted=figures.oldest_not_accounted(),
         successes=tx.task_runs.successes(),

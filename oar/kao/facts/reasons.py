@@ -280,11 +280,6 @@ def killed() -> Reason:
     return Reason(ReasonCode.LAUNCH, "a kill request is pending")
 
 
-def launches_held(fault: str) -> Reason:
-    """No job is started until an administrator has repaired something."""
-    return Reason(ReasonCode.LAUNCH, f"no job is started now: {fault}", {"fault": fault})
-
-
 def reservation_date(date: int) -> Reason:
     """A reservation waits for its date."""
     return Reason(ReasonCode.RESERVED, f"reserved for {format_date(date)}", {"date": date})
@@ -350,8 +345,8 @@ def held(since: int) -> Reason:
 
 
 def launch_held(launch_fault: LaunchFault, user: str, text: str, next_try: int) -> Reason:
-    """Launches are held because something that several nodes need does not work; ``text`` says what."""
-    data: dict[str, Json] = {"fault": launch_fault, "user": user, "date": next_try}
+    """Launches are held because of a fault that is no job's; ``text`` says what does not work."""
+    data: dict[str, Json] = {"fault": launch_fault, "user": user, "text": text, "date": next_try}
     return Reason(ReasonCode.FAULT, f"launches are held: {text}", data)
 
 

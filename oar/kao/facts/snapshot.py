@@ -323,7 +323,6 @@ class Snapshot:
     reservation_changes: tuple[PlannedChange, ...] = ()  #: changes of them that wait for an answer, by id
     maintenance: ResourceSet = 0  #: resources in maintenance; only if there are advance reservations
     settings: Settings = field(default_factory=Settings)
-    launch_fault: str = ""  #: why no job is started now
     zone: str = ""  #: time zone of the dates in types; '' = that of the process
 
     def overdue(self) -> frozenset[int]:

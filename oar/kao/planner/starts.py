@@ -27,7 +27,6 @@ class Starts:
         """``closed``: containers in which no job may start now, with the reasons."""
         self._closed = closed or {}
         self._now = context.now
-        self._launch_fault = context.snapshot.launch_fault
         #: besteffort jobs leave for placements that begin until then
         self._horizon = context.now + max(context.settings.besteffort_kill_before, context.settings.security_time)
         self._resources = context.snapshot.resources
@@ -94,8 +93,6 @@ class Starts:
     def obstacle(self, job: WaitingJob, dependency_condition: DependencyCondition) -> Reason | None:
         """Return why a job may not start, wherever it is placed."""
         inner = self._types[job.id].inner
-        if self._launch_fault:
-            return reasons.launches_held(self._launch_fault)
         if job.is_killed:
             return reasons.killed()
         if inner in self._closed:

@@ -359,12 +359,8 @@ class EventType(StrEnum):
     ALTER = "ALTER"
 
 
-#: While an event of one of these types is open, rounds start no job.
-HOLDS_OF_LAUNCHES = frozenset({EventType.LAUNCH_CONFIGURATION_ERROR})
-
-
 class LaunchFault(StrEnum):
-    """A fault that makes launches fail on several nodes, ``launch_holds.fault``."""
+    """A fault that makes launches fail, whatever the job and the node, ``launch_holds.fault``."""
 
     ACCOUNT = "ACCOUNT"  #: an account is unknown
     HOME = "HOME"  #: a home directory is missing
@@ -372,6 +368,7 @@ class LaunchFault(StrEnum):
     NODE_SETUP = "NODE_SETUP"  #: nodes cannot be reached or prepared
     SERVER_SCRIPT = "SERVER_SCRIPT"  #: the server prologue fails
     SERVER_EPILOGUE = "SERVER_EPILOGUE"  #: the server epilogue fails; no launch is held for it
+    CONFIGURATION = "CONFIGURATION"  #: a program or a file that oar.conf names cannot be used
 
 
 class NodeCheck(StrEnum):

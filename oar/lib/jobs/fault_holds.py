@@ -1,8 +1,8 @@
-"""Holds of launches: they begin with failed launches, and end when a check or a trial succeeds.
+"""Holds of launches: they begin with failed launches, or a fault of oar.conf, and end when a check or a trial succeeds.
 
 ``oar.lib.rules.launch_faults`` decides; the facts are read and the decisions stored here.
 
-See docs/design/events.rst, "Faults of several nodes".
+See docs/design/events.rst, "Faults of several nodes", and docs/design/launch.rst, "Held launches".
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.records import Job, LaunchFailure, LaunchHold
-from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, QueueState
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, Phase, QueueState, Reservation
+from oar.lib.jobs import lifecycle
 from oar.lib.rules import launch_faults
 from oar.lib.rules.launch_faults import Blame
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
+#: A mail about the same fault of the configuration is sent again after so many seconds.
+MAIL_SECONDS = 86400
+#: Phases of a launch that its node has not been told of.
+ONLY_SERVER_KNOWS = (Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK)
 #: What a job of a queue has to reach before failures of the queue's jobs are counted from the start again.
 _SUCCESSES: Mapping[LaunchFault, JobState] = {
     LaunchFault.SERVER_SCRIPT: JobState.RUNNING,
@@ -112,6 +118,93 @@ def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable
             repair = launch_faults.TEXTS[fault].repair
             advice = f"{repair} OAR starts no job of the queue before you enable it: oarqueue --enable {queue}"
             tx.outbox.append(Mail(f"The queue {queue} is stopped", f"{text}\n{advice}"))
+
+
+# -- faults of the configuration --------------------------------------------------------------------------------------
+
+
+def hold_for_configuration(tx: "Transaction", fault: str, trial_job: int = 0) -> None:
+    """Hold all launches for a fault of the configuration, unless they are held for it.
+
+    ``trial_job``: the job whose launch has found it, and is the first trial.  Without one the Runner sees the fault,
+    and when it is gone (``end_repaired``).
+    """
+    present = configuration_hold(tx)
+    if present and trial_job:
+        if present.trial_job == trial_job and present.next_try <= tx.now:
+            pause = launch_faults.pause_after(present.failures + 1, LaunchFault.CONFIGURATION)
+            tx.launch_holds.postpone(present, tx.now + pause, fault, is_confirmed=True)
+        return
+    if present and launch_faults.is_watched(present) and present.reason == fault:
+        return
+    if present:
+        tx.launch_holds.lift([present.id])
+    next_try = tx.now + launch_faults.pause_after(1)
+    if tx.launch_holds.hold(LaunchFault.CONFIGURATION, "", "", next_try, fault, is_confirmed=True, trial_job=trial_job):
+        _tell_configuration_fault(tx, fault)
+
+
+def configuration_hold(tx: "Transaction") -> LaunchHold | None:
+    """Return the hold for a fault of the configuration, None if there is none."""
+    return next((hold for hold in tx.launch_holds.all() if hold.fault is LaunchFault.CONFIGURATION), None)
+
+
+def _tell_configuration_fault(tx: "Transaction", fault: str) -> None:
+    """Write the event of a hold; mail it, unless the same fault was mailed within a day."""
+    description = f"[Runner] {fault}"
+    latest = tx.events.of_types(0, [EventType.LAUNCH_CONFIGURATION_ERROR], tx.now - MAIL_SECONDS)
+    tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, description)
+    if not any(event.description == description for event in latest):
+        text = f"{fault}\nNo job is started until this is repaired; then OAR starts jobs again by itself."
+        tx.outbox.append(Mail("No job is started", text))
+
+
+def end_repaired(tx: "Transaction") -> bool:
+    """End the hold for a fault that the Runner saw and sees no longer; return whether jobs are started again.
+
+    Not during the first pause: bipbips may have read a former configuration.
+    """
+    hold = configuration_hold(tx)
+    if hold is None or not launch_faults.is_watched(hold) or tx.now < hold.next_try:
+        return False
+    lift(tx, [hold], f"repaired: {hold.reason}")
+    return True
+
+
+def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
+    """Hold all launches for a fault of the configuration, this one with them; return False if it goes on.
+
+    It goes on if the node of the job may know of it, and if it has begun and the job has a kill request.
+
+    A job that nobody has claimed goes back to the queue, without the resources that it was given.  A reservation keeps
+    them, and so does a job whose launch has begun.
+    """
+    tx.jobs.hold([job_id])
+    job, run = tx.jobs.get(job_id), tx.job_runs.find(job_id)
+    if job.state is JobState.TO_LAUNCH:
+        if job.reservation is Reservation.NONE and lifecycle.move(tx, job_id, JobState.WAITING):
+            tx.jobs.take_back(job_id)
+    elif (
+        job.state is not JobState.LAUNCHING
+        or (run and run.phase not in ONLY_SERVER_KNOWS)
+        or tx.kill_requests.find(job_id)
+    ):
+        return False
+    hold_for_configuration(tx, fault)
+    return True
+
+
+def may_go_on(tx: "Transaction", job: Job, types: JobTypes) -> bool:
+    """Whether a launch that has begun may go on: not while another one is the trial, nor before its next try."""
+    hold = configuration_hold(tx)
+    if hold is None or launch_faults.is_watched(hold) or not launch_faults.concerns(hold, job.user, types):
+        return True
+    if hold.trial_job == job.id:
+        return hold.next_try <= tx.now
+    if launch_faults.may_launch(hold, tx.now):
+        tx.launch_holds.begin_trial(hold, job.id)
+        return True
+    return False
 
 
 # -- the end of holds -------------------------------------------------------------------------------------------------

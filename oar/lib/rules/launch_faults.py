@@ -8,6 +8,7 @@ failures, calls these functions and stores what they decide.
 - Other faults of nodes blame each node, until as many as ``NODES`` fail in the same way while no job starts anywhere.
   Then launches are held, and a prologue that fails blames no further node.
 - The server prologue is no node's fault.
+- A program or a file that oar.conf names and that cannot be used is nobody's fault: all launches are held.
 
 While launches are held, one job at a time is launched as a trial, after a pause that grows (``may_launch``).
 
@@ -28,8 +29,9 @@ NODE_WINDOW, SERVER_WINDOW = 600, 3600
 NODES = 3
 #: A queue is stopped after failures of so many of its jobs in a row, of several users.
 QUEUE_FAILURES = 5
-#: Pause before the first trial or the second check, and the longest one, in seconds.
-FIRST_PAUSE, LONGEST_PAUSE = 30, 300
+#: Pause before the first trial or the second check, and the longest one, in seconds.  A trial for a fault of the
+#: configuration keeps its nodes meanwhile.
+FIRST_PAUSE, LONGEST_PAUSE, LONGEST_CONFIGURATION_PAUSE = 30, 300, 600
 #: A node whose suspicion was ended by so many checks within ``LIFTS_SECONDS`` stays Suspected.
 LIFTS_FORGIVEN = 3
 LIFTS_SECONDS = 24 * 3600
@@ -85,13 +87,16 @@ def events_of(fault: LaunchFault) -> list[EventType]:
     return [type_ for type_, other in _FAULTS.items() if other is fault]
 
 
-def pause_after(failures: int) -> int:
+def pause_after(failures: int, fault: LaunchFault | None = None) -> int:
     """Return after how many seconds a hold is tried again.
 
     >>> [pause_after(failures) for failures in (1, 2, 4, 5, 99)]
     [30, 60, 240, 300, 300]
+    >>> [pause_after(failures, LaunchFault.CONFIGURATION) for failures in (1, 5, 6)]
+    [30, 480, 600]
     """
-    return min(FIRST_PAUSE << min(failures - 1, 10), LONGEST_PAUSE)
+    longest = LONGEST_CONFIGURATION_PAUSE if fault is LaunchFault.CONFIGURATION else LONGEST_PAUSE
+    return min(FIRST_PAUSE << min(failures - 1, 10), longest)
 
 
 # -- several failures -------------------------------------------------------------------------------------------------
@@ -136,8 +141,17 @@ def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
 
 def concerns(hold: LaunchHold, user: str, types: JobTypes) -> bool:
     """Whether a hold concerns the launch of a job."""
-    is_spared = hold.fault not in OF_SERVER and any(name in types for name in WITHOUT_NODE)
+    is_of_node = not (hold.fault in OF_SERVER or is_watched(hold))
+    is_spared = is_of_node and any(name in types for name in WITHOUT_NODE)
     return hold.user in ("", user) and not is_spared
+
+
+def is_watched(hold: LaunchHold) -> bool:
+    """Whether the Runner itself sees the fault, a program or a file that is missing: no job is spent on a trial.
+
+    Other faults of the configuration show in launches only, the first of which is the first trial.
+    """
+    return hold.fault is LaunchFault.CONFIGURATION and not hold.trial_job
 
 
 def is_over(hold: LaunchHold) -> bool:
@@ -147,7 +161,8 @@ def is_over(hold: LaunchHold) -> bool:
 
 def may_launch(hold: LaunchHold, now: int) -> bool:
     """Whether one of the jobs that a hold concerns may be launched now, as a trial."""
-    return hold.fault not in CHECKS and hold.trial_state not in _UNDECIDED and now >= hold.next_try
+    is_tried = hold.fault not in CHECKS and not is_watched(hold)
+    return is_tried and hold.trial_state not in _UNDECIDED and now >= hold.next_try
 
 
 def repeats(hold: LaunchHold, user: str) -> bool:
@@ -251,12 +266,18 @@ TEXTS: Mapping[LaunchFault, HoldTexts] = {
     LaunchFault.SERVER_EPILOGUE: HoldTexts(
         "the server epilogue fails", "Correct SERVER_EPILOGUE_EXEC_FILE.", resumption=""
     ),
+    LaunchFault.CONFIGURATION: HoldTexts("oar.conf names what cannot be used", "Correct oar.conf."),
 }
 
 
 def describe(fault: LaunchFault, user: str) -> str:
     """Return what does not work."""
     return TEXTS[fault].fault.format(user=user)
+
+
+def describe_hold(hold: LaunchHold) -> str:
+    """Return what does not work; of the configuration that is what the hold says."""
+    return hold.reason if hold.fault is LaunchFault.CONFIGURATION else describe(hold.fault, hold.user)
 
 
 def describe_on_one_node(fault: LaunchFault, user: str) -> str:

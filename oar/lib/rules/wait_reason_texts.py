@@ -10,7 +10,6 @@ from typing import Any
 from oar.lib.facts.records import WaitReason
 from oar.lib.facts.states import LaunchFault, ReasonCode, RoundLimit, WaitStage
 from oar.lib.facts.times import format_date, format_duration
-from oar.lib.rules.launch_faults import describe
 
 #: Texts after a duration: "1:00:00 behind reservations".
 WAITING_FOR: Mapping[ReasonCode | WaitStage | str, str] = {
@@ -265,8 +264,6 @@ def _array(data: Mapping[str, Any]) -> str:
 
 
 def _launch(data: Mapping[str, Any]) -> str:
-    if "fault" in data:
-        return f"No job is started until an administrator has repaired this: {data['fault']}."
     if "hosts" in data:
         return f"Its resources are free, but {_named('node', data['hosts'])} must become Alive first."
     if "container" in data:
@@ -300,8 +297,9 @@ def _held(data: Mapping[str, Any]) -> str:
 
 
 def _fault(data: Mapping[str, Any]) -> str:
-    fault = describe(LaunchFault(data["fault"]), data["user"])
-    return f"Launches are held because {fault}. OAR tries again by itself, next on {format_date(data['date'])}."
+    if data["fault"] == LaunchFault.CONFIGURATION:
+        return f"No job is started until an administrator has repaired this: {data['text'].rstrip('.')}."
+    return f"Launches are held because {data['text']}. OAR tries again by itself, next on {format_date(data['date'])}."
 
 
 _SENTENCES: Mapping[ReasonCode | str, Callable[[Mapping[str, Any]], str]] = {

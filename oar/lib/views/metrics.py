@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.lib.facts.states import HOLDS_OF_LAUNCHES
 from oar.lib.rules.metric_texts import Histogram, HistogramFamily, MetricFamily, counter
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def health_families(tx: "Transaction") -> Iterator[MetricFamily]:
     stopped = sum(not (queue.is_active or queue.author) for queue in queues)
     yield MetricFamily("oar_queues_stopped_by_oar", "Queues that OAR itself stopped.", (), [((), float(stopped))])
     confirmed = [hold for hold in tx.launch_holds.all() if hold.is_confirmed]
-    of_all = len(tx.events.open(HOLDS_OF_LAUNCHES)) + sum(not hold.user for hold in confirmed)
+    of_all = sum(not hold.user for hold in confirmed)
     of_users = len({hold.user for hold in confirmed if hold.user})
     holds = [(("all",), float(of_all)), (("user",), float(of_users))]
     what = "Faults because of which all launches are held, and users whose launches are held."

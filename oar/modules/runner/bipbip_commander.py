@@ -38,7 +38,7 @@ from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Reserva
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.io import bus, clock_memory, logs, processes
-from oar.lib.jobs import clock_doubts, launch_holds, recovery
+from oar.lib.jobs import clock_doubts, fault_holds, recovery
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.rules import launch_faults
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
@@ -309,8 +309,8 @@ class Runner:
         """Hold all launches for a fault of the configuration, and release them when it is gone."""
         fault = launch_needs.find_fault(self._runtime.config, self._runtime.oardir)
         if fault:
-            launch_holds.hold(tx, fault)
-        elif launch_holds.release(tx):
+            fault_holds.hold_for_configuration(tx, fault)
+        elif fault_holds.end_repaired(tx):
             log.info("the configuration is repaired: jobs are started again")
 
     def _add(self, actions: Iterable[Action]) -> None:

@@ -17,7 +17,7 @@ def upgrade():
     op.execute(
         "CREATE TABLE public.launch_holds (hold_id bigserial PRIMARY KEY,"
         " fault varchar(16) NOT NULL DEFAULT 'ACCOUNT' CHECK (fault IN"
-        " ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE')),"
+        " ('ACCOUNT', 'HOME', 'PROLOGUE', 'NODE_SETUP', 'SERVER_SCRIPT', 'SERVER_EPILOGUE', 'CONFIGURATION')),"
         " job_user varchar(255) NOT NULL DEFAULT '', node varchar(255) NOT NULL DEFAULT '',"
         " began bigint NOT NULL DEFAULT 0, failures integer NOT NULL DEFAULT 0, next_try bigint NOT NULL DEFAULT 0,"
         " confirmed varchar(3) NOT NULL DEFAULT 'NO' CHECK (confirmed IN ('YES', 'NO')),"

@@ -32,7 +32,6 @@ from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import CURRENT, JobPriority, JobTypeName, Reservation
-from oar.lib.jobs import launch_holds
 from oar.lib.reservations.repairs import oldest_request
 from oar.lib.resources import energy
 from oar.lib.rules import launch_faults
@@ -96,7 +95,6 @@ class SnapshotReader:
             consumption = read_consumption(rounds, queues, settings, since, now)
             reasons = tx.job_waits.stored_reasons()
             on_hold = rounds.on_hold()
-            launch_fault = launch_holds.present_fault(tx)
             held_containers = _held_containers(rounds) if on_hold else ()
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             used_lately = rounds.used_since(now - settings.idle_time) if settings.idle_time else ()
@@ -127,7 +125,6 @@ class SnapshotReader:
             reservation_changes=reservations.planned_changes(self._pools.numbers),
             maintenance=resources.members(reservations.maintenance),
             settings=settings,
-            launch_fault=launch_fault,
             zone=time_zone.local(),
         )
         snapshot = replace(snapshot, quotas=self._policy_files.quotas(snapshot, mails))

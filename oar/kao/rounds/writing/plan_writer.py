@@ -273,8 +273,7 @@ def _stored_reasons(
 
 
 def _reason_of_hold(hold: LaunchHold) -> Reason:
-    text = launch_faults.describe(hold.fault, hold.user)
-    return reasons.launch_held(hold.fault, hold.user, text, hold.next_try)
+    return reasons.launch_held(hold.fault, hold.user, launch_faults.describe_hold(hold), hold.next_try)
 
 
 def _stored(reason: Reason) -> StoredReason:

@@ -16,8 +16,8 @@ _ALL = Prepared(f"""
 _DUE_NODES = Prepared("""
     SELECT DISTINCT node FROM launch_holds WHERE fault = ANY(%s) AND node <> '' AND next_try <= %s ORDER BY node""")
 _HOLD = """
-    INSERT INTO launch_holds (fault, job_user, node, began, failures, next_try, confirmed, reason)
-    VALUES (%s, %s, %s, %s, 1, %s, %s, %s) ON CONFLICT (fault, job_user) DO NOTHING"""
+    INSERT INTO launch_holds (fault, job_user, node, began, failures, next_try, confirmed, reason, trial_job)
+    VALUES (%s, %s, %s, %s, 1, %s, %s, %s, %s) ON CONFLICT (fault, job_user) DO NOTHING"""
 _POSTPONE = """
     UPDATE launch_holds SET failures = failures + 1, next_try = %s, confirmed = %s, reason = %s
     WHERE hold_id = %s"""
@@ -50,9 +50,19 @@ class LaunchHolds(Table):
         """Return the nodes on which holds for some faults are to be checked now, sorted."""
         return self._tx.column(_DUE_NODES, ([str(fault) for fault in faults], self._tx.now))
 
-    def hold(self, fault: LaunchFault, user: str, node: str, next_try: int, reason: str, *, is_confirmed: bool) -> bool:
+    def hold(
+        self,
+        fault: LaunchFault,
+        user: str,
+        node: str,
+        next_try: int,
+        reason: str,
+        *,
+        is_confirmed: bool,
+        trial_job: int = 0,
+    ) -> bool:
         """Hold the launches of a user, '' for everybody's; return whether they were not held yet."""
-        values = (fault, user, node, self._tx.now, next_try, flag(is_confirmed), reason)
+        values = (fault, user, node, self._tx.now, next_try, flag(is_confirmed), reason, trial_job)
         return self._tx.execute(_HOLD, values) == 1
 
     def postpone(self, hold: LaunchHold, next_try: int, reason: str, *, is_confirmed: bool) -> None:

@@ -20,7 +20,7 @@ from oar.lib.facts.node_protocol import NodeAction, NodeFault
 from oar.lib.facts.records import Job, JobRun, NodeUsage
 from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
 from oar.lib.io.logs import of_job
-from oar.lib.jobs import control, launch_holds, lifecycle
+from oar.lib.jobs import control, fault_holds, lifecycle
 from oar.lib.rules import event_consequences
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.told_hosts import told, told_failures
@@ -100,7 +100,7 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> RetryAfter:
     """Wait with the end of a job until the configuration is repaired; no job is started meanwhile."""
     of_job(log, job_id).error("the end is held: %s", fault)
     with context.database.begin() as tx:
-        launch_holds.hold(tx, fault)
+        fault_holds.hold_for_configuration(tx, fault)
     return RetryAfter(HELD_SECONDS)
 
 

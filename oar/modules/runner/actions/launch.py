@@ -26,7 +26,7 @@ from oar.lib.io.logs import of_job
 from oar.lib.io.remote.dialogue import Dialogue
 from oar.lib.io.remote.requests import CommandRan, NodeRequest
 from oar.lib.io.remote.session import SIGNAL_EXIT_BASE
-from oar.lib.jobs import launch_holds, lifecycle
+from oar.lib.jobs import fault_holds, lifecycle
 from oar.lib.rules.end_causes import read_fault
 from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
 from oar.modules.runner.actions import fetching, job_data, launch_needs, nodes, probe
@@ -103,7 +103,7 @@ def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
         of_job(log, job_id).warning("the launch is tried again: %s", error)
         return RetryAfter(HELD_SECONDS)
     except ConfigError as error:
-        _hold(context, job_id, str(error))
+        _note_fault(launch, str(error))
         return RetryAfter(HELD_SECONDS)
     except KillRequested:
         _report_end(launch, ExecCode.KILLED)
@@ -117,13 +117,20 @@ def _hold(context: ActionContext, job_id: int, fault: str) -> bool:
     """Hold the launch for a fault of the configuration; False if its node may know of it: then it goes on."""
     of_job(log, job_id).error("the launch is held: %s", fault)
     with context.database.begin() as tx:
-        return launch_holds.hold_launch(tx, job_id, fault)
+        return fault_holds.hold_launch(tx, job_id, fault)
+
+
+def _note_fault(launch: Launch, fault: str) -> None:
+    """Hold all launches for a fault of the configuration that this one, which has begun, has found."""
+    of_job(log, launch.id).error("the launch is held: %s", fault)
+    with launch.context.database.begin() as tx:
+        fault_holds.hold_for_configuration(tx, fault, launch.id)
 
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable."""
-    if not claimed.is_sent and claimed.run.phase in launch_holds.ONLY_SERVER_KNOWS:
-        _reject_killed(launch)
+    if not claimed.is_sent and claimed.run.phase in fault_holds.ONLY_SERVER_KNOWS and not _may_begin(launch):
+        return RetryAfter(HELD_SECONDS)
     if claimed.data.is_noop:
         _launch_noop(launch)
         return None
@@ -137,11 +144,12 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
     return _execute(launch)
 
 
-def _reject_killed(launch: Launch) -> None:
-    """Raise KillRequested if the job must end: its nodes are not prepared first, which a fault may prevent."""
+def _may_begin(launch: Launch) -> bool:
+    """Whether the nodes may be prepared: launches may be held.  Raises KillRequested if the job must end."""
     with launch.context.database.begin() as tx:
         if tx.kill_requests.find(launch.id):
             raise KillRequested
+        return fault_holds.may_go_on(tx, launch.data.job, launch.data.types)
 
 
 def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
