@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from oar.cli.common.command import Context, oar_command
+from oar.cli.common.database_texts import for_administrators
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.config.files import Config, parse
 from oar.lib.db.installation.migrations import Migrator, connect_admin, readable_errors
 from oar.lib.db.sql.connections import DatabaseSettings, use_waits_of_libpq
 from oar.lib.db.sql.statements import Connection
-from oar.lib.facts.errors import ConfigError, DatabaseRefused, DatabaseUnavailable
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
 from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
@@ -266,7 +267,7 @@ def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None
         with readable_errors():
             actions[chosen]()
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
 
 
 def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Callable[[str], Connection] | None":
@@ -317,7 +318,7 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
             raise Stop(f"[ERROR] {why}: nothing is removed. If the date is right: oar-database --purge --trust-clock")
         _purge_all(database, config, dry=options.dry_run)
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
     return 0
 
 
@@ -359,8 +360,13 @@ def _archive(config: Config, live: "Database") -> "Archive | None":
     if settings is None:
         return None
     archive = Archive(settings)
-    with readable_errors():
-        archive.prepare(live)
+    try:
+        with readable_errors():
+            archive.prepare(live)
+    except DatabaseUnavailable as error:
+        reason = for_administrators(error, settings, "DB_ARCHIVE_")
+        with live.snapshot():  # raises DatabaseUnavailable if it is not the archive that cannot be used
+            raise Stop(f"[ERROR] Cannot use the archive (DB_ARCHIVE_*): {reason}") from error
     return archive
 
 
@@ -380,7 +386,7 @@ def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -
             count, verb = sum(retention.archive_jobs(database, archive)), "were"
         click.echo(f"{count} jobs {verb} copied to the archive.")
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
     return 0
 
 
@@ -395,7 +401,7 @@ def _after_restore(settings: DatabaseSettings, config: Config) -> int:
         with database.begin() as tx:
             done = restoration.after_restore(tx, newest_job.read(config.oar_run_dir))
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
     click.echo(done.report)
     return 0
 
@@ -410,7 +416,7 @@ def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
         with readable_errors():
             return adopt(migrator, options.origin or "", dry=options.dry_run, waits=options.running)
     except DatabaseUnavailable as error:
-        raise Stop(f"[ERROR] {_unreachable(settings, error)}") from error
+        raise Stop(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}") from error
 
 
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
@@ -434,20 +440,10 @@ def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
             for condition, error in not_understood(tx, config.user_sql_full_users):
                 click.echo(f"job {condition.job_id} of {condition.user} waits: {error}: {condition.text!r}")
     except DatabaseUnavailable as error:
-        click.echo(f"[ERROR] {_unreachable(settings, error)}", err=True)
+        click.echo(f"[ERROR] Cannot use the database: {for_administrators(error, settings)}", err=True)
         return _failed("Cannot connect to OAR database.")
     click.echo("[Success] The OAR database is accessible and ready.")
     return 0
-
-
-def _unreachable(settings: DatabaseSettings, error: DatabaseUnavailable) -> str:
-    """Say why a database cannot be used, and what to do."""
-    if isinstance(error, DatabaseRefused):
-        is_absent = f'database "{settings.name}" does not exist' in str(error)
-        way = "oar-database --create makes it" if is_absent else "see DB_* in oar.conf, and pg_hba.conf there"
-    else:
-        way = f"does PostgreSQL run at {settings.host}, port {settings.port} (DB_HOSTNAME, DB_PORT in oar.conf)?"
-    return f"Cannot connect to the database: {error}: {way}"
 
 
 def _found(database: "Database", ro_user: str, patience: float) -> list[str]:

@@ -18,7 +18,7 @@ from typing import IO
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import ADMIN, Stop, option
+from oar.cli.common.options import ADMIN, OneOf, Stop, option
 from oar.lib.config.files import Parsed
 from oar.lib.facts.errors import ConfigError
 from oar.lib.io.processes import OWN_END, PID_FILE, PidFile, is_ending, run
@@ -49,7 +49,7 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 @oar_command(
     "oar-server", summary="Start, stop, restart or reload the OAR server, or tell whether it runs.", style=ADMIN
 )
-@click.argument("action", type=click.Choice(["start", "stop", "restart", "reload", "status", "prepare"]))
+@click.argument("action", type=OneOf(["start", "stop", "restart", "reload", "status", "prepare"]))
 @option("--check", is_flag=True, help="With status: one line and the exit code that monitoring systems expect.")
 def main(context: Context, action: str, *, check: bool) -> int:
     """Run the command."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.options import DIGITS, NUMBER, Stop, machine_formats, option
+from oar.cli.common.options import DIGITS, NUMBER, OneOf, Stop, machine_formats, option
 from oar.lib.access import accounts, tokens
 from oar.lib.access.scopes import SCOPES
 from oar.lib.facts.errors import UserError
@@ -24,7 +24,7 @@ _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 
 
 @oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
-@click.argument("action", type=click.Choice(["create", "list", "revoke"]))
+@click.argument("action", type=OneOf(["create", "list", "revoke"]))
 @option("--scope", default=DEFAULT_SCOPE, metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
 @option("--agent", default=None, metavar="NAME", help="Make it for the agent of this desktop computer (node).")
 @option(

@@ -91,7 +91,8 @@ def main(context: Context, **values: Any) -> int | None:
     """Run the action that the options choose."""
     options = RuleOptions(**values)
     if options.words and not options.test:
-        raise click.UsageError(f"Got unexpected extra argument ({options.words[0]}): only --test takes some.")
+        way_out = f"Write: oaradmissionrules --test -- {' '.join(options.words)}"
+        raise click.UsageError(f"Unexpected argument: {options.words[0]}: only --test takes arguments. {way_out}")
     if options.as_user is not None and not options.test:
         raise click.UsageError("--as says who submits with --test.")
     action = _chosen(options)

@@ -7,7 +7,7 @@ import click
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
-from oar.cli.common.options import ADMIN, Stop, option
+from oar.cli.common.options import ADMIN, OneOf, Stop, option
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
@@ -22,7 +22,7 @@ BAD, OTHER_TYPE, USED = 1, 2, 3
 @option("--full", is_flag=True, help="With their type, and how many values they have.")
 @option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")
 @option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
-@option("-t", "--type", "type_", type=click.Choice(["int", "varchar"]), help="Type of the added ones.")
+@option("-t", "--type", "type_", type=OneOf(["int", "varchar"]), help="Type of the added ones.")
 @option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
 @option("-f", "--force", is_flag=True, help="Remove or rename it although jobs, rules or advance reservations use it.")
 @option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")

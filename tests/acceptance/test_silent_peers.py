@@ -69,7 +69,7 @@ def test_nothing_is_lost_while_the_database_is_silent(scene: Scene, stream: Call
     for answer in answers:
         assert (answer.code, answer.out) == (2, ""), answer
         assert "cannot reach the OAR database at database:5432, trying for 4 s." in answer.err
-        assert answer.err.splitlines()[-1].endswith("cannot reach the OAR database.")
+        assert answer.err.splitlines()[-1].endswith("Try again later, or inform an administrator.")
     assert api == "503"
     scene.stops.lift()
     scene.wait_for_end()

@@ -67,9 +67,9 @@ def test_nothing_is_said_of_a_good_configuration(check: Check) -> None:
         ("JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD=cpusets", "JOB_RESOURCE_MANAGER_PROPERTY_DB_FIELD: resources have no"),
         ("SCHEDULER_RESOURCE_ORDER=speed DESC", 'SCHEDULER_RESOURCE_ORDER: column "speed" does not exist: rounds take'),
         ("PHOENIX_BROKEN_NODES=stat='Suspected'", "PHOENIX_BROKEN_NODES: stat='Suspected': "),
-        ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: conditions of users cannot be eval"),
+        ("DB_BASE_PASSWD_RO=x\nDB_BASE_LOGIN_RO=nobody_ro", "DB_BASE_LOGIN_RO: nobody_ro: it has no such login. "),
         ("API_THREADS=500", "API_THREADS: the API may hold 505 of the "),
-        ("DB_HOSTNAME=/no/socket", "DB_HOSTNAME: what queues, properties and nodes there are is not known: "),
+        ("DB_HOSTNAME=/no/socket", "DB_HOSTNAME: /no/socket: no server listens at this socket. Queues, "),
     ],
 )
 def test_what_is_not_there_is_named_with_the_way_out(check: Check, line: str, told: str) -> None:
@@ -137,8 +137,8 @@ def test_each_key_that_names_a_path_or_a_command_says_what_it_names() -> None:
 
 def test_a_database_that_is_not_created_yet_is_no_alarm(check: Check) -> None:
     line = check("DB_BASE_NAME=not_yet").err.splitlines()[-1]
-    assert line.startswith("/!\\ DB_BASE_NAME: PostgreSQL on ")
-    assert "into a database not_yet yet: oar-database --create creates both." in line
+    assert line.startswith("/!\\ DB_BASE_NAME: not_yet: PostgreSQL on ")
+    assert "Create both: oar-database --create." in line
 
 
 def test_a_file_that_is_not_installed_opens_no_connection(check: Check) -> None:

@@ -157,7 +157,8 @@ def test_a_database_that_takes_no_changes_is_one_to_wait_for(standby: Database) 
 def test_who_asks_whether_the_server_is_well_is_told_of_such_a_database(
     standby: Database, settings: DatabaseSettings
 ) -> None:
-    assert find_database_problem(config_of(settings)) == "it can only be read"
+    way_out = "Check whether DB_HOSTNAME names a standby server."
+    assert find_database_problem(config_of(settings)) == f"{settings.place}: it is read-only. {way_out}"
 
 
 def config_of(settings: DatabaseSettings) -> Config:
@@ -318,7 +319,9 @@ def test_a_command_says_who_can_mend_a_refused_login(settings: DatabaseSettings,
     assert result == CommandResult(
         3,
         "",
-        "[ERROR] the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.\n",
+        f"[ERROR] cannot use the OAR database: nothing_here at {settings.host}:5432: it has no such database."
+        " An administrator has to correct DB_BASE_NAME, DB_BASE_LOGIN and DB_BASE_PASSWD in oar.conf,"
+        " or pg_hba.conf of PostgreSQL.\n",
     )
 
 
@@ -332,5 +335,6 @@ def test_a_command_tells_the_time_for_which_it_waits_for_a_free_connection(
         2,
         "",
         f"/!\\ the OAR database at {full.host}:5432 has no free connection, trying for 3 s.\n"
-        "[ERROR] the OAR database has no free connection, try again later.\n",
+        f"[ERROR] cannot reach the OAR database: {full.place}: it has no free connection, tried for 3 s."
+        " Try again later, or inform an administrator.\n",
     )

@@ -260,7 +260,9 @@ def test_the_queues_of_a_new_installation_obey_quotas(run: Run, postgres: Postgr
 def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
     absent = run("--check")
     assert (absent.exit, absent.out) == (1, "[Failed] Cannot connect to OAR database.\n")
-    assert absent.err.startswith("[ERROR] Cannot connect to the database: ")
+    assert absent.err.startswith(
+        f"[ERROR] Cannot use the database: fresh at {postgres.socket}:5432: it has no such login"
+    )
     run("--create")
     postgres.execute("UPDATE schema SET version = '2.5.10', revision = ''", "fresh", "fresh_rw")
     assert run("check") == CommandResult(
@@ -376,11 +378,18 @@ def test_a_database_that_cannot_be_used_is_named_with_the_way_out(run: Run, conf
     absent = run("--setup", admin=False)
     postgres.execute("ALTER DATABASE elsewhere RENAME TO fresh")
     assert (absent.exit, absent.out) == (1, "")
-    assert absent.err.endswith('database "fresh" does not exist: oar-database --create makes it\n')
+    place = f"fresh at {postgres.socket}:5432"
+    told = f"[ERROR] Cannot use the database: {place}: it has no such database. Create it: oar-database --create\n"
+    assert absent.err == told
     text = conf.read_text()
     conf.write_text(text.replace("fresh_rw", "nobody"))
-    assert run("--setup", admin=False).err.endswith(": see DB_* in oar.conf, and pg_hba.conf there\n")
+    assert run("--setup", admin=False).err == (
+        f"[ERROR] Cannot use the database: {place}: it has no such login."
+        " Correct DB_BASE_NAME, DB_BASE_LOGIN and DB_BASE_PASSWD in oar.conf, or pg_hba.conf of PostgreSQL.\n"
+    )
     conf.write_text(text.replace(postgres.socket, "/nowhere"))
     away = run("--check", admin=False)
-    assert away.err.count("\n") == 1
-    assert "does PostgreSQL run at /nowhere, port " in away.err
+    assert away.err == (
+        "[ERROR] Cannot use the database: fresh at /nowhere:5432: no server listens at this socket."
+        " Start PostgreSQL there, or correct DB_HOSTNAME and DB_PORT in oar.conf.\n"
+    )

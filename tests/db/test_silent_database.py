@@ -184,7 +184,9 @@ def test_a_command_tells_its_user_that_the_database_is_silent(
         check=False,
     )
     assert f"cannot reach the OAR database at 127.0.0.1:{relay.port}, trying for 2 s.\n" in done.stderr
-    assert done.stderr.splitlines()[-1].endswith("cannot reach the OAR database.")
+    reason = f"{settings.name} at 127.0.0.1:{relay.port}: it does not answer, tried for 2 s."
+    way_out = "Try again later, or inform an administrator."
+    assert done.stderr.splitlines()[-1].endswith(f"cannot reach the OAR database: {reason} {way_out}")
     assert (done.returncode, done.stdout) == (2, "")
     assert relay.accepted <= 4
 

@@ -300,7 +300,11 @@ class TestManyHands:
         conf = Path(settings.host) / "oar.conf"
         conf.write_text('DB_HOSTNAME="/no/where"\nMAX_DB_CONNECTION_TIMEOUT="1"\n')
         result = self.run(command, settings, "true")
-        assert (result.returncode, result.stdout, result.stderr) == (2, "", "# Error: cannot reach the OAR database.\n")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr == (
+            "# Error: cannot reach the OAR database: oar at /no/where:5432: no server listens at this socket,"
+            " tried for 1 s. Try again later, or inform an administrator.\n"
+        )
 
     def test_bytes_that_are_not_utf_8_are_refused_in_one_line(
         self, command: Sequence[str], settings: DatabaseSettings, database: Database

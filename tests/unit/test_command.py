@@ -220,17 +220,18 @@ class DiskFull(Exception):
         (
             DiskFull("could not extend file"),
             3,
-            "# Error: the disk of the OAR database is full: an administrator has to make room there.",
+            "# Error: cannot use the OAR database: its disk is full. An administrator has to free disk space there.",
         ),
         (
             DatabaseWithoutRoom("the disk of PostgreSQL is full: ..."),
             2,
-            "# Error: the disk of the OAR database is full: an administrator has to make room there.",
+            "# Error: cannot use the OAR database: its disk is full. An administrator has to free disk space there.",
         ),
         (
             DatabaseReadOnly("PostgreSQL takes no changes: ..."),
             2,
-            "# Error: the OAR database can only be read: an administrator has to look why (a standby? DB_HOSTNAME).",
+            "# Error: cannot change the OAR database: it is read-only."
+            " An administrator has to check whether DB_HOSTNAME names a standby server.",
         ),
         (BadRequest("walltime must be greater than 0"), 18, "# Error: walltime must be greater than 0"),
         (NotAllowed("job 3 is not yours"), 1, "# Error: job 3 is not yours"),
@@ -263,7 +264,10 @@ def asking(context: Context) -> None:
 def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path) -> None:
     nowhere = Runtime(Config(), Database(DatabaseSettings(host=str(tmp_path), patience=0)))
     assert invoke(asking, [], runtime=nowhere, user=EVE) == CommandResult(
-        2, "", "# Error: cannot reach the OAR database.\n"
+        2,
+        "",
+        f"# Error: cannot reach the OAR database: oar at {tmp_path}:5432: no server listens at this socket."
+        " Try again later, or inform an administrator.\n",
     )
 
 

@@ -26,7 +26,6 @@ from oar.lib.db.sql.connections import use_own_waits
 from oar.lib.facts.errors import (
     DatabaseFull,
     DatabaseReadOnly,
-    DatabaseRefused,
     DatabaseUnavailable,
     DatabaseWithoutRoom,
     NotAllowed,
@@ -40,22 +39,13 @@ from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, is_fron
 
 if TYPE_CHECKING:
     from oar.lib.db.foreign_code.user_sql import Asker
+    from oar.lib.db.sql.connections import DatabaseSettings
     from oar.lib.user_files import Start, UserFiles
 
-#: What is said of a database that cannot be used, the closest kind first.
-_UNAVAILABLE = {
-    DatabaseFull: "the OAR database has no free connection, try again later.",
-    DatabaseRefused: "the OAR database refuses its login: an administrator has to correct DB_* in oar.conf, or there.",
-    DatabaseWithoutRoom: "the disk of the OAR database is full: an administrator has to make room there.",
-    DatabaseReadOnly: "the OAR database can only be read: an administrator has to look why (a standby? DB_HOSTNAME).",
-    DatabaseUnavailable: "cannot reach the OAR database.",
-}
-#: What is said of a database that answers and writes nothing, by the code of PostgreSQL.
-_CANNOT_WRITE = {
-    "53100": _UNAVAILABLE[DatabaseWithoutRoom],
-    "25006": _UNAVAILABLE[DatabaseReadOnly],
-    "55P03": "somebody else is changing the same for a long time: nothing was changed, try again.",
-}
+#: Errors of a database that answers and cannot be changed, by the code of PostgreSQL.
+_CANNOT_WRITE = {"53100": DatabaseWithoutRoom, "25006": DatabaseReadOnly}
+#: The code of PostgreSQL for a lock that was not free in time.
+_LOCKED = "55P03"
 ExitCodes = Mapping[type[BaseException], int]
 
 EXIT_INTERNAL = 3
@@ -183,6 +173,11 @@ class Context:
         self.warn(f"{what}, trying for {settings.patience:g} s.")
 
     @property
+    def database_settings(self) -> "DatabaseSettings | None":
+        """Where the database is; None before the configuration is read."""
+        return self._runtime.database.settings if self._runtime else None
+
+    @property
     def database(self) -> Database:
         """The database; its schema is the one that this program knows.  Raises Stop, DatabaseUnavailable."""
         database = self.runtime.database
@@ -274,7 +269,18 @@ class Command(click.Command):
                 ctx.obj.warn(
                     f"{option.name} is given several times: {_printable(option.value)}: the last value counts."
                 )
-        return super().parse_args(ctx, canonical)
+        ctx.allow_extra_args = True  # so that the message about them is ours
+        extra = super().parse_args(ctx, canonical)
+        if extra:
+            raise click.UsageError(self._describe_extra(extra))
+        return extra
+
+    def _describe_extra(self, extra: Sequence[str]) -> str:
+        """Return the message about arguments that the command does not take."""
+        most = sum(isinstance(parameter, click.Argument) for parameter in self.params)
+        takes = f"{self.name} takes {f'{most} argument' if most else 'no arguments'}"
+        way_out = f"See: {self.name} {'-help' if self.style.words else '--help'}"
+        return f"Unexpected argument: {extra[0]}: {takes}. {way_out}"
 
     def run(self, arguments: Sequence[str], context: Context) -> int:
         """Run the command; return its exit code."""
@@ -296,13 +302,13 @@ class Command(click.Command):
         except Exception as error:  # noqa: BLE001 - the guard of commands: nobody sees a stack trace unasked
             if debug:
                 _print_trace(error)
-            return self._report(error)
+            return self._report(error, context)
         finally:
             context.close()
 
-    def _report(self, error: Exception) -> int:
+    def _report(self, error: Exception, context: Context) -> int:
         """Print what went wrong, in one line unless the text was made with more; return the exit code."""
-        lines = self._sentence(error).split("\n")
+        lines = self._sentence(error, context.database_settings).split("\n")
         has_own_lines = isinstance(error, Stop | Refused | WordedRefusal)
         text = "\n".join(lines) if has_own_lines else " ".join(line.strip() for line in lines)
         click.echo(_printable(text), err=True)
@@ -313,12 +319,15 @@ class Command(click.Command):
                 click.echo(f"  {self.name} -help tells the options", err=True)
         return self._code(error)
 
-    def _sentence(self, error: Exception) -> str:
+    def _sentence(self, error: Exception, settings: "DatabaseSettings | None") -> str:
         if isinstance(error, Stop | Refused | WordedRefusal):
             return str(error)
+        if kind := _CANNOT_WRITE.get(getattr(error, "pgcode", None) or ""):
+            error = kind()
         if isinstance(error, DatabaseUnavailable):
-            kinds = (kind for kind in _UNAVAILABLE if isinstance(error, kind))
-            return self.style.error + _UNAVAILABLE[next(kinds)]
+            from oar.cli.common.database_texts import for_users
+
+            return self.style.error + for_users(error, settings)
         if isinstance(error, OarError):
             return f"{self.style.error}{error}"
         if isinstance(error, click.UsageError):
@@ -340,16 +349,13 @@ class Command(click.Command):
 
 def _usage_sentence(error: click.UsageError) -> str:
     """Return what is wrong with a command line, in our words instead of click's."""
-    parameter = getattr(error, "param", None)
-    if parameter is None or not isinstance(error, click.BadParameter):
-        return error.format_message()
+    parameter = error.param if isinstance(error, click.MissingParameter) else None
+    if parameter is None:
+        return error.message
     choices = f" (one of: {', '.join(parameter.type.choices)})" if isinstance(parameter.type, click.Choice) else ""
     is_option = isinstance(parameter, click.Option)
     name = max(parameter.opts, key=len) if is_option else parameter.metavar or (parameter.name or "").upper()
-    kind = "Option" if is_option else "Argument"
-    if isinstance(error, click.MissingParameter):
-        return f"{kind} {name} is missing{choices}"
-    return f"Value invalid for {kind.lower()} {name}{choices}" if choices else error.message
+    return f"{'Option' if is_option else 'Argument'} {name} is missing{choices}"
 
 
 def no_argument(command: Command) -> Stop:
@@ -515,8 +521,8 @@ def _unexpected(error: Exception) -> str:
             sys.stdout.flush()
         except OSError:  # what was printed is still there: nothing takes it
             return f"cannot write the output: {error.strerror}."
-    if (code := getattr(error, "pgcode", None)) in _CANNOT_WRITE:
-        return _CANNOT_WRITE[code]
+    if getattr(error, "pgcode", None) == _LOCKED:
+        return "the change waited too long for another transaction: nothing was changed. Try again."
     return f"internal error ({type(error).__name__}), see the server logs"
 
 

@@ -12,6 +12,7 @@ from oar.lib.config.files import Config
 from oar.lib.config.kinds import Key
 from oar.lib.db.database import Database
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, session
+from oar.lib.db.sql.connections import explain_failure
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.facts.records import Queue
@@ -64,7 +65,7 @@ def findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
         with database.snapshot() as tx:
             site = _site(tx, config) if tx.schema_version.find() else None
         if site is None:
-            yield "DB_BASE_NAME: the database has no schema: oar-database --setup makes it"
+            yield f"DB_BASE_NAME: {config.db_base_name}: the database has no schema. Create it: oar-database --setup"
             return
         if is_copy:
             with database.snapshot() as tx:
@@ -78,11 +79,13 @@ def findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
     except DatabaseRefused:
         name, login = config.db_base_name, config.db_base_login
         yield (
-            f"DB_BASE_NAME: PostgreSQL on {config.db_hostname} does not let {login} into a database {name} yet:"
-            " oar-database --create creates both. If they exist: correct DB_BASE_NAME, DB_BASE_LOGIN, DB_BASE_PASSWD"
+            f"DB_BASE_NAME: {name}: PostgreSQL on {config.db_hostname} refuses the login {login}."
+            " Create both: oar-database --create. If they exist, correct DB_BASE_NAME, DB_BASE_LOGIN, DB_BASE_PASSWD."
         )
     except DatabaseUnavailable as error:
-        yield f"DB_HOSTNAME: what queues, properties and nodes there are is not known: {error}"
+        reason = f"{config.db_hostname}: {explain_failure(str(error))}"
+        unchecked = "Queues, properties and nodes are not checked"
+        yield f"DB_HOSTNAME: {reason}. {unchecked}. Start PostgreSQL, or correct the key."
     finally:
         database.close()
 
@@ -177,7 +180,8 @@ def _conditions(config: Config, database: Database) -> Iterator[str]:
             for key, text in texts:
                 yield from _condition(key, text, conditions.ids)
     except DatabaseUnavailable as error:
-        yield f"DB_BASE_LOGIN_RO: conditions of users cannot be evaluated: {error}"
+        reason = f"{config.db_base_login_ro}: {explain_failure(str(error))}"
+        yield f"DB_BASE_LOGIN_RO: {reason}. Conditions of users are not evaluated: correct the login and its password."
 
 
 def _condition(key: "Key[Any]", text: str, ask: Callable[[str], object]) -> Iterator[str]:

@@ -12,9 +12,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oar.cli.common.database_texts import for_administrators
 from oar.lib.db.database import Database
 from oar.lib.db.sql.statements import psycopg2
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, OarError
+from oar.lib.facts.errors import ConfigError, DatabaseReadOnly, DatabaseUnavailable, OarError
 from oar.lib.facts.health import HealthFacts
 from oar.lib.io.processes import run
 from oar.lib.rules.launch_faults import describe_hold
@@ -57,9 +58,11 @@ def find_database_problem(config: "Config") -> str:
     database = Database(database_settings(config, patience=0), application="oar:status")
     try:
         with database.begin() as tx:
-            return "it can only be read" if tx.database_figures.is_read_only() else ""
+            if tx.database_figures.is_read_only():
+                return for_administrators(DatabaseReadOnly(), database.settings)
+            return ""
     except DatabaseUnavailable as error:
-        return str(error)
+        return for_administrators(error, database.settings)
     finally:
         database.close()
 

@@ -13,7 +13,9 @@ from oar.lib.facts.version import CODENAME, VERSION
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
+    Choice = click.Choice[str]
 else:
+    Choice = click.Choice
     ParamType = click.ParamType  # generic only since click 8.4
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -101,6 +103,19 @@ class Number(ParamType):
         if abs(int(text)) > self._largest:
             raise BadOption(f'Value "{text}" invalid for option {name} (at most {self._largest})', EXIT_BAD_OPTION)
         return int(text)
+
+
+class OneOf(Choice):
+    """One of a few words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word.  Raises BadParameter."""
+        text: str = value
+        if text not in self.choices:
+            kind = "option" if isinstance(param, click.Option) else "argument"
+            name = (max(param.opts, key=len) if kind == "option" else (param.name or "").upper()) if param else ""
+            raise click.BadParameter(f'Value "{text}" invalid for {kind} {name} (one of: {", ".join(self.choices)})')
+        return text
 
 
 class OptionalText(ParamType):

@@ -6,7 +6,18 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common.command import Command
-from oar.cli.common.options import COUNT, NUMBER, USER, BadOption, Join, Number, PathOption, option, optional_argument
+from oar.cli.common.options import (
+    COUNT,
+    NUMBER,
+    USER,
+    BadOption,
+    Join,
+    Number,
+    OneOf,
+    PathOption,
+    option,
+    optional_argument,
+)
 from oar.lib.facts.formats import Format
 from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
 
@@ -124,7 +135,7 @@ _DECLARATIONS: Sequence[Decorator] = (
     ),
     option(
         "--verify",
-        type=click.Choice(VERIFICATIONS),
+        type=OneOf(VERIFICATIONS),
         metavar="e|n",
         help="With --ar: refuse a job that can never run there (e), or let it wait (n).",
     ),

@@ -21,10 +21,10 @@ from psycopg2.extensions import quote_ident
 
 from oar.lib.db.database import Database
 from oar.lib.db.installation.upgrade_work import TableWork, report, tables_of
-from oar.lib.db.sql.connections import TCP_LIMITS, DatabaseSettings
+from oar.lib.db.sql.connections import TCP_LIMITS, DatabaseSettings, unavailable
 from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
 from oar.lib.db.sql.statements import Connection
-from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
+from oar.lib.facts.errors import SchemaError
 from oar.lib.facts.version import SCHEMA, WAY_FROM_NEWER, StoredSchema
 
 if TYPE_CHECKING:
@@ -127,11 +127,12 @@ def _part(part: "str | Secret | sql.Composable", *, hide: bool = False) -> sql.C
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turn what the server refuses into SchemaError, in one line."""
+    """Turn what PostgreSQL rejects into SchemaError, in one line that quotes it."""
     try:
         yield
     except psycopg2.Error as error:
-        raise SchemaError(str(error).strip().partition("\n")[0]) from error
+        line = str(error).strip().partition("\n")[0]
+        raise SchemaError(f'PostgreSQL rejected a statement: "{line}". Nothing of this step was changed.') from error
 
 
 # -- what an administrator of PostgreSQL does ----------------------------------------------------------------------
@@ -545,7 +546,7 @@ class Migrator:
         try:
             connection = self._connect_admin(name)
         except psycopg2.OperationalError as error:
-            raise DatabaseUnavailable(str(error).strip().partition("\n")[0]) from error
+            raise unavailable(error) from error
         try:
             yield MigrationConnection(connection, self._show, dry=self._dry)
         finally:

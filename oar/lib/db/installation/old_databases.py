@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple, Self
 
 from psycopg2 import sql
 
-from oar.lib.db.sql.connections import TCP_LIMITS
+from oar.lib.db.sql.connections import TCP_LIMITS, explain_failure
 from oar.lib.db.sql.statements import Row, psycopg2
 from oar.lib.facts.errors import SchemaError
 
@@ -60,7 +60,9 @@ class OldDatabase:
                 address, connect_timeout=10, application_name="oar:adopt", **TCP_LIMITS.client_options()
             )
         except psycopg2.OperationalError as error:
-            raise SchemaError(f"Cannot open the old database: {_line(error)}.") from None
+            reason = explain_failure(str(error))
+            text = f"Cannot open the old database: {reason}. Check the address behind --from: {_ADDRESS}."
+            raise SchemaError(text) from None
         except (psycopg2.Error, UnicodeError):
             raise SchemaError(f"The text behind --from is no address of a database: {_ADDRESS}.") from None
         try:
@@ -72,7 +74,7 @@ class OldDatabase:
             return cls(connection)
         except psycopg2.Error as error:
             connection.close()
-            raise SchemaError(f"Cannot read the old database: {_line(error)}.") from None
+            raise SchemaError(_unreadable(error)) from None
         except BaseException:
             connection.close()
             raise
@@ -107,7 +109,7 @@ class OldDatabase:
                 cursor.execute(question, parameters)
                 return list(cursor.fetchall())
         except psycopg2.Error as error:
-            raise SchemaError(f"Cannot read the old database: {_line(error)}.") from None
+            raise SchemaError(_unreadable(error)) from None
 
     def count(self, table: str) -> int:
         """Return the number of the rows of a table."""
@@ -154,6 +156,10 @@ def live_jobs(old: OldDatabase) -> LiveJobs:
               AND (j.job_type::text = 'INTERACTIVE' OR j.reservation::text = 'toSchedule')"""
     number, first, last_end = old.rows(question)[0]
     return LiveJobs(number, tuple(first or ()), last_end)
+
+
+def _unreadable(error: Exception) -> str:
+    return f'Cannot read the old database: PostgreSQL rejected a statement: "{_line(error)}".'
 
 
 def _line(error: Exception) -> str:

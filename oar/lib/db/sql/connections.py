@@ -89,6 +89,27 @@ _REFUSED = (
     'FATAL:  role "',
     'FATAL:  database "',
 )
+#: Why PostgreSQL cannot be used, by words of libpq and of PostgreSQL; the first that occur count.
+_REASONS = (
+    ("could not translate host name", "the host name has no address"),
+    ("no pg_hba.conf entry", "pg_hba.conf has no line for this machine and login"),
+    ("authentication failed", "it refuses the login or the password"),
+    ("no password supplied", "it needs a password"),
+    ('FATAL:  role "', "it has no such login"),
+    ('FATAL:  database "', "it has no such database"),
+    *((words, "it has no free connection") for words in _FULL),
+    ("starting up", "it is starting"),
+    ("shutting down", "it is stopping"),
+    ("Connection refused", "no server listens at this address"),
+    ("No such file or directory", "no server listens at this socket"),
+    ("Permission denied", "this account has no permission to use the socket"),
+    ("No route to host", "the network has no route to it"),
+    ("Network is unreachable", "the network has no route to it"),
+    ("timeout", "it does not answer"),
+    ("timed out", "it does not answer"),
+    ("does not answer", "it does not answer"),
+    ("no answer within", "it does not answer"),
+)
 
 
 class DatabaseSettings(NamedTuple):
@@ -107,6 +128,11 @@ class DatabaseSettings(NamedTuple):
     idle_limit: int = 60  #: seconds for which a transaction may do nothing
     lock_patience: int = 0  #: seconds for which a statement waits for the rows of others; 0 = as long as it takes
     notify: bool = True  #: send NOTIFY oar_event with the commits that ask for it
+
+    @property
+    def place(self) -> str:
+        """The database and the address of its server, for messages."""
+        return f"{self.name} at {self.host}:{self.port}"
 
     def __repr__(self) -> str:
         """Tell where the database is; the passwords are secret."""
@@ -374,6 +400,15 @@ def unavailable(error: Exception) -> DatabaseUnavailable:
         if found:
             return kind(found.strip())
     return DatabaseUnavailable(lines[0])
+
+
+def explain_failure(text: str) -> str:
+    """Return why PostgreSQL cannot be used, in our words.  ``text``: of libpq.
+
+    >>> explain_failure('connection to server at "db", port 5432 failed: Connection refused')
+    'no server listens at this address'
+    """
+    return next((reason for words, reason in _REASONS if words in text), "it accepts no connection")
 
 
 def random_pause(shortest: float, longest: float) -> float:
