@@ -17,6 +17,7 @@ from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
+from oar.lib.access import name_service
 from oar.lib.config.files import Config
 from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
@@ -367,7 +368,7 @@ def _submitter(context: Context, name: str | None) -> str:
     if name is None:
         return context.user.name
     try:
-        return pwd.getpwnam(name).pw_name
+        return name_service.account(name).pw_name
     except KeyError:
         raise Stop(f"Error: --as {name}: there is no user of that name on this machine") from None
 

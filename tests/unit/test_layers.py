@@ -85,8 +85,8 @@ MAY_USE: dict[str, set[str]] = {
     "oar.lib.access": LIBRARY,
     "oar.lib.resources": LIBRARY,
     "oar.lib.jobs": LIBRARY,
-    "oar.lib.submission": {*LIBRARY, "oar.lib.jobs"},
-    "oar.lib.reservations": {*LIBRARY, "oar.lib.jobs", "oar.lib.submission"},
+    "oar.lib.submission": {*LIBRARY, "oar.lib.access", "oar.lib.jobs"},
+    "oar.lib.reservations": {*LIBRARY, "oar.lib.access", "oar.lib.jobs", "oar.lib.submission"},
     "oar.lib.desktop": {*LIBRARY, "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission"},
     "oar.lib": {"oar.lib.facts", "oar.lib.config", *DATABASE, "oar.lib.io"},  # runtime
     "oar.kao.facts": {"oar.lib.facts"},

@@ -37,18 +37,18 @@ FORBIDDEN = frozenset(
 OTHERS = {"_bisect", "bisect", "fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
-    "oarstat": 30,
-    "oarnodes": 33,
-    "oardel": 33,
-    "oarhold": 31,
-    "oarresume": 32,
-    "oarwalltime": 36,
-    "oaralter": 31,
-    "oarsub": 39,
-    "qrdel": 60,
-    "qrstat": 38,
-    "qrsub": 89,
-    "qralter": 113,
+    "oarstat": 33,
+    "oarnodes": 36,
+    "oardel": 36,
+    "oarhold": 34,
+    "oarresume": 35,
+    "oarwalltime": 39,
+    "oaralter": 34,
+    "oarsub": 42,
+    "qrdel": 63,
+    "qrstat": 41,
+    "qrsub": 92,
+    "qralter": 116,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 

@@ -19,8 +19,10 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from oar.cli.common.look_ups import in_time
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
+from oar.lib.access import name_service
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import use_own_waits
 from oar.lib.facts.errors import (
@@ -63,9 +65,7 @@ class Hangup(BaseException):
 
 def login_of(uid: int) -> str:
     """Return the name of a user.  Raises KeyError if there is none."""
-    import pwd
-
-    return pwd.getpwuid(uid).pw_name
+    return name_service.account(uid).pw_name
 
 
 def caller(environment: Mapping[str, str], real: int, effective: int, name_of: Callable[[int], str] = login_of) -> User:
@@ -286,7 +286,10 @@ class Command(click.Command):
         """Run the command; return its exit code."""
         debug = context.environment.get("OAR_DEBUG") == "1" or "--debug" in arguments
         try:
-            with self.make_context(self.name, list(arguments), obj=context) as ctx:
+            with (
+                name_service.watched(in_time(context.warn)),
+                self.make_context(self.name, list(arguments), obj=context) as ctx,
+            ):
                 code: int | None = self.invoke(ctx)
             sys.stdout.flush()
             return code or 0

@@ -12,6 +12,8 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from oar.cli.common.command import (
@@ -24,10 +26,13 @@ from oar.cli.common.command import (
     Hangup,
     prepare_process,
 )
+from oar.cli.common.look_ups import in_time
+from oar.cli.common.options import USER
 from oar.cli.common.start_up import load
 from oar.cli.warm import surroundings
 from oar.cli.warm.caller import CommandCaller, close_all
 from oar.cli.warm.request import BadRequestError, CommandRequest, module_of
+from oar.lib.access import name_service
 from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime, open_runtime
 
@@ -115,14 +120,23 @@ class Worker:
 
     def _answer(self, caller: CommandCaller, uid: int) -> bool:
         """Answer a user's request; return whether the process is as before."""
-        import pwd
-
         try:
-            user = User(pwd.getpwuid(uid).pw_name, uid)
             request, streams = caller.request()
-        except (BadRequestError, OSError, KeyError):
+        except (BadRequestError, OSError):
             caller.refuse()
             return True
+        try:
+            with name_service.watched(in_time(lambda text: _say(streams, USER.warning + text))):
+                user = User(name_service.account(uid).pw_name, uid)
+        except KeyError:
+            close_all(streams)
+            caller.refuse()
+            return True
+        except name_service.NameServiceSilent as error:
+            _say(streams, f"{USER.error}{error}")
+            close_all(streams)
+            caller.end(error.exit_code)
+            return False
         if not surroundings.leaves_room(request.limits):
             close_all(streams)
             caller.refuse()
@@ -167,3 +181,9 @@ class Worker:
         except OSError:
             return code, False
         return code, code != EXIT_BROKEN_PIPE
+
+
+def _say(streams: Sequence[int], text: str) -> None:
+    """Print a line for a user whose command has not begun."""
+    with suppress(OSError):
+        os.write(streams[2], f"{text}\n".encode())

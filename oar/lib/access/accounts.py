@@ -1,14 +1,14 @@
 """Accounts of this machine, as identities name them."""
 
-import grp
-import os
-import pwd
 from typing import TYPE_CHECKING
 
+from oar.lib.access import name_service
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
+    import pwd
+
     from oar.lib.config.files import Config
 
 #: Who is served by the socket and by tokens of administrators only.
@@ -18,7 +18,7 @@ PRIVILEGED = frozenset({"root", "oar"})
 def user_of(uid: int, config: "Config") -> User:
     """Return the user whose process the kernel has named.  Raises NotAllowed."""
     try:
-        account = pwd.getpwuid(uid)
+        account = name_service.account(uid)
     except KeyError:
         raise NotAllowed(f"nobody has the user id {uid} on this machine") from None
     return User(account.pw_name, uid, is_administrator(account, config))
@@ -27,7 +27,7 @@ def user_of(uid: int, config: "Config") -> User:
 def user_named(name: str, config: "Config", *, administers: bool) -> User:
     """Return a user; ``administers``: he has shown enough to be an administrator, if he is one.  Raises NotAllowed."""
     try:
-        account = pwd.getpwnam(name)
+        account = name_service.account(name)
     except (KeyError, ValueError):  # no name at all: with NUL, or half a character
         raise NotAllowed(f"there is no user {name!r} on this machine") from None
     return User(name, account.pw_uid, administers and is_administrator(account, config))
@@ -36,7 +36,7 @@ def user_named(name: str, config: "Config", *, administers: bool) -> User:
 def has_account(name: str) -> bool:
     """Whether there is an account of that name on this machine."""
     try:
-        pwd.getpwnam(name)
+        name_service.account(name)
     except (KeyError, ValueError):  # no name at all: with NUL, or half a character
         return False
     return True
@@ -45,20 +45,20 @@ def has_account(name: str) -> bool:
 def with_rights(user: User, config: "Config") -> User:
     """Return a user of a command, as an administrator if he is in their group."""
     try:
-        account = pwd.getpwnam(user.name)
+        account = name_service.account(user.name)
     except KeyError:
         return user
     return user._replace(administers=is_administrator(account, config))
 
 
-def is_administrator(account: pwd.struct_passwd, config: "Config") -> bool:
+def is_administrator(account: "pwd.struct_passwd", config: "Config") -> bool:
     """Whether an account is oar, root, or a member of the group of administrators."""
     if account.pw_name in PRIVILEGED:
         return True
     if not config.api_admin_group:
         return False
     try:
-        group = grp.getgrnam(config.api_admin_group).gr_gid
+        group = name_service.group(config.api_admin_group).gr_gid
     except KeyError:
         return False
-    return group in os.getgrouplist(account.pw_name, account.pw_gid)
+    return group in name_service.groups_of(account.pw_name, account.pw_gid)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from oar.lib.access import name_service
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.rules import access_lists
@@ -53,28 +54,22 @@ def _users(entries: Sequence[AccessEntry], usersets: Usersets, known: Collection
 
 def check_user(name: str) -> None:
     """Refuse a name that no user has.  Raises BadReservation."""
-    import pwd
-
     try:
-        pwd.getpwnam(name)
+        name_service.account(name)
     except KeyError:
         raise BadReservation(f"error: {name} is not known as a user") from None
 
 
 def check_group(name: str) -> "grp.struct_group":
     """Return a group of this machine.  Raises BadReservation."""
-    import grp
-
     try:
-        return grp.getgrnam(name)
+        return name_service.group(name)
     except KeyError:
         raise BadReservation(f'Userset or group "{name}" does not exist') from None
 
 
 def _group_members(name: str) -> list[str]:
     """Return the members of a group of this machine, also those whose main group it is.  Raises BadReservation."""
-    import pwd
-
     group = check_group(name)
-    main = [account.pw_name for account in pwd.getpwall() if account.pw_gid == group.gr_gid]
+    main = [account.pw_name for account in name_service.accounts() if account.pw_gid == group.gr_gid]
     return list(dict.fromkeys([*group.gr_mem, *main]))

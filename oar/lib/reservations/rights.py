@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from oar.lib.access import name_service
 from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AdvanceReservation
 from oar.lib.facts.errors import WordedRefusal
 from oar.lib.facts.records import User
@@ -19,11 +20,8 @@ class Denied(WordedRefusal):
 
 def main_group(user: str) -> str:
     """Return the name of the main group of a user; '' if there is no such account."""
-    import grp
-    import pwd
-
     try:
-        return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+        return name_service.group(name_service.account(user).pw_gid).gr_name
     except KeyError:
         return ""
 

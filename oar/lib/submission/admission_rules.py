@@ -333,17 +333,16 @@ def _local_to_sql(date: int) -> str:
 
 def user_groups(user: str) -> list[str]:
     """Return the groups of a user on this machine, the primary one and the others."""
-    import grp
-    import pwd
+    from oar.lib.access import name_service
 
     try:
-        primary = pwd.getpwnam(user).pw_gid
+        primary = name_service.account(user).pw_gid
     except KeyError:
         return []
     names = []
-    for group in os.getgrouplist(user, primary):
+    for group in name_service.groups_of(user, primary):
         try:
-            names.append(grp.getgrgid(group).gr_name)
+            names.append(name_service.group(group).gr_name)
         except KeyError:  # a number without a name
             continue
     return names

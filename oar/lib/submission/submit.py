@@ -143,11 +143,11 @@ def _check_cpuset(tx: "Transaction", spec: JobSpec) -> list[str]:
     name = spec.cpuset_name
     if name is None:
         return []
-    import pwd
+    from oar.lib.access import name_service
 
     for match in re.finditer("_", name):
         try:
-            pwd.getpwnam(f"{spec.user}_{name[: match.start()]}")
+            name_service.account(f"{spec.user}_{name[: match.start()]}")
         except KeyError:
             continue
         raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from oar.lib.access import name_service
 from oar.lib.facts.advance_reservations import AccessEntry
 from oar.lib.rules import access_lists
 from oar.lib.rules.access_lists import Visitor
@@ -15,18 +16,14 @@ Key = TypeVar("Key")
 
 def visitor(user: str, project: str = "") -> Visitor:
     """Return somebody with his groups on this machine; without groups if there is no such account."""
-    import grp
-    import os
-    import pwd
-
     try:
-        account = pwd.getpwnam(user)
+        account = name_service.account(user)
     except KeyError:
         return Visitor(user, (), project)
     groups = []
-    for number in os.getgrouplist(user, account.pw_gid):
+    for number in name_service.groups_of(user, account.pw_gid):
         try:
-            groups.append(grp.getgrgid(number).gr_name)
+            groups.append(name_service.group(number).gr_name)
         except KeyError:
             continue
     return Visitor(user, frozenset(groups), project)
