@@ -151,7 +151,6 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     service: Service = app.state.service
     limiter = anyio.to_thread.current_default_thread_limiter()
     limiter.total_tokens = service.runtime.config.api_threads
-    service.requests.limiter = limiter
     service.hub.start()
     service.chunks_ahead.start()
     yield

@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
@@ -21,9 +20,11 @@ from oar.api.answers.forms import MULTIPART
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.answers.statuses import STATUSES
 from oar.api.identity.callers import AgentToken, check_encrypted
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.output import OutputNotHere
 from oar.api.jobs.parts import Id
 from oar.api.routing.administrators import STRICT
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts
@@ -33,7 +34,7 @@ from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
 if TYPE_CHECKING:
     from oar.api.serving.service import Service
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
 
 #: Jobs that an agent may tell of, bytes of a reason, and bytes that are written at a time.
 MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20
@@ -78,14 +79,14 @@ class AgentQuestion(BaseModel):
 @router.post("/oar-cgi", include_in_schema=False)
 async def oar_cgi(request: Request) -> Answer:
     """Answer an agent."""
-    agent = await run_in_threadpool(_identify, request)
+    agent = await in_thread(_identify, request)
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is not None:
         return await _keep_results(request, agent, FormReader(boundary))
     if request.headers.get("content-type", "").startswith(MULTIPART):
         raise BadRequest("the form names no boundary")  # it may be large, and is no question
     question = _question(await request.body())
-    return await run_in_threadpool(_answer, request, agent, question)
+    return await in_thread(_answer, request, agent, question)
 
 
 def _identify(request: Request) -> AgentToken:
@@ -170,7 +171,7 @@ async def _keep_results(request: Request, agent: AgentToken, reader: FormReader)
     else:
         raise BadRequest("the form has no file")
     host = fields.get("hostname", "")
-    job_id = await run_in_threadpool(_check_upload, request, agent, fields)
+    job_id = await in_thread(_check_upload, request, agent, fields)
     with service.uploads.one_more(host, service.runtime.config.api_max_follows):
         await _store(service, job_id, events)
     return answer({"status": "created"})
@@ -198,18 +199,18 @@ async def _store(service: "Service", job_id: int, events: "AsyncIterator[object]
     """Write a file as it comes; it has its name when all of it is there."""
     config = service.runtime.config
     keeping = stageouts.new_file(config, job_id)
-    file: IO[bytes] = await run_in_threadpool(keeping.__enter__)
+    file: IO[bytes] = await in_thread(keeping.__enter__)
     try:
         left = config.api_max_upload
         async for event in events:
             if isinstance(event, FileData):
                 left -= len(event.data)
                 _check_size(left)
-                await run_in_threadpool(file.write, event.data)
+                await in_thread(file.write, event.data)
     except BaseException as error:
         keeping.__exit__(type(error), error, error.__traceback__)
         raise
-    await run_in_threadpool(keeping.__exit__, None, None, None)
+    await in_thread(keeping.__exit__, None, None, None)
 
 
 def _check_size(left: int) -> None:

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 
 from oar.api.answers.bodies import Answer, answer, answer_unless_known
 from oar.api.identity.callers import outer_path
-from oar.api.routing.lean_routes import LeanRoute
+from oar.api.routing.lean_routes import FairRoute, LeanRoute
 from oar.api.routing.routes import Routes
 from oar.api.serving.service import asking, service_of
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
@@ -17,7 +17,7 @@ from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION, explain_schema_mismatch
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
-health = APIRouter(prefix="/health", tags=["health"])
+health = APIRouter(prefix="/health", tags=["health"], route_class=FairRoute)
 
 #: Counts the additions to the interface within /v1.
 API_VERSION = "1.1"

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from oar.api.answers.bodies import Answer
 from oar.api.identity.clients import client_of
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion
@@ -21,7 +22,7 @@ from oar.lib.io.control import ask
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
 from oar.lib.views.metrics import Labels, families, rounds_of, server_families
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=FairRoute)
 
 #: Seconds for which an answer is given again.
 KEPT_SECONDS = 10.0

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Request, Response
 from oar.api.answers.bodies import Answer
 from oar.api.identity.callers import outer_path
 from oar.api.legacy.old_links import drawgantt_place, monika_place
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import service_of
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=FairRoute)
 
 #: Where Monika was: as Debian has it, as a program by its name, below our own pages.
 MONIKA = ("/monika", "/monika.cgi", "/cgi-bin/monika.cgi", "/ui/monika", "/ui/monika.cgi")

@@ -25,6 +25,7 @@ from oar.api.nodes.grid import grid_record, totals
 from oar.api.nodes.groups import groups_record
 from oar.api.nodes.reading import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations.reading import ReservationListing, reservation_page, reservation_with_log
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import Asking, asking, service_of
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone
@@ -32,7 +33,7 @@ from oar.lib.views.gantt_chunks import DAY
 from oar.web.documents import POLICY, Documents, Visit
 from oar.web.words import LANGUAGES, preferred
 
-router = APIRouter(prefix="/ui", include_in_schema=False)
+router = APIRouter(prefix="/ui", include_in_schema=False, route_class=FairRoute)
 
 #: Jobs of the first view of a list; scripts load the others as they are scrolled to.
 FIRST_JOBS = 50

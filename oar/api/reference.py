@@ -11,9 +11,10 @@ from fastapi import APIRouter, Request, Response
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.legacy.routes import ADDRESSES, Handler
+from oar.api.routing.lean_routes import FairRoute
 from oar.lib.facts.version import VERSION
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=FairRoute)
 
 _STYLE = (
     "body{font:1rem/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem}"

@@ -18,6 +18,7 @@ from oar.api.identity.callers import (
 )
 from oar.api.identity.clients import client_of
 from oar.api.routing.administrators import note
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import BadRequest, NotAllowed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from oar.api.serving.service import Service
     from oar.lib.db.access.api_tokens import ApiToken
 
-router = APIRouter(prefix="/v1", tags=["access"])
+router = APIRouter(prefix="/v1", tags=["access"], route_class=FairRoute)
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.

@@ -8,15 +8,18 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
+from oar.api.application import all_routes
 from oar.api.identity.callers import Caller
+from oar.api.identity.seats import ARRIVING_FOR_A_THREAD, WAITING_FOR_A_THREAD, Seat
 from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
-from oar.api.serving.seats import ARRIVING_FOR_A_THREAD, WAITING_FOR_A_THREAD, Seat
+from oar.api.routing.lean_routes import FairRoute, LeanRoute
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
@@ -206,6 +209,23 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(
     api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.runtime.config = Config(api_threads=1)
+    slow = _VERSION.replace(b"host: x", b"host: x\r\nx-waits: 1")
+    with _waiting(api, WAITING_FOR_A_THREAD, monkeypatch):
+        while not (answer := _raw(api, slow)).startswith(b"HTTP/1.1 503 "):
+            assert answer
+        assert b'"too-many"' in answer
+        old = _raw(api, _VERSION.replace(b"/v1/version", b"/oarapi/version"))
+        assert b'"code":503,"message":"127.0.0.1 waits for answers 8 times already' in old
+        assert b"\r\nretry-after: 1\r\n" in answer
+        not_ready = _raw(api, _VERSION.replace(b"/v1/version", b"/health/ready"))
+        alive = _raw(api, _VERSION.replace(b"/v1/version", b"/health/live"))
+        assert (not_ready.split(b" ")[1], alive.split(b" ")[1]) == (b"503", b"200")
+        assert local.get("/v1/version").status_code == 200
+
+
+@contextmanager
+def _waiting(api: Api, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests of an address, each of which keeps the thread that answers it while the block lasts."""
     goes_on, identify = threading.Event(), api.service.identities.identify
 
     def wait(request: Request, config: Config) -> Caller:
@@ -217,18 +237,25 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(
     slow = _VERSION.replace(b"host: x", b"host: x\r\nx-waits: 1")
     with ExitStack() as waiting:
         waiting.callback(goes_on.set)
-        for _ in range(WAITING_FOR_A_THREAD):
+        for _ in range(number):
             waiting.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60)).sendall(slow)
-        while not (answer := _raw(api, slow)).startswith(b"HTTP/1.1 503 "):
-            assert answer
-        assert b'"too-many"' in answer
-        old = _raw(api, _VERSION.replace(b"/v1/version", b"/oarapi/version"))
-        assert b'"code":503,"message":"127.0.0.1 waits for answers 8 times already' in old
-        assert b"\r\nretry-after: 1\r\n" in answer
-        not_ready = _raw(api, _VERSION.replace(b"/v1/version", b"/health/ready"))
-        alive = _raw(api, _VERSION.replace(b"/v1/version", b"/health/live"))
-        assert (not_ready.split(b" ")[1], alive.split(b" ")[1]) == (b"503", b"200")
-        assert local.get("/v1/version").status_code == 200
+        yield
+
+
+@pytest.mark.parametrize("path", ["/v1/version", "/v1/tokens", "/oarapi/version", "/v1/jobs?limit=1"])
+def test_a_client_has_a_part_of_the_threads(
+    api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    threads = api.service.places.threads
+    with _waiting(api, threads.number + 1, monkeypatch):
+        wait_until(lambda: threads.busy == threads.number // 2)
+        assert local.get(path).status_code == 200
+        assert threads.busy == threads.number // 2
+    wait_until(lambda: threads.busy == 0)
+
+
+def test_every_handler_waits_for_its_thread_in_turn() -> None:
+    assert {type(each) for each in all_routes().all if isinstance(each, APIRoute)} == {FairRoute, LeanRoute}
 
 
 def test_a_user_has_a_part_of_all_requests_from_whichever_address(
@@ -413,7 +440,8 @@ def test_yaml_of_nobody_and_much_of_it_is_not_read(
     assert anonymous.post("/oarapi/jobs", content=short, headers=yaml).status_code == 401
     refused = nobody.post("/oarapi/jobs", content=endless, headers=yaml)
     assert (refused.status_code, "too much YAML" in refused.text, read) == (400, True, [])
-    with calls._YAML_BODIES:
+    monkeypatch.setattr(calls._YAML_BODIES, "_patience", 0)
+    with calls._YAML_BODIES.place("somebody"):
         busy = nobody.post("/oarapi/jobs", content=long, headers=yaml)
         assert (busy.status_code, busy.headers["retry-after"], read) == (503, "2", [])
         nobody.post("/oarapi/jobs", content=short, headers=yaml)

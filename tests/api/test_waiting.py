@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import httpx
 import pytest
 
+from oar.api.identity.seats import WAITING_FOR_A_THREAD
 from oar.api.jobs import waiting
-from oar.api.serving.seats import WAITING_FOR_A_THREAD
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState

@@ -110,7 +110,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.web": set(),
     "oar.api.answers": BELOW_FACES,
     "oar.api.identity": {*BELOW_FACES, "oar.api.answers"},
-    "oar.api.workers": {*BELOW_FACES, "oar.api.answers"},
+    "oar.api.workers": {*BELOW_FACES, "oar.api.answers", "oar.api.identity"},
     "oar.api.serving": {*BELOW_FACES, "oar.api.answers", "oar.api.identity", "oar.api.workers", "oar.web"},
     "oar.api.routing": {*BELOW_FACES, *BELOW_ROUTING},
     "oar.api.jobs": BELOW_HANDLERS,

@@ -1,11 +1,14 @@
 """How often a client may ask."""
 
+import asyncio
 import threading
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from oar.api.answers.statuses import TooMany, TooOften
-from oar.api.identity.limits import MOST_CLIENTS, Buckets, Failures, InTurn, Rate, Turnstile
+from oar.api.identity.limits import MOST_CLIENTS, Buckets, Failures, FairPlaces, InTurn, Rate
 
 
 class Clock:
@@ -74,11 +77,57 @@ def test_wrong_passwords_stop_the_user_and_then_the_address() -> None:
 
 
 def test_so_much_is_done_at_a_time() -> None:
-    places = Turnstile(1, "passwords are being checked")
-    with places, pytest.raises(TooMany, match="too many passwords are being checked at the same time"), places:
+    places = FairPlaces(1, "too many passwords are being checked")
+    with places.place("alice"), pytest.raises(TooMany, match="too many passwords"), places.place("bob"):
         pass
-    with places:
-        pass
+    with places.place("bob"):
+        assert places.busy == 1
+    assert places.busy == 0
+
+
+@pytest.mark.parametrize(("number", "parts"), [(1, [1, 0]), (2, [1, 1, 0]), (4, [2, 1, 1, 0]), (16, [8, 4, 2, 1, 1])])
+def test_each_holder_has_a_part_of_what_all_share(number: int, parts: list[int]) -> None:
+    places, found = FairPlaces(number, "too many"), list[int]()
+    with ExitStack() as held:
+        for holder in map(str, range(len(parts))):
+            found.append(0)
+            with suppress(TooMany):
+                while True:
+                    held.enter_context(places.place(holder))
+                    found[-1] += 1
+    assert found == parts
+
+
+async def _in_order(places: FairPlaces, holders: Sequence[str], gone: Collection[int] = ()) -> list[str]:
+    """Return in which order holders get a place who wait at once; ``gone``: those that do not wait for it."""
+    order: list[str] = []
+
+    async def hold(holder: str) -> None:
+        async with places.awaited(holder):
+            order.append(holder)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(hold(holder)) for holder in holders]
+    with places.place("first"):
+        await asyncio.sleep(0)
+        for each in gone:
+            tasks[each].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert places.busy == 0
+    return order
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "got"),
+    [(1, "abc", "abc"), (2, "aaaab", "abaaa"), (2, "aaabbb", "ababab")],
+)
+def test_holders_who_wait_get_their_places_in_turn(number: int, asked: str, got: str) -> None:
+    assert sorted(asked) == sorted(got)
+    assert "".join(asyncio.run(_in_order(FairPlaces(number), asked))) == got
+
+
+def test_who_waits_no_more_leaves_his_place_to_the_next() -> None:
+    assert asyncio.run(_in_order(FairPlaces(1), "abc", gone=[0, 1])) == ["c"]
 
 
 def test_a_client_has_one_thing_done_at_a_time_and_others_do_not_wait() -> None:

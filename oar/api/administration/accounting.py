@@ -9,13 +9,14 @@ from pydantic import BaseModel, Field
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.routing.administrators import STRICT, administering, note
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.routing.problems import answer_of
 from oar.api.serving.service import LARGEST_ID, asking, service_of
 from oar.api.workers.tasks import Desk, Outcome
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting
 
-router = APIRouter(prefix="/v1/accounting", tags=["administration"])
+router = APIRouter(prefix="/v1/accounting", tags=["administration"], route_class=FairRoute)
 
 #: Seconds of one request: what is left then is counted by the next one.
 SECONDS = 10.0

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.nodes.reading import queues_record
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import Asking, asking
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.version import VERSION
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/administration", tags=["administration"])
+router = APIRouter(prefix="/v1/administration", tags=["administration"], route_class=FairRoute)
 
 #: Seconds that the server has to say how it is; one that is down must not keep the page waiting.
 PATIENCE = 2.0

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from oar.api.answers.bodies import Answer, answer, made
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings
 from oar.lib.facts.errors import BadRequest
@@ -17,7 +18,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue
 from oar.lib.jobs import queues
 
-router = APIRouter(prefix="/v1/queues", tags=["administration"])
+router = APIRouter(prefix="/v1/queues", tags=["administration"], route_class=FairRoute)
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]

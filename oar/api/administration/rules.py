@@ -15,6 +15,7 @@ from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.jobs.request import JobRequest, Text
 from oar.api.jobs.submission import proposal_of
 from oar.api.routing.administrators import STRICT, AdminAct, administering
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.routing.problems import answer_of
 from oar.api.serving.service import Asking, asking, service_of
 from oar.api.workers.tasks import Desk, Outcome, text_of
@@ -27,7 +28,7 @@ from oar.lib.submission import admission, admission_rules, rule_changes
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(prefix="/v1/admission-rules", tags=["administration"])
+router = APIRouter(prefix="/v1/admission-rules", tags=["administration"], route_class=FairRoute)
 
 RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Rule id.")]
 Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Priority; rules run in ascending order.")]

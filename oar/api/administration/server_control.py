@@ -7,13 +7,14 @@ from pydantic import BaseModel, Field
 
 from oar.api.answers.bodies import Answer, answer, answer_unless_known
 from oar.api.routing.administrators import STRICT, administering, note
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import asking
 from oar.lib.facts import frames
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake
 from oar.lib.io import control
 
-router = APIRouter(prefix="/v1/server", tags=["administration"])
+router = APIRouter(prefix="/v1/server", tags=["administration"], route_class=FairRoute)
 
 
 class ServerNotification(BaseModel):

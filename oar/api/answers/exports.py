@@ -33,13 +33,16 @@ class Export(StreamingResponse):
 
     def __init__(self, pages: Pages, one_more: AbstractContextManager[None]) -> None:
         """Read the first page, whose errors are answers.  ``one_more``: counts the export while it lasts."""
-        super().__init__(_lines(pages(None), pages), media_type=LINES, headers={"Cache-Control": "no-store"})
+        self._lines = _lines(pages(None), pages)
+        super().__init__((), media_type=LINES, headers={"Cache-Control": "no-store"})
         self._one_more = one_more
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it until it ends or the client goes.  Raises TooMany before it begins."""
         with self._one_more:
-            scope["state"]["seat"].give_back()
+            seat = scope["state"]["seat"]
+            seat.give_back()
+            self.body_iterator = seat.drawn(self._lines)
             await super().__call__(scope, receive, send)
 
 

@@ -13,10 +13,11 @@ _FAST = 1
 
 def in_parts(request: Request, parts: Iterable[str], headers: Mapping[str, str]) -> StreamingResponse:
     """Return a document, each part of which is on its way before the next is asked for."""
+    drawn = request.state.seat.drawn
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return StreamingResponse((part.encode() for part in parts), headers=headers, media_type="text/html")
+        return StreamingResponse(drawn(part.encode() for part in parts), headers=headers, media_type="text/html")
     more = {**headers, "Content-Encoding": "gzip"}
-    return StreamingResponse(_packed(parts), headers=more, media_type="text/html")
+    return StreamingResponse(drawn(_packed(parts)), headers=more, media_type="text/html")
 
 
 def _packed(parts: Iterable[str]) -> Iterator[bytes]:

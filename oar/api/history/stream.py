@@ -9,12 +9,13 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.faults import PRINTABLE
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.reading import words_of
 from oar.api.jobs.waiting import wait_until_seen
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.event_streams import EventStream
 from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
@@ -25,7 +26,7 @@ from oar.lib.facts.topics import Topic
 from oar.lib.views.history import change_item, event_item
 from oar.lib.views.privacy import Privacy
 
-router = APIRouter(prefix="/v1", tags=["history"])
+router = APIRouter(prefix="/v1", tags=["history"], route_class=FairRoute)
 
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0
@@ -112,7 +113,7 @@ class _Chosen(NamedTuple):
 )
 async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
     """Send each state change and each event once, in order, as server-sent events. `since` includes past ones."""
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     chosen = _Chosen.of(who, listing, listing.topics)
     begin = request.headers.get("last-event-id") or listing.since
     position = Position.parse(begin) if begin else None
@@ -128,7 +129,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     async def is_known() -> bool:
         """Whether the caller is who he was: a token that has been revoked ends its streams."""
         try:
-            return (await run_in_threadpool(asking, request)).caller.user == who.caller.user
+            return (await in_thread(asking, request)).caller.user == who.caller.user
         except OarError:
             return False
 
@@ -140,7 +141,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
 @router.get("/events", operation_id="events", summary="List state changes and events")
 async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
     """Return the state changes and events after a position, and the position for the next request."""
-    hub, who = service_of(request).hub, await run_in_threadpool(asking, request)
+    hub, who = service_of(request).hub, await in_thread(asking, request)
     takes = _Chosen.of(who, listing).takes
     if hub.position is None:
         raise Unavailable("the history is not being followed yet: ask again")
@@ -150,10 +151,10 @@ async def events(request: Request, listing: Annotated[EventsListing, Query()]) -
         return _page(who, after, hub.position or after, takes, listing.limit)
 
     if not listing.wait:
-        return await run_in_threadpool(lambda: answer(page(who)))
+        return await in_thread(lambda: answer(page(who)))
     request.scope["state"]["asked"] = who  # a moment ago
     await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), listing.wait)
-    return await run_in_threadpool(lambda: answer(page(asking(request))))
+    return await in_thread(lambda: answer(page(asking(request))))
 
 
 def _has_any(page: Mapping[str, Any]) -> bool:
@@ -191,7 +192,7 @@ class _Past:
         """Give what he has missed, piece by piece."""
         position = self.begin
         while position is not None and position != self.end:
-            news = await run_in_threadpool(self._read, position)
+            news = await in_thread(self._read, position)
             position = news.position
             yield row_messages(news)
 

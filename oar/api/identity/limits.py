@@ -3,12 +3,14 @@
 They are in memory, for each process.  See docs/api.rst, "Limits".
 """
 
+import asyncio
 import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 from oar.api.answers.statuses import Allowance, TooMany, TooOften
@@ -145,16 +147,80 @@ class InTurn:
                 self._changed.notify_all()
 
 
-class Turnstile:
-    """Work of which only so much is done at a time."""
+class _Waiter(NamedTuple):
+    """Who waits for a place, or has it."""
 
-    def __init__(self, number: int, what: str) -> None:
-        self._free = threading.BoundedSemaphore(number)
-        self._what = what
+    holder: str
+    place: Future[None]
 
-    def __enter__(self) -> None:
-        if not self._free.acquire(blocking=False):
-            raise TooMany(f"too many {self._what} at the same time: ask again")
 
-    def __exit__(self, *_: object) -> None:
-        self._free.release()
+class FairPlaces:
+    """Places that all share, such as threads: each holder has only a part of them, and those who wait get one in turn.
+
+    A holder gets another place only while it has fewer than are free: so one alone has half of them, and something is
+    left for the next.  Of those who wait, the holder with the fewest is first, then who has waited longest.
+    """
+
+    def __init__(self, number: int, refusal: str = "", patience: float = 0.0) -> None:
+        """``refusal``: what a thread is told that has waited for so many seconds."""
+        self.number = number  #: may change
+        self._refusal = refusal
+        self._patience = patience
+        self._held: Counter[str] = Counter()
+        self._waiting: list[_Waiter] = []
+        self._mutex = threading.Lock()
+
+    @property
+    def busy(self) -> int:
+        """How many are held."""
+        return self._held.total()
+
+    @contextmanager
+    def place(self, holder: str) -> Iterator[None]:
+        """Hold a place while the block lasts, in a thread.  Raises TooMany."""
+        waiter = self._ask(holder)
+        try:
+            try:
+                waiter.place.result(self._patience)
+            except TimeoutError:
+                raise TooMany(self._refusal) from None
+            yield
+        finally:
+            self._leave(waiter)
+
+    @asynccontextmanager
+    async def awaited(self, holder: str) -> AsyncIterator[None]:
+        """Hold a place while the block lasts, on the event loop; it is waited for as long as it takes."""
+        waiter = self._ask(holder)
+        try:
+            if not waiter.place.done():
+                await asyncio.wrap_future(waiter.place)
+            yield
+        finally:
+            self._leave(waiter)
+
+    def _ask(self, holder: str) -> _Waiter:
+        waiter = _Waiter(holder, Future())
+        with self._mutex:
+            self._waiting.append(waiter)
+            self._give()
+        return waiter
+
+    def _leave(self, waiter: _Waiter) -> None:
+        with self._mutex:
+            if waiter.place.cancel():  # it has never been given
+                self._waiting = [each for each in self._waiting if each is not waiter]
+            else:
+                self._held[waiter.holder] -= 1
+                if not self._held[waiter.holder]:
+                    del self._held[waiter.holder]
+            self._give()
+
+    def _give(self) -> None:
+        """Give what is free."""
+        while entitled := [each for each in self._waiting if self._held[each.holder] < self.number - self.busy]:
+            first = min(entitled, key=lambda each: self._held[each.holder])
+            self._waiting = [each for each in self._waiting if each is not first]
+            if first.place.set_running_or_notify_cancel():
+                self._held[first.holder] += 1
+                first.place.set_result(None)

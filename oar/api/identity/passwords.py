@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from oar.api.answers.statuses import Unidentified
 from oar.api.identity import htpasswd, password_check
-from oar.api.identity.limits import Failures, Turnstile
+from oar.api.identity.limits import Failures, FairPlaces
 from oar.lib.facts.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 PROGRAM = "oar-password-check"
 #: Passwords that are looked at together: PAM may take seconds, and other requests need threads too.
 AT_A_TIME = 4
+#: Seconds that a request waits until its password is looked at.
+PATIENCE = 5.0
 #: Seconds for which a password that was right is not asked for again: clients send it with each request.
 KEPT_SECONDS = 30.0
 _LONGEST = 1024
@@ -36,7 +38,8 @@ class Passwords:
     def __init__(self, oardir: str) -> None:
         self.failures = Failures()
         self.program = f"{oardir}/{PROGRAM}"
-        self._places = Turnstile(AT_A_TIME, "passwords are being checked")
+        refusal = "too many passwords are being checked at the same time: ask again"
+        self._places = FairPlaces(AT_A_TIME, refusal, PATIENCE)
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._right: dict[bytes, float] = {}  # sums of what was right, with this process's key, and until when
@@ -49,7 +52,7 @@ class Passwords:
         proof = hmac.new(self._key, f"{name}\0{password}".encode(), hashlib.sha256).digest()
         if self._right.get(proof, 0.0) > time.monotonic():
             return
-        with self._places:
+        with self._places.place(address):
             is_right = self._is_right(name, password, config)
         if not is_right:
             self.failures.count(name, address)

@@ -12,6 +12,7 @@ from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.reading import JobListing
 from oar.api.jobs.request import Text
 from oar.api.routing.administrators import STRICT
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.db.foreign_code.user_sql import Subject, evaluate
@@ -22,7 +23,7 @@ from oar.lib.submission.checks import parse_signal
 if TYPE_CHECKING:
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1/job-acts", tags=["jobs"])
+router = APIRouter(prefix="/v1/job-acts", tags=["jobs"], route_class=FairRoute)
 
 #: Jobs of one request, at most.
 MOST = 10_000

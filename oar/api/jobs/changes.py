@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import Expected, IfMatch, RequestKey
 from oar.api.identity.callers import Caller
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.alteration import AlterArray, AlterJob
 from oar.api.jobs.asked_jobs import AskedJobs
@@ -19,6 +19,7 @@ from oar.api.jobs.parts import Id
 from oar.api.jobs.request import Count, JobRequest, JobUpdate, Text
 from oar.api.jobs.submission import SubmitBatch, SubmitJobs
 from oar.api.jobs.waiting import check_wait, with_answer
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.routing.problems import answer_of, problem, told
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from oar.api.workers.tasks import Outcome, WorkerTask
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-arrays = APIRouter(prefix="/v1/arrays", tags=["jobs"])
-batches = APIRouter(prefix="/v1/job-batches", tags=["jobs"])
-estimates = APIRouter(prefix="/v1/estimates", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=FairRoute)
+arrays = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=FairRoute)
+batches = APIRouter(prefix="/v1/job-batches", tags=["jobs"], route_class=FairRoute)
+estimates = APIRouter(prefix="/v1/estimates", tags=["jobs"], route_class=FairRoute)
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
@@ -122,7 +123,7 @@ async def job_submit(
     if it is still undecided. A rejected reservation is 409 (`reservation-refused`).
     """
     check_wait(wait, wanted.reservation)
-    outcome = await run_in_threadpool(_submitted, request, wanted, key)
+    outcome = await in_thread(_submitted, request, wanted, key)
     return answer_of(request, await with_answer(request, outcome, wait) if wait else outcome)
 
 

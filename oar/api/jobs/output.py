@@ -10,13 +10,14 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.statuses import STATUSES
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
 from oar.api.jobs.parts import Id
 from oar.api.jobs.waiting import changes_of
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.event_streams import EVENTS, EventStream
 from oar.api.serving.hub import Subscriber
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
@@ -30,7 +31,7 @@ from oar.lib.facts.topics import Topic
 from oar.lib.user_files import FilePart, UserFiles
 from oar.lib.views.jobs import JobView, job_view
 
-router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"], route_class=FairRoute)
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20
@@ -141,7 +142,7 @@ async def job_output_bytes(
     if piece.follow or request.headers.get("accept", "").startswith(EVENTS):
         begin = piece.offset if "offset" in piece.model_fields_set else -TAIL
         return await _follow(request, job_id, stream, begin if last is None else int(last))
-    return await run_in_threadpool(_read, request, job_id, stream, piece, range_)
+    return await in_thread(_read, request, job_id, stream, piece, range_)
 
 
 async def _follow(request: Request, job_id: int, stream: OutputStream, offset: int) -> Answer:
@@ -152,7 +153,7 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
 
     async def may_read() -> bool:
         with suppress(OarError):
-            await run_in_threadpool(lambda: _output(asking(request), job_id))
+            await in_thread(lambda: _output(asking(request), job_id))
             return True
         return False
 
@@ -160,7 +161,7 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
         service.hub.add(listener)
         stack.callback(service.hub.remove, listener)
         request.state.seat.give_back()
-        found = await run_in_threadpool(lambda: _output(asking(request), job_id))
+        found = await in_thread(lambda: _output(asking(request), job_id))
         user = found.view.job.user
         one_more = service.follows.one_more(user, service.runtime.config.api_max_follows)
         words = found.files.following(found.path(stream), offset)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.exports import PAGE, Export, wants_lines
@@ -13,6 +12,7 @@ from oar.api.answers.faults import PRINTABLE, bad_request_of
 from oar.api.answers.list_answers import Fields, only
 from oar.api.answers.records import job_details, job_item
 from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
@@ -168,7 +168,7 @@ async def job_one(
     def found() -> Answer:
         return answer_unless_known(request, job_record(asking(request), job_id, parts))
 
-    return await run_in_threadpool(found)
+    return await in_thread(found)
 
 
 def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str, object]:

@@ -7,9 +7,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from fastapi import Request
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.statuses import TooMany, problem_record
+from oar.api.identity.seats import in_thread
 from oar.api.serving.hub import BYE, Subscriber, Takes
 from oar.api.serving.service import Asking, asking, service_of
 from oar.api.workers.tasks import Outcome
@@ -32,15 +32,15 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
     Raises NoSuchJob, TooMany if too many listen, and what tells that the caller may not read.
     """
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     # It listens before the first look, so that no change is between them.
     listener = Subscriber(changes_of(job_id), frozenset())
     with service_of(request).listening(request, who.caller, listener):
         request.state.seat.give_back()
-        job = await run_in_threadpool(_job, who, job_id)
+        job = await in_thread(_job, who, job_id)
         awaited = frozenset((job.state,)) if states is None else states
         while job.state in awaited and not job.is_final and await _is_told(listener, until):
-            job = await run_in_threadpool(_job, who, job_id)
+            job = await in_thread(_job, who, job_id)
 
 
 def check_wait(seconds: int, reservation: str | None) -> None:
@@ -77,7 +77,7 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
         except TooMany:
             until = 0.0
         while True:
-            found = await run_in_threadpool(_answer_to_all, service.runtime.database, ids)
+            found = await in_thread(_answer_to_all, service.runtime.database, ids)
             if found or not await _is_told(listener, until):
                 return found
 
@@ -102,10 +102,10 @@ async def wait_until_seen(
     Raises TooMany if too many listen, and what tells that the caller may not read.
     """
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     with service_of(request).listening(request, who.caller, listener):
         request.state.seat.give_back()
-        while not await run_in_threadpool(is_seen, who):
+        while not await in_thread(is_seen, who):
             left = until - asyncio.get_running_loop().time()
             messages = await listener.next(max(0.0, min(left, pause())))
             if left <= 0 or any(message.name == BYE for message in messages):

@@ -20,7 +20,8 @@ from oar.api.answers.bodies import encoded
 from oar.api.answers.exports import LINES
 from oar.api.answers.forms import MULTIPART, fields_of
 from oar.api.identity.callers import outer_path
-from oar.api.identity.limits import Turnstile
+from oar.api.identity.limits import FairPlaces
+from oar.api.identity.seats import present_holder
 from oar.api.serving.service import LARGEST_ID, Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml
@@ -40,7 +41,9 @@ PREFIXES = frozenset(
 YAML = frozenset({"text/yaml", "application/yaml", "application/x-yaml"})
 #: Bytes of YAML, a million of which take ten seconds of processor time; those of bodies that take next to none.
 MOST_YAML, _SHORT_YAML = 1 << 17, 1 << 12
-_YAML_BODIES = Turnstile(1, "long bodies of YAML")
+#: Seconds that a long body waits until it is read, one after the other.
+_YAML_PATIENCE = 5.0
+_YAML_BODIES = FairPlaces(1, "too many long bodies of YAML at the same time: ask again", _YAML_PATIENCE)
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
@@ -244,7 +247,7 @@ def body_of(request: Request, data: bytes) -> Any:
         if kind in YAML:
             if len(data) > MOST_YAML or text.count("*") + text.count("&") > 100:
                 raise BadRequest("this is too much YAML: write JSON")
-            with _YAML_BODIES if len(data) > _SHORT_YAML else nullcontext():
+            with _YAML_BODIES.place(present_holder()) if len(data) > _SHORT_YAML else nullcontext():
                 return _storable(read_yaml(text))
         if kind == _FORM:
             if data.lstrip()[:1] in (b"{", b"["):

@@ -10,16 +10,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import orjson
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api.answers.statuses import WORDS, TooMany, early_problem
 from oar.api.identity.clients import Client
+from oar.api.identity.seats import SEAT, Places, Seat, in_thread
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in
 from oar.api.routing.json_shape import UnfitBody, check_shape, is_json
-from oar.api.serving.seats import Places, Seat
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -54,6 +53,7 @@ class Gate:
             return
         config, state = self._config(), scope.setdefault("state", {})
         seat = state["seat"] = Seat(self._places, state.get("client", Client()).key, config.api_threads)
+        SEAT.set(seat)
         try:
             await self._let_in(scope, receive, send, config, seat)
         except TooMany as error:
@@ -133,7 +133,7 @@ class _Body:
             self._complete()
         if self.is_whole and self.pieces is not None:
             whole, self.pieces = b"".join(self.pieces), None
-            await run_in_threadpool(check_shape, whole) if len(whole) > _AT_ONCE else check_shape(whole)
+            await in_thread(check_shape, whole) if len(whole) > _AT_ONCE else check_shape(whole)
         return message
 
     def _complete(self) -> None:

@@ -17,12 +17,12 @@ from urllib.parse import quote
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from oar.api.answers.forms import MULTIPART, file_of
 from oar.api.answers.statuses import STATUSES
+from oar.api.identity.seats import in_thread
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
 from oar.api.serving.service import Asking, Service, service_of
 from oar.api.workers.user_program import BLOCK, UserCommand, UserProgram
@@ -93,7 +93,7 @@ async def answer_to_media(call: LegacyCall) -> Response | Reply:
     deed = deed_of(call.method, call.request.scope["path"], call.text("path_filename"))
     if not deed.name:
         raise BadRequest(f"{call.method} does nothing with files")
-    place = await run_in_threadpool(_Place.of, who, deed, service)
+    place = await in_thread(_Place.of, who, deed, service)
     if deed.name == "read":
         lines = call.number("tail", 0)
         if lines > MOST_LINES:
@@ -251,7 +251,7 @@ class FileKeeper:
         line = await self._program.line(LONGEST_LINE, self._seconds)
         if not line:
             raise NotAllowed("nothing can be done with the rights of this user here")
-        record: dict[str, Any] = await run_in_threadpool(orjson.loads, line)
+        record: dict[str, Any] = await in_thread(orjson.loads, line)
         if "error" in record:
             _refuse(record["error"], self._path)
         return record

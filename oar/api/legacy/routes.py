@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
@@ -33,6 +32,7 @@ from oar.api.answers.statuses import (
 )
 from oar.api.identity import signed_tokens
 from oar.api.identity.callers import Caller, Way, outer_path
+from oar.api.identity.seats import in_thread
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
 from oar.api.legacy import media
@@ -389,7 +389,7 @@ async def answer_to(request: Request) -> Response:
             return done if isinstance(done, Response) else written(done, form)
         handler, named = handler_of(method, place)
         data = await request.body() if method in ("POST", "PUT") else b""
-        made = await run_in_threadpool(_reply, request, place, data, handler, named)
+        made = await in_thread(_reply, request, place, data, handler, named)
         if isinstance(made, Response):
             return made
         reply = await made.later() if made.later else made
@@ -411,7 +411,7 @@ async def answer_to(request: Request) -> Response:
 
 
 async def _answer_to_media(request: Request, method: str, place: Place) -> Response | Reply:
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     return await media.answer_to_media(LegacyCall(request, who, method, place, parameters_of(request), {}))
 
 

@@ -13,6 +13,7 @@ from oar.api.answers.preconditions import IfMatch, check_seen
 from oar.api.jobs.request import Text
 from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.routing.administrators import STRICT, Force, administering
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.routing.problems import problem
 from oar.api.serving.service import asking
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.resources.properties import Setting
 
-router = APIRouter(prefix="/v1/resources", tags=["administration"])
+router = APIRouter(prefix="/v1/resources", tags=["administration"], route_class=FairRoute)
 
 #: Resources of one request, at most.
 MOST = 100_000

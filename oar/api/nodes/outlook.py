@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from oar.api.answers.bodies import Answer, answer
 from oar.api.nodes.changes import MOST, Host
 from oar.api.routing.administrators import STRICT
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import LARGEST_ID, asking
 from oar.lib.facts.errors import NoSuchResource
 from oar.lib.facts.states import NOT_STARTED
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/resources", tags=["administration"])
+router = APIRouter(prefix="/v1/resources", tags=["administration"], route_class=FairRoute)
 
 #: Jobs of an answer, at most: of those that run, and of those that are planned.
 MOST_JOBS = 1000

@@ -10,6 +10,7 @@ from oar.api.answers.bodies import Answer, answer, answer_unless_known, made
 from oar.api.answers.list_answers import list_answer
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import asking
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
@@ -18,7 +19,7 @@ from oar.lib.resources.properties import NoProperty
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/properties", tags=["administration"])
+router = APIRouter(prefix="/v1/properties", tags=["administration"], route_class=FairRoute)
 
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"

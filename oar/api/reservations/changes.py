@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.preconditions import Expected, IfMatch, RequestKey
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.request import Text
 from oar.api.reservations.reading import Named, number_of, reader_for
 from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
 from oar.api.routing.administrators import STRICT, Force
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.routing.problems import answer_of, problem
 from oar.api.serving.service import Asking, asking, service_of
 from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1", tags=["reservations"])
+router = APIRouter(prefix="/v1", tags=["reservations"], route_class=FairRoute)
 
 Found = TypeVar("Found")
 Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None
@@ -164,21 +165,21 @@ def _word(name: str, value: Any) -> Any:
 )
 async def reservation_request(request: Request, wanted: ReservationRequest, key: RequestKey = None) -> Answer:
     """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     user = who.caller.changing()
     service = service_of(request)
     once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
     task = AskReservation(user, wanted.body, wanted.line, once)
-    outcome = await run_in_threadpool(service.workers.run, task, who.config.admission_rules_timeout)
+    outcome = await in_thread(service.workers.run, task, who.config.admission_rules_timeout)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     asked: int = outcome.record["id"]
     found = await _answer(who, partial(answers.find, who.database, asked))
     if found is None:
-        found = await run_in_threadpool(answers.withdraw, who.database, asked, user.name)
+        found = await in_thread(answers.withdraw, who.database, asked, user.name)
     if found is None:
         raise NoAnswer(_no_answer(who, "the request"))
-    answered = await run_in_threadpool(_answered, request, who, found, outcome.record)
+    answered = await in_thread(_answered, request, who, found, outcome.record)
     answered.headers.update(outcome.headers)
     return answered
 
@@ -200,16 +201,16 @@ async def reservation_alter(
 
     `lost_jobs` are the waiting jobs that are killed because their owners no longer have access.
     """
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     user = who.caller.changing()
-    number = await run_in_threadpool(number_of, who, reservation)
-    await run_in_threadpool(_check_change, who, user, number)
+    number = await in_thread(number_of, who, reservation)
+    await in_thread(_check_change, who, user, number)
     outcome, found = await _change(request, who, AskChange(user, wanted.body, number, Expected.of(match)))
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     if found is not None and found.answer is not ChangeAnswer.GRANTED:
         return _refused(request, f"reservation {number} can't be altered", found.message, found.proposal)
-    return await run_in_threadpool(_altered, who, number, outcome.record, found.message if found else "")
+    return await in_thread(_altered, who, number, outcome.record, found.message if found else "")
 
 
 @router.patch(
@@ -223,13 +224,13 @@ async def reservation_series_alter(request: Request, reservation: Named, wanted:
     The template of future reservations is updated first, then each existing reservation on its own. `items` lists those
     that were `altered` and those that were `refused`, with the reason.
     """
-    who = await run_in_threadpool(asking, request)
+    who = await in_thread(asking, request)
     user = who.caller.changing()
-    number = await run_in_threadpool(number_of, who, reservation)
-    await run_in_threadpool(_check_change, who, user, number)
+    number = await in_thread(number_of, who, reservation)
+    await in_thread(_check_change, who, user, number)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
     task = AskSeriesChange(user, wanted.body, number)
-    outcome = await run_in_threadpool(service_of(request).workers.run_long, task, seconds)
+    outcome = await in_thread(service_of(request).workers.run_long, task, seconds)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     items = []
@@ -303,12 +304,12 @@ def reservation_series_delete(
 async def _change(request: Request, who: Asking, task: AskChange) -> "tuple[Outcome, ReservationChange | None]":
     """Write a change, and wait for its answer where it needs one; return what became of both.  Raises NoAnswer."""
     workers = service_of(request).workers
-    outcome = await run_in_threadpool(workers.run, task, who.config.admission_rules_timeout)
+    outcome = await in_thread(workers.run, task, who.config.admission_rules_timeout)
     change_id: int = outcome.record.get("change", 0)
     if not change_id:
         return outcome, None
     found = await _answer(who, partial(answers.find_change, who.database, change_id))
-    found = found or await run_in_threadpool(_give_up, who, change_id)
+    found = found or await in_thread(_give_up, who, change_id)
     if found is None:
         raise NoAnswer(_no_answer(who, "the change"))
     return outcome, found
@@ -337,7 +338,7 @@ async def _answer(who: Asking, look: Callable[[], Found | None]) -> Found | None
     """Return what is found as soon as it is there; None if it was not for as long as qrsub waits."""
     until, pause = time.monotonic() + who.config.reservation_answer_timeout, FIRST_PAUSE
     while True:
-        found = await run_in_threadpool(look)
+        found = await in_thread(look)
         left = until - time.monotonic()
         if found is not None or left <= 0:
             return found

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.concurrency import run_in_threadpool
 
 from oar.api.answers.bodies import Answer, answer
+from oar.api.identity.seats import in_thread
 from oar.api.jobs.waiting import wait_until_seen
 from oar.api.reservations.reading import HIDDEN, reader_for
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.hub import Subscriber
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.db.listening.reservation_feed import ReservationFeed
@@ -22,7 +23,7 @@ from oar.lib.views.reservations import log_record, reservation_record, shown
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"])
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FairRoute)
 
 #: What a line tells of a reservation, to who keeps a list of them; each other event is a MOD.
 KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
@@ -59,7 +60,7 @@ async def reservation_events(request: Request, listing: Annotated[ReservationEve
 
         listener = Subscriber(lambda _: False, frozenset((Topic.RESERVATIONS,)))
         await wait_until_seen(request, listener, is_seen, listing.wait, lambda: feed.pause)
-    return await run_in_threadpool(lambda: answer(event_page(asking(request), feed, since, listing.limit)))
+    return await in_thread(lambda: answer(event_page(asking(request), feed, since, listing.limit)))
 
 
 def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int) -> dict[str, Any]:

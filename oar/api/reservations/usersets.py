@@ -12,10 +12,11 @@ from oar.api.answers.list_answers import list_answer
 from oar.api.answers.preconditions import IfMatch, check_seen, version_of_values
 from oar.api.jobs.request import Text
 from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.lean_routes import FairRoute
 from oar.api.serving.service import asking
 from oar.lib.reservations import userset_changes
 
-router = APIRouter(prefix="/v1/usersets", tags=["administration"])
+router = APIRouter(prefix="/v1/usersets", tags=["administration"], route_class=FairRoute)
 
 SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Userset name.")]
 Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name, `@group` or pattern.")]

@@ -7,7 +7,7 @@ not so simple, and what is wrong, goes FastAPI's own way: it alone makes errors.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
@@ -15,30 +15,52 @@ from fastapi import Request, Response
 from fastapi.params import Path, Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from oar.api.identity.seats import in_thread
 from oar.api.routing.known_answers import TOPICS, unless_known
 
 _NOTHING = inspect.Parameter.empty
 
 
-class LeanRoute(APIRoute):
-    """A route of FastAPI that takes the short way where there is one."""
+class FairRoute(APIRoute):
+    """A route of FastAPI whose handler waits for its thread in turn."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        parameters = _Parameters.of(self.endpoint) if self.methods == {"GET"} else None
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, _in_turn(endpoint), **more)
+        self.handler = endpoint
+
+
+class LeanRoute(FairRoute):
+    """A route that takes the short way where there is one."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        parameters = _Parameters.of(self.handler) if self.methods == {"GET"} else None
         if parameters:
             self.app = _short_way(self, parameters, self.app)
 
 
-def _short_way(route: APIRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
+def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what FastAPI calls for a handler: it would run it in the next free thread, whosever the request is."""
+    if inspect.iscoroutinefunction(handler):
+        return handler
+
+    async def answer(**values: Any) -> Any:
+        return await in_thread(handler, **values)
+
+    update_wrapper(answer, handler)
+    del answer.__wrapped__  # type: ignore[attr-defined]  # FastAPI would look there for the types, and call it itself
+    answer.__signature__ = inspect.signature(handler, eval_str=True)  # type: ignore[attr-defined]
+    return answer
+
+
+def _short_way(route: FairRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
     """Return what answers a request; ``whole``: FastAPI's own way."""
-    call = route.endpoint
+    call = route.handler
     if topics := TOPICS.get(route.operation_id or ""):
         call = unless_known(call, parameters.request, topics)
-    asynchronous = call if inspect.iscoroutinefunction(call) else partial(run_in_threadpool, call)
+    asynchronous = call if inspect.iscoroutinefunction(call) else partial(in_thread, call)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         try:

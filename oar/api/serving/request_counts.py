@@ -14,7 +14,7 @@ from oar.api.serving.timings import Spent
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
 
 if TYPE_CHECKING:
-    from anyio import CapacityLimiter
+    from oar.api.identity.limits import FairPlaces
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class RequestCounts:
     """How many requests there were, and how long they took."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: "FairPlaces") -> None:
+        """``threads``: in which requests are answered."""
         self._numbers: Counter[tuple[str, ...]] = Counter()
         self._times = HistogramFamily(
             "oar_api_request_seconds", "How long it took until an answer began.", _BOUNDS, "route"
@@ -36,7 +37,7 @@ class RequestCounts:
         self._database = HistogramFamily(
             "oar_database_seconds", "How long a request took in the database.", _BOUNDS, "call"
         )
-        self.limiter: CapacityLimiter | None = None  #: of the threads in which requests are answered
+        self._threads = threads
 
     def count(self, scope: Scope, status: int, spent: Spent) -> None:
         """Count a request whose answer begins, and write down one that changes something."""
@@ -50,7 +51,7 @@ class RequestCounts:
     @property
     def threads_busy(self) -> int:
         """How many threads answer requests."""
-        return self.limiter.borrowed_tokens if self.limiter else 0
+        return self._threads.busy
 
     def families(self) -> Iterator[MetricFamily]:
         """Give the numbers."""

@@ -13,6 +13,7 @@ from oar.api.identity.callers import OWN_NAMING, SAFE_METHODS, AgentToken, Calle
 from oar.api.identity.clients import client_of
 from oar.api.identity.limits import Buckets, InTurn, Rate, UnderWay
 from oar.api.identity.passwords import Passwords
+from oar.api.identity.seats import Places
 from oar.api.serving.chunk_cache import Chunks
 from oar.api.serving.chunk_files import ChunkFiles
 from oar.api.serving.chunks_ahead import ChunksAhead
@@ -21,7 +22,6 @@ from oar.api.serving.gantt_live import Moments
 from oar.api.serving.hub import Hub, Subscriber
 from oar.api.serving.last_rounds import LastRounds
 from oar.api.serving.request_counts import RequestCounts
-from oar.api.serving.seats import Places
 from oar.api.serving.state_tags import StateTags
 from oar.api.serving.timings import SPENT, TimedCursor
 from oar.api.serving.unchanged import UnchangedAnswers
@@ -103,8 +103,8 @@ class Service:
         self.runtime = runtime
         self.documents = Documents()
         self.site_file = SiteFile()
-        self.requests = RequestCounts()
-        self.places = Places()
+        self.places = Places(runtime.config.api_threads)
+        self.requests = RequestCounts(self.places.threads)
         self.happenings = Happenings()
         self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
         self.state_tags = StateTags(self.hub)
@@ -142,8 +142,10 @@ class Service:
         config, database = self.runtime.config, self.runtime.database
         caller = self.identities.identify(request, config)
         request.state.caller = caller
-        if caller.user and not _is_unlimited(caller):
-            request.state.seat.count_user(caller.user.name)
+        if caller.user:
+            request.state.seat.holder = caller.user.name
+            if not _is_unlimited(caller):
+                request.state.seat.count_user(caller.user.name)
         self._count(request, caller)
         reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
         if reader is None and not config.api_anonymous_read:

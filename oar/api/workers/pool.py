@@ -5,12 +5,12 @@ import queue
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from oar.api.answers.statuses import TooMany
+from oar.api.identity.limits import FairPlaces
+from oar.api.identity.seats import present_holder
 from oar.api.workers.tasks import Outcome, WorkerTask
 from oar.lib.facts.errors import Unavailable
 
@@ -42,15 +42,17 @@ class Workers:
         self._count: int = runtime.config.api_submission_workers
         for _ in range(self._count):
             self._idle.put(None)
+        self._places = FairPlaces(self._count, "all workers of the service are busy: try again in a moment", PATIENCE)
+        others = "others are being answered: try again in a moment"
+        self._long = FairPlaces(max(1, self._count - 1), others, PATIENCE)
         self.restarts = 0  #: processes that were replaced, since they were silent or had ended
-        self._long = threading.BoundedSemaphore(max(1, self._count - 1))
 
     def run(self, task: WorkerTask, seconds: float) -> Outcome:
         """Let a worker do a task; ``seconds``: how long it may take.  Raises TooMany, WorkerLost."""
-        try:
-            process = self._idle.get(timeout=PATIENCE)
-        except queue.Empty:
-            raise TooMany("all workers of the service are busy: try again in a moment") from None
+        with self._places.place(present_holder()):
+            return self._done(self._idle.get(), task, seconds)
+
+    def _done(self, process: "_Process | None", task: WorkerTask, seconds: float) -> Outcome:
         kept: _Process | None = None
         try:
             process = process or _Process(self._runtime)
@@ -68,14 +70,11 @@ class Workers:
     def run_long(self, task: WorkerTask, seconds: float) -> Outcome:
         """Let a worker do a task that may take long; one worker is left to short ones, if there are several.
 
-        Raises TooMany, WorkerLost.
+        They count for themselves: who waits for an estimate can submit.  Raises TooMany, WorkerLost.
         """
-        if not self._long.acquire(timeout=PATIENCE):
-            raise TooMany("others are being answered: try again in a moment")
-        try:
-            return self.run(task, seconds)
-        finally:
-            self._long.release()
+        holder = present_holder()
+        with self._long.place(holder), self._places.place(f"{holder} (long)"):
+            return self._done(self._idle.get(), task, seconds)
 
     @property
     def idle(self) -> int:

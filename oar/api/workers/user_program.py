@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, ClassVar, NamedTuple, Self
 
-from starlette.concurrency import run_in_threadpool
-
+from oar.api.identity.seats import in_thread
 from oar.lib.user_files import SilentProgram, UserFiles
 
 #: Bytes that are read and written at a time.
@@ -46,7 +45,7 @@ class UserProgram:
         """Start it.  Raises TooMany."""
         with ExitStack() as stack:
             stack.enter_context(command.one_more)
-            process = await run_in_threadpool(_started, command)
+            process = await in_thread(_started, command)
             return cls(command, process, stack.pop_all())
 
     async def line(self, longest: int, seconds: float | None) -> bytes:
@@ -125,7 +124,7 @@ class UserProgram:
         pause, waited = 0.005, 0.0
         while self._process.poll() is None:
             if waited > CLEANING_SECONDS:
-                await run_in_threadpool(self._command.files.kill, self._process)
+                await in_thread(self._command.files.kill, self._process)
             await asyncio.sleep(pause)
             pause, waited = min(2 * pause, 1.0), waited + pause
         self._counted.close()

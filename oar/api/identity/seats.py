@@ -1,8 +1,16 @@
 """What all requests share, and the part of it that each client and each user may have."""
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeVar
 
-from oar.api.identity.limits import UnderWay
+from starlette.concurrency import run_in_threadpool
+
+from oar.api.identity.limits import FairPlaces, UnderWay
+
+T = TypeVar("T")
 
 #: Complete requests for each thread, and bodies that have not come yet, at most: of one client or user, and of all.
 WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD = 8, 32
@@ -12,7 +20,8 @@ ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD = 2, 8
 class Places:
     """What all requests share."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
+        self.threads = FairPlaces(threads)
         self.arriving = UnderWay("sends bodies")
         self.complete = UnderWay("waits for answers")
         self.of_users = UnderWay("waits for answers")
@@ -27,6 +36,7 @@ class Seat:
         self._threads = threads
         self._held = ExitStack()
         self._is_counted = False  # that its user holds it
+        self.holder = client  #: who has what this request takes of what all share: its client, then its user
 
     def wait_for_body(self) -> None:
         """Count a request of which the body has not come.  Raises TooMany."""
@@ -50,3 +60,29 @@ class Seat:
         """Count no more; the second time nothing happens."""
         self._is_counted = True
         self._held.close()
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Call a function in one of the threads of which its holder has a part."""
+        async with self._places.threads.awaited(self.holder):
+            return await run_in_threadpool(function)
+
+    async def drawn(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Give pieces of an answer, each made in such a thread."""
+        while (piece := await self.in_thread(lambda: next(pieces, None))) is not None:
+            yield piece
+
+
+#: Of the request that this task works for.
+SEAT: ContextVar[Seat | None] = ContextVar("seat", default=None)
+
+
+def present_holder() -> str:
+    """Return who has what this task, or this thread, takes of what all share."""
+    seat = SEAT.get()
+    return seat.holder if seat else ""
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call a function in a thread, for the request of this task: whoever waits for one gets it in turn."""
+    call, seat = partial(function, *arguments, **named), SEAT.get()
+    return await (seat.in_thread(call) if seat else run_in_threadpool(call))
