@@ -1,6 +1,7 @@
 """Failures of several nodes or jobs are judged together: oar/lib/rules/launch_faults.py."""
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import cast
@@ -9,9 +10,20 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
+from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck, QueueState, ReasonCode, ResourceState
+from oar.lib.facts.module_codes import MetaSchedCode
+from oar.lib.facts.records import Group, LaunchHold, Level
+from oar.lib.facts.states import (
+    EventType,
+    JobState,
+    LaunchFault,
+    NodeCheck,
+    QueueState,
+    ReasonCode,
+    Reservation,
+    ResourceState,
+)
 from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.lib.jobs import fault_holds, lifecycle
 from oar.lib.resources import nodes
@@ -235,10 +247,82 @@ def test_no_besteffort_job_is_killed_beside_a_trial_that_starts(runtime: Runtime
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
     hold_all(runtime, resources[:3])
-    MetaScheduler(runtime).round()
+    assert MetaScheduler(runtime).round() == MetaSchedCode.DONE
     (hold,) = holds(database)
     assert state_of(database, hold.trial_job) is JobState.TO_LAUNCH
     assert killed(database) == []
+    with database.begin() as tx:
+        waiting = [job.id for job in tx.jobs.in_states([JobState.WAITING])]
+        explained = tx.job_waits.stored_reasons()
+    assert waiting
+    for job in waiting:
+        assert (explained[job].code, "the prologue fails" in explained[job].reason) == (ReasonCode.FAULT, True)
+
+
+def test_a_held_reservation_kills_nobody_and_names_the_hold(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=1, cores=1)
+    add_job(database, JobState.RUNNING, on=resources, types=["besteffort"], queue="besteffort")
+    with database.begin() as tx:
+        tx.launch_holds.hold(LaunchFault.ACCOUNT, "anna", "node-1", tx.now + 300, "unknown", is_confirmed=True)
+        now = tx.now
+    reserved = add_job(database, user="anna", reservation=Reservation.TO_SCHEDULE, start_time=now)
+    MetaScheduler(runtime).round()
+    with database.begin() as tx:
+        assert lifecycle.move(tx, reserved, JobState.WAITING)
+    assert MetaScheduler(runtime).round() == MetaSchedCode.DONE
+    assert (killed(database), reason(database, reserved)) == ([], "FAULT")
+
+
+def add_random_jobs(database: Database, rng: random.Random, resources: Sequence[int]) -> None:
+    """Add besteffort jobs on some of the resources, and jobs of several users that wait."""
+    for one in resources:
+        if rng.random() < 0.3:
+            types, queue = (["besteffort"], "besteffort") if rng.random() < 0.5 else ([], "default")
+            walltime = rng.choice([600, 3600])
+            add_job(database, JobState.RUNNING, on=[one], user="eve", types=types, queue=queue, walltime=walltime)
+    for _ in range(rng.randint(6, 16)):
+        request = (Group("", (Level("resource_id", rng.choice([1, 1, 2, 3])),)),)
+        user, walltime = rng.choice(("anna", "ben", "cleo", "dora")), rng.choice([300, 3600, 7200])
+        add_job(database, user=user, alternatives=[NewAlternative(walltime, request)])
+
+
+def add_random_holds(database: Database, rng: random.Random) -> dict[str, int]:
+    """Hold the launches of one or two users; return for each of them how many trials may start."""
+    trials = {}
+    with database.begin() as tx:
+        for user in rng.sample(("anna", "ben"), rng.randint(1, 2)):
+            fault = rng.choice(
+                (LaunchFault.HOME, LaunchFault.PROLOGUE, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT)
+            )
+            is_due = rng.random() < 0.8
+            date = tx.now - 10 if is_due else tx.now + 300
+            tx.launch_holds.hold(fault, user, "node-1", date, "it fails", is_confirmed=True)
+            trials[user] = int(is_due and fault is not LaunchFault.HOME)
+    return trials
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_jobs_of_held_users_and_their_trials_keep_nobody_else_waiting(runtime: Runtime, seed: int) -> None:
+    rng, database = random.Random(seed), runtime.database
+    add_random_jobs(database, rng, add_resources(database, nodes=6, cores=1))
+    trials = add_random_holds(database, rng)
+
+    def started() -> list[str]:
+        MetaScheduler(runtime).round()
+        with database.begin() as tx:
+            return sorted(job.user for job in tx.jobs.in_states([JobState.TO_LAUNCH]))
+
+    first = started()
+    second = started()
+    assert [user for user in first if user not in trials] == [user for user in second if user not in trials]
+    for user, most in trials.items():
+        assert second.count(user) <= most
+    with database.begin() as tx:
+        gaining = {json.loads(data)["for_job"] for data in tx.column("SELECT frag_data FROM frag_jobs")}
+        users = [tx.jobs.get(job).user for job in gaining]
+    for user, most in trials.items():
+        assert users.count(user) <= most
 
 
 def test_jobs_that_no_hold_concerns_still_get_the_place_of_besteffort_jobs(runtime: Runtime) -> None:

@@ -36,6 +36,7 @@ from oar.kao.rounds.site.external_schedulers import ExternalSchedulers
 from oar.kao.rounds.site.scheduler_programs import SchedulerPrograms
 from oar.kao.rounds.snapshot_files import save_latest
 from oar.kao.rounds.timing_log import TimingLog
+from oar.kao.rounds.writing import held_launches
 from oar.kao.rounds.writing.plan_writer import PlanWriter
 from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
 from oar.lib.db.transaction import Transaction
@@ -140,6 +141,12 @@ class MetaScheduler:
         self.phases.file_errors = self._platform.file_errors
         with self.phases.of(RoundPart.PLAN):
             plan = self._plan(situation, announce)
+        if rivals := held_launches.find_rivals(situation, plan):
+            with self.phases.of(RoundPart.READ):
+                situation = self._platform.read(tokens, rivals=rivals)
+            with self.phases.of(RoundPart.PLAN):
+                plan = self._plan(situation, announce)
+        plan = held_launches.restrain(situation, plan)
         with self.phases.of(RoundPart.WRITE):
             self._write(situation, plan)
         trials = [hold.next_try for hold in situation.launch_holds if hold.next_try > plan.now]

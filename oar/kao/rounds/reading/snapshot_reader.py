@@ -66,9 +66,15 @@ class SnapshotReader:
         self._cached_since = 0
 
     def read(
-        self, count_tokens: TokenCounts = dict.fromkeys, hypothetical_jobs: Sequence[HypotheticalJob] = ()
+        self,
+        count_tokens: TokenCounts = dict.fromkeys,
+        hypothetical_jobs: Sequence[HypotheticalJob] = (),
+        rivals: Collection[int] = (),
     ) -> Situation:
-        """Return the present situation; ``hypothetical_jobs`` are in it as if they had been submitted."""
+        """Return the present situation; ``hypothetical_jobs`` are in it as if they had been submitted.
+
+        ``rivals``: jobs whose launches are held, though the pause of the hold is over: another one is the trial.
+        """
         mails: list[Mail] = []
         if self._settings.job_priority is JobPriority.MULTIFACTOR:
             self._settings = replace(self._settings, weights=self._policy_files.weights(mails))
@@ -99,7 +105,7 @@ class SnapshotReader:
             woken = rounds.woken(now - self._woken_period) if config.energy_saving else {}
             used_lately = rounds.used_since(now - settings.idle_time) if settings.idle_time else ()
             holds = () if hypothetical_jobs else tuple(tx.launch_holds.all())
-            held = _held_launches(cache.jobs.values(), holds, tx.now)
+            held = _held_launches(cache.jobs.values(), holds, rivals, tx.now)
             held_containers += _containers_among(held, cache.jobs)
             waiting = [job for job in cache.jobs.values() if job.is_waiting and job.row.id not in held]
             owners = reservations.add_filters(_owners(waiting))
@@ -191,17 +197,20 @@ def _owners(waiting: Iterable[CachedJob]) -> dict[Filters, set[str]]:
     return owners
 
 
-def _held_launches(jobs: Iterable[CachedJob], holds: Sequence[LaunchHold], now: int) -> dict[int, LaunchHold]:
+def _held_launches(
+    jobs: Iterable[CachedJob], holds: Sequence[LaunchHold], rivals: Collection[int], now: int
+) -> dict[int, LaunchHold]:
     """Return the waiting jobs whose launches are held, each with its hold.
 
     Reservations and the frames of advance reservations keep their places in the plan.
     """
-    active = [hold for hold in holds if not launch_faults.is_over(hold) and not launch_faults.may_launch(hold, now)]
+    present = [hold for hold in holds if not launch_faults.is_over(hold)]
+    active = [hold for hold in present if not launch_faults.may_launch(hold, now)]
     held: dict[int, LaunchHold] = {}
-    for job in jobs if active else ():
-        types = JobTypes(job.types)
+    for job in jobs if active or rivals else ():
+        types, applied = JobTypes(job.types), present if job.row.id in rivals else active
         if job.is_waiting and job.row.reservation is Reservation.NONE and JobTypeName.AR not in types:
-            hold = next((hold for hold in active if launch_faults.concerns(hold, job.row.user, types)), None)
+            hold = next((hold for hold in applied if launch_faults.concerns(hold, job.row.user, types)), None)
             held |= {job.row.id: hold} if hold else {}
     return held
 

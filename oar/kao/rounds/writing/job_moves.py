@@ -3,97 +3,22 @@
 Each move is a compare-and-set: jobs may have been deleted or held, and nodes may have failed, since the snapshot.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan, Reason
+from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
 from oar.kao.rounds.reading.situation import Alterations, Situation
 from oar.lib.db.jobs.jobs import GivenStart
 from oar.lib.db.planning.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
-from oar.lib.facts.records import Cause, LaunchHold
+from oar.lib.facts.records import Cause
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, ReasonCode, Reservation
+from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, Reservation
 from oar.lib.facts.times import format_duration
 from oar.lib.jobs import control, lifecycle
-from oar.lib.rules import launch_faults
 
 #: Type, job and description of an event.
 _Event = tuple[str, int, str]
-
-
-def permitted_starts(situation: Situation, plan: Plan) -> list[JobStart]:
-    """Return the starts of a plan that no hold of launches forbids: of those that one concerns, one trial at a time."""
-    permitted = _permitted_jobs(situation, _trials_first(situation, plan))
-    return [start for start in plan.started if start.placement.job_id in permitted]
-
-
-def permitted_kills(situation: Situation, plan: Plan) -> list[Kill]:
-    """Return the kills of a plan but those for waiting jobs that a hold of launches keeps from starting afterwards.
-
-    If no trial starts now, the first job whose place besteffort jobs have to leave is the trial.
-    """
-    if not plan.kills or not situation.launch_holds:
-        return list(plan.kills)
-    gaining = {kill.for_job for kill in plan.kills}
-    clearing = [
-        place.job_id
-        for place in plan.placements
-        if place.job_id in gaining or _waits_for_ends(plan.reasons.get(place.job_id))
-    ]
-    permitted = _permitted_jobs(situation, [*_trials_first(situation, plan), *clearing])
-    held = {
-        job.id
-        for job in situation.snapshot.waiting
-        if job.id in gaining - permitted and JobTypeName.AR not in JobTypes(job.types)
-    }
-    return [kill for kill in plan.kills if kill.for_job not in held]
-
-
-def _waits_for_ends(reason: Reason | None) -> bool:
-    """Whether only the ends of other jobs keep a job from starting now."""
-    return reason is not None and reason.code is ReasonCode.LAUNCH and "jobs" in reason.data
-
-
-def _trials_first(situation: Situation, plan: Plan) -> list[int]:
-    """Return the jobs that a plan starts, those last that would repeat the failed trial of a user.
-
-    Else a job that always fails would be each trial, and nobody else's would start.
-    """
-
-    def repeats(job_id: int) -> bool:
-        holds = _holds_concerning(situation, situation.launch_holds, job_id)
-        return any(launch_faults.repeats(hold, situation.rows[job_id].user) for hold in holds)
-
-    return sorted((start.placement.job_id for start in plan.started), key=repeats)
-
-
-def _permitted_jobs(situation: Situation, jobs: Iterable[int]) -> set[int]:
-    """Return the jobs whose launch no hold forbids: of those that one concerns, the first if its pause is over."""
-    now, tried = situation.snapshot.now, set[int]()
-    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
-    permitted = set()
-    for job_id in jobs:
-        concerning = _holds_concerning(situation, holds, job_id)
-        if all(launch_faults.may_launch(hold, now) and hold.id not in tried for hold in concerning):
-            tried |= {hold.id for hold in concerning}
-            permitted.add(job_id)
-    return permitted
-
-
-def begin_trials(tx: Transaction, situation: Situation, started: Collection[int]) -> None:
-    """Note which of the started jobs are trials of holds."""
-    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
-    for job_id in started if holds else ():
-        for hold in _holds_concerning(situation, holds, job_id):
-            tx.launch_holds.begin_trial(hold, job_id)
-
-
-def _holds_concerning(situation: Situation, holds: Sequence[LaunchHold], job_id: int) -> list[LaunchHold]:
-    if not holds:
-        return []
-    types = next((JobTypes(job.types) for job in situation.snapshot.waiting if job.id == job_id), JobTypes(()))
-    return [hold for hold in holds if launch_faults.concerns(hold, situation.rows[job_id].user, types)]
 
 
 def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]) -> set[int]:

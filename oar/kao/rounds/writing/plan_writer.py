@@ -14,13 +14,11 @@ from oar.kao.facts.plan import Plan, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.kao.rounds.reading.situation import Situation
+from oar.kao.rounds.writing.held_launches import begin_trials, reason_of
 from oar.kao.rounds.writing.job_moves import (
     answer_reservations,
-    begin_trials,
     end_refused_jobs,
     kill_besteffort_jobs,
-    permitted_kills,
-    permitted_starts,
     remind_runner,
     resume_jobs,
     start_jobs,
@@ -32,12 +30,10 @@ from oar.lib.db.jobs.job_waits import StoredReason
 from oar.lib.db.planning.gantt import AGE, PredictionRow
 from oar.lib.db.planning.rounds import JobText
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.resource_set import ResourceSet
 from oar.lib.facts.states import FINAL, EventType
 from oar.lib.jobs import fault_holds
 from oar.lib.resources import nodes
-from oar.lib.rules import launch_faults
 
 #: Characters of a condition that an event quotes.
 LONGEST_QUOTATION = 500
@@ -76,10 +72,10 @@ class PlanWriter:
         write_reservations(tx, plan.reservations, plan.reservation_changes)
         self._ended_frames = _ended_frames(tx, plan)
         fault_holds.end_holds(tx, situation.launch_holds)
-        started = start_jobs(tx, situation, permitted_starts(situation, plan))
+        started = start_jobs(tx, situation, plan.started)
         begin_trials(tx, situation, started)
         answer_reservations(tx, plan)
-        kill_besteffort_jobs(tx, permitted_kills(situation, plan))
+        kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)
         self._write_predictions(tx, situation, plan)
         _mark_age(tx, situation, plan)
@@ -179,7 +175,7 @@ class PlanWriter:
         self._reasons = _stored_reasons(plan, started, self._written.reasons)
         new = {job_id: stored for job_id, (_, stored) in self._reasons.items()}
         new |= {job_id: _stored(reasons.held(since)) for job_id, since in situation.on_hold.items()}
-        new |= {job_id: _stored(_reason_of_hold(hold)) for job_id, hold in situation.launches_held.items()}
+        new |= {job_id: _stored(reason_of(hold)) for job_id, hold in situation.launches_held.items()}
         changed = {job_id: stored for job_id, stored in new.items() if situation.reasons.get(job_id) != stored}
         self._explain(tx, changed)
         tx.job_waits.forget_reasons(situation.reasons.keys() - new.keys() - set(plan.undecided))
@@ -270,10 +266,6 @@ def _stored_reasons(
             old = last.get(job_id)
             stored[job_id] = old if old and old[0] is reason else (reason, _stored(reason))
     return stored
-
-
-def _reason_of_hold(hold: LaunchHold) -> Reason:
-    return reasons.launch_held(hold.fault, hold.user, launch_faults.describe_hold(hold), hold.next_try)
 
 
 def _stored(reason: Reason) -> StoredReason:

@@ -1,0 +1,101 @@
+"""What holds of launches make of a plan: each hold whose pause is over has one trial, and starts nothing else.
+
+The other jobs of such a hold, the rivals of its trial, must take no place from the jobs of others: the round is planned
+again without them.
+
+See docs/design/events.rst, "Faults of several nodes".
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from oar.kao.facts import reasons
+from oar.kao.facts.plan import Placement, Plan, Reason
+from oar.kao.rounds.reading.situation import Situation
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.records import LaunchHold
+from oar.lib.facts.request import JobTypes
+from oar.lib.facts.states import JobTypeName, ReasonCode, Reservation
+from oar.lib.rules import launch_faults
+
+#: Jobs, each with the holds that concern it.
+_Concerned = Mapping[int, Sequence[LaunchHold]]
+
+
+def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
+    """Return the jobs that must not be planned beside the trials of their holds; reservations keep their places."""
+    concerned = _concerned_jobs(situation)
+    rivals = concerned.keys() - _choose_trials(situation, plan, concerned)
+    return frozenset(job_id for job_id in rivals if situation.rows[job_id].reservation is Reservation.NONE)
+
+
+def restrain(situation: Situation, plan: Plan) -> Plan:
+    """Return a plan without the starts that a hold forbids, and without the kills for them; it says why they wait."""
+    concerned = _concerned_jobs(situation)
+    refused = (concerned.keys() & _due_jobs(plan)) - _choose_trials(situation, plan, concerned)
+    if not refused:
+        return plan
+    return replace(
+        plan,
+        started=tuple(start for start in plan.started if start.placement.job_id not in refused),
+        kills=tuple(kill for kill in plan.kills if kill.for_job not in refused),
+        reasons={**plan.reasons, **{job_id: reason_of(concerned[job_id][0]) for job_id in refused}},
+    )
+
+
+def begin_trials(tx: Transaction, situation: Situation, started: Collection[int]) -> None:
+    """Note which of the started jobs are trials of holds."""
+    concerned = _concerned_jobs(situation)
+    for job_id in started if concerned else ():
+        for hold in concerned.get(job_id, ()):
+            tx.launch_holds.begin_trial(hold, job_id)
+
+
+def reason_of(hold: LaunchHold) -> Reason:
+    """Return the reason of the jobs that wait because of a hold."""
+    return reasons.launch_held(hold.fault, hold.user, launch_faults.describe_hold(hold), hold.next_try)
+
+
+def _concerned_jobs(situation: Situation) -> _Concerned:
+    """Return the planned jobs that holds concern; the frames of advance reservations run no program."""
+    holds = [hold for hold in situation.launch_holds if not launch_faults.is_over(hold)]
+    concerned = {}
+    for job in situation.snapshot.waiting if holds else ():
+        types = JobTypes(job.types)
+        concerning = [hold for hold in holds if launch_faults.concerns(hold, job.user, types)]
+        if concerning and JobTypeName.AR not in types:
+            concerned[job.id] = concerning
+    return concerned
+
+
+def _choose_trials(situation: Situation, plan: Plan, concerned: _Concerned) -> set[int]:
+    """Return the trials: of the jobs of each hold whose pause is over, the one that starts first.
+
+    A user whose trial has failed has his turn after others.  Else a job that always fails would be each trial, and
+    nobody else's would start.
+    """
+    started, due = {start.placement.job_id for start in plan.started}, _due_jobs(plan)
+
+    def turn(place: Placement) -> tuple[bool, bool, bool, int]:
+        job_id = place.job_id
+        repeats = any(launch_faults.repeats(hold, situation.rows[job_id].user) for hold in concerned[job_id])
+        return job_id not in started, job_id not in due, repeats, place.start
+
+    now, tried, trials = situation.snapshot.now, set[int](), set[int]()
+    for place in sorted((place for place in plan.placements if place.job_id in concerned), key=turn):
+        holds = concerned[place.job_id]
+        if all(launch_faults.may_launch(hold, now) and hold.id not in tried for hold in holds):
+            tried |= {hold.id for hold in holds}
+            trials.add(place.job_id)
+    return trials
+
+
+def _due_jobs(plan: Plan) -> set[int]:
+    """Return the jobs that start, and those that only the ends of other jobs keep from it."""
+    started = {start.placement.job_id for start in plan.started}
+    clearing = {kill.for_job for kill in plan.kills}
+    return started | clearing | {job_id for job_id, reason in plan.reasons.items() if _waits_for_ends(reason)}
+
+
+def _waits_for_ends(reason: Reason) -> bool:
+    return reason.code is ReasonCode.LAUNCH and "jobs" in reason.data
