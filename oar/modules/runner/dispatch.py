@@ -1,9 +1,10 @@
 """Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
-of the two kinds, the one of which fewer actions run goes first.  So a burst of submissions does not keep nodes
-occupied, and a burst of ends does not leave them idle.  Kills, signals and probes have another limit.  So have the
-commands of users and the lines for their oarsubs, since users decide how long those take.
+of three places, launches have two, since a launch takes about twice as long; so of a burst of both as many are done.
+A burst of submissions does not keep nodes occupied, and a burst of ends does not leave them idle.  Kills, signals and
+probes have another limit.  So have the commands of users and the lines for their oarsubs, since users decide how long
+those take.
 An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
 1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
 """
@@ -193,16 +194,16 @@ class Dispatch:
         ]
 
     def _shares(self, busy: Collection[str], now: float) -> tuple[int, int]:
-        """Return how many ends and how many launches may start, so that as many of both run; of an odd one the older.
+        """Return how many ends and how many launches may start, so that twice as many launches run as ends.
 
-        What one kind does not need is for the other.
+        Where only one may run the older goes first.  What one kind does not need is for the other.
         """
-        running = Counter(action.kind for action in self._running)
-        free = max(0, self.limit - running[ActionKind.END] - running[ActionKind.LAUNCH])
+        running = Counter(action.kind for action in self._running if action.kind in LIMITED)
+        free = max(0, self.limit - running.total())
         ends, launches = (list(islice(self._startable(line, busy, now), free)) for line in (self._ends, self._launches))
         is_end_older = bool(ends and launches) and ends[0].order < launches[0].order
-        half = (free + running[ActionKind.LAUNCH] - running[ActionKind.END] + is_end_older) // 2
-        count = min(len(ends), max(half, free - len(launches)))
+        third = max((free + running.total() + 1) // 3, int(is_end_older))
+        count = min(len(ends), max(third - running[ActionKind.END], free - len(launches), 0))
         return count, min(len(launches), free - count)
 
     def _startable(self, line: _Line, busy: Collection[str], now: float) -> Iterator[_Waiting]:
