@@ -104,6 +104,9 @@ LONGEST_WITHOUT_GRETA = 60.0
 LONGEST_PAUSE = 5.0
 #: Behind a round that has started several jobs it is at least so long, in seconds: they end together, as they began.
 SEVERAL, SHORTEST_PAUSE = 3, 0.05
+#: While a round waits for its pause, NodeChangeState waits with it, at most so long behind its last pass, in seconds: a
+#: pass costs nearly as much for one end as for fifty, and a round makes use of what they leave.
+LONGEST_GATHERING = 0.25
 #: Shortest time between two passes because of a hint, in seconds: the clocks of two machines differ.
 SHORTEST_HINT = 1.0
 #: A pass of NodeChangeState that ended less than this ago, in seconds, is good enough for a round.
@@ -256,10 +259,7 @@ class Automaton:
         """Return after how many seconds a pass may be due if no event comes before."""
         dates = [self._period_end(module) for module in _PERIODIC if module not in self.queues[LANES[module]]]
         dates += [
-            max(self.records[module].not_before, self._next_round() if module is Module.META_SCHED else now)
-            for lane in Lane
-            if self.running[lane] is None
-            for module in self.queues[lane]
+            self._next_pass(module) for lane in Lane if self.running[lane] is None for module in self.queues[lane]
         ]
         return max(0.0, min([*dates, now + LONGEST_WITHOUT_ROUND]) - now)
 
@@ -349,10 +349,21 @@ class Automaton:
         shortest = SHORTEST_PAUSE if self._starts >= SEVERAL else 0.0
         return record.ended + min(max(record.duration, shortest), LONGEST_PAUSE)
 
+    def _next_gathering(self) -> float:
+        """Return when NodeChangeState may run again: with the next round, if one waits."""
+        ended = self.records[Module.NODE_CHANGE_STATE].ended
+        if ended is None or Module.META_SCHED not in self.queues[LANES[Module.META_SCHED]]:
+            return float("-inf")
+        return min(self._next_pass(Module.META_SCHED), ended + LONGEST_GATHERING)
+
+    def _next_pass(self, module: Module) -> float:
+        """Return when a module that waits may begin."""
+        pauses = {Module.META_SCHED: self._next_round, Module.NODE_CHANGE_STATE: self._next_gathering}
+        not_before = self.records[module].not_before
+        return max(not_before, pauses[module]()) if module in pauses else not_before
+
     def _may_start(self, module: Module, now: float) -> bool:
-        if now < self.records[module].not_before:
-            return False
-        return module is not Module.META_SCHED or now >= self._next_round()
+        return now >= self._next_pass(module)
 
     def _next(self, lane: Lane, now: float) -> PassStart | None:
         """Take the first waiting module that may start."""
@@ -361,7 +372,6 @@ class Automaton:
             return None
         if module is Module.META_SCHED and not self._is_fresh(now):
             module = Module.NODE_CHANGE_STATE
-            self._has_looked = True
         if module in self.queues[lane]:
             self.queues[lane].remove(module)
         self._overtaken.discard(module)
@@ -371,6 +381,7 @@ class Automaton:
         record.passes += 1
         if module is Module.NODE_CHANGE_STATE:
             self._stale = False
+            self._has_looked |= Module.META_SCHED in self.queues[lane] and self._may_start(Module.META_SCHED, now)
         if module is not Module.META_SCHED:
             return PassStart(module)
         self._at = ()

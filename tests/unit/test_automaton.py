@@ -195,6 +195,44 @@ def test_submissions_during_a_round_cost_one_more() -> None:
     assert settle(machine, 12.0).count(META) == 1
 
 
+def passes_of_a_burst(machine: Automaton, *, pass_: float, round_: float) -> list[Module]:
+    """What begins while a job ends every 10 ms, for 2 seconds; a pass and a round take so long."""
+    begun: list[Module] = []
+    over = 0.0
+    for turn in range(200):
+        now = 10 + turn / 100
+        machine.on_tag(Tag.CHSTATE)
+        machine.on_tag(Tag.TERM)
+        running = machine.running[Lane.SCHED]
+        if running is not None and now >= over:
+            machine.on_exit(running, 0, now, starts=10)
+        for module in modules(machine.due(now)) & {CHANGE, META}:
+            begun.append(module)
+            over = now + (round_ if module is META else pass_)
+    return begun
+
+
+@pytest.mark.parametrize(("round_", "passes"), [(0.02, 1), (0.05, 1), (0.1, 1), (0.2, 2)])
+def test_a_burst_of_ends_costs_one_pass_for_each_round_or_each_quarter_of_a_second(round_: float, passes: int) -> None:
+    begun = passes_of_a_burst(automaton(), pass_=0.02, round_=round_)
+    assert begun.count(META) >= 4
+    assert begun.count(CHANGE) <= passes * begun.count(META) + 1
+
+
+def test_while_rounds_have_a_long_pause_ends_wait_a_quarter_of_a_second_for_a_pass() -> None:
+    begun = passes_of_a_burst(automaton(between_rounds=60), pass_=0.02, round_=0.1)
+    assert META not in begun
+    assert 6 <= begun.count(CHANGE) <= 8
+
+
+def test_an_end_that_is_alone_waits_for_no_round() -> None:
+    machine = automaton()
+    run_round(machine, 10.0, 13.0)
+    machine.on_tag(Tag.CHSTATE)
+    machine.on_tag(Tag.TERM)
+    assert modules(machine.due(13.1)) == {CHANGE}
+
+
 def test_a_long_round_and_a_long_check_delay_no_kill() -> None:
     machine = automaton()
     machine.on_tag(Tag.QSUB)
