@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,19 @@ def test_a_job_waits_for_the_disk_twice_from_the_round_that_starts_it_to_its_fin
     scheduler.close()
     assert world.row(job_id).state is JobState.TERMINATED
     assert counted.synced == 2  # GO, and the end report
+
+
+def test_a_launch_looks_for_kill_requests_once_before_each_thing_that_it_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the server prologue, before oarexec, before GO."""
+    config = world.context.config.replace(server_prologue_exec_file="/bin/true")
+    job_id = world.job("true")
+    with monkeypatch.context() as patch:
+        counted = Counted(patch)
+        assert launch_job(replace(world.context, config=config), job_id) is None
+    looks = [sql for sql in counted.statements if "frag_jobs" in sql]
+    assert len(looks) == 3, "\n".join(looks)
 
 
 def test_a_job_costs_a_node_no_process_but_its_command(world: World) -> None:

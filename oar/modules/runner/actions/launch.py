@@ -83,7 +83,8 @@ class _Claimed(NamedTuple):
 
     data: JobData
     run: JobRun
-    is_sent: bool = False
+    is_sent: bool
+    is_killed: bool  #: it had a kill request
 
 
 def launch_job(context: ActionContext, job_id: int) -> RetryAfter | None:
@@ -128,9 +129,15 @@ def _note_fault(launch: Launch, fault: str) -> None:
 
 
 def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
-    """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable."""
-    if not claimed.is_sent and claimed.run.phase in fault_holds.ONLY_SERVER_KNOWS and not _may_begin(launch):
-        return RetryAfter(HELD_SECONDS)
+    """Go on with a launch after its phase.  Raises LaunchFailed, KillRequested, DatabaseUnavailable.
+
+    The nodes of a job that must end are not prepared first, which a fault may prevent.
+    """
+    if not claimed.is_sent and claimed.run.phase in fault_holds.ONLY_SERVER_KNOWS:
+        if claimed.is_killed:
+            raise KillRequested
+        if not _may_begin(launch):
+            return RetryAfter(HELD_SECONDS)
     if claimed.data.is_noop:
         _launch_noop(launch)
         return None
@@ -145,10 +152,8 @@ def _go_on(launch: Launch, claimed: _Claimed) -> RetryAfter | None:
 
 
 def _may_begin(launch: Launch) -> bool:
-    """Whether the nodes may be prepared: launches may be held.  Raises KillRequested if the job must end."""
+    """Whether the nodes may be prepared: launches may be held."""
     with launch.context.database.begin() as tx:
-        if tx.kill_requests.find(launch.id):
-            raise KillRequested
         return fault_holds.may_go_on(tx, launch.data.job, launch.data.types)
 
 
@@ -166,16 +171,17 @@ def _claim(tx: Transaction, claims: Sequence[_Claim]) -> list[_Claimed | None]:
         for job_id, data in found.items()
         if data.job.state is JobState.LAUNCHING and data.run is None  # a database of another version
     }
-    sent = _begin_launches(tx, contexts, new) if new else ()
+    killed = tx.kill_requests.jobs(found) if found else frozenset()
+    sent = _begin_launches(tx, contexts, new, killed) if new else ()
     tx.job_runs.claim_all(
         {job_id: (data.exec_host(contexts[job_id].config), Phase.CLAIMED) for job_id, data in lost.items()}
     )
     runs = tx.job_runs.select(contexts)
-    return [_claimed(found.get(claim.job_id), runs.get(claim.job_id), new, sent) for claim in claims]
+    return [_claimed(found.get(claim.job_id), runs.get(claim.job_id), new, sent, killed) for claim in claims]
 
 
 def _claimed(
-    data: JobData | None, run: JobRun | None, new: Mapping[int, JobData], sent: Collection[int]
+    data: JobData | None, run: JobRun | None, new: Mapping[int, JobData], sent: Collection[int], killed: Collection[int]
 ) -> _Claimed | None:
     """Return a claimed job, None if there is nothing to launch."""
     if data is None or run is None:
@@ -185,11 +191,11 @@ def _claimed(
     was_told = data.job.state is JobState.RUNNING and run.phase is Phase.GO
     if not (is_new or goes_on or was_told):
         return None
-    return _Claimed(replace(data, run=run), run, data.job.id in sent)
+    return _Claimed(replace(data, run=run), run, data.job.id in sent, data.job.id in killed)
 
 
 def _begin_launches(
-    tx: Transaction, contexts: Mapping[int, ActionContext], jobs: Mapping[int, JobData]
+    tx: Transaction, contexts: Mapping[int, ActionContext], jobs: Mapping[int, JobData], killed: Collection[int]
 ) -> Collection[int]:
     """Move jobs from toLaunch to Launching; return those of which oarexec is to be sent next.
 
@@ -201,7 +207,6 @@ def _begin_launches(
     if not empty:
         tx.commit_asynchronously()
     begun = {job_id: data for job_id, data in jobs.items() if data.resources}
-    killed = tx.kill_requests.jobs(begun) if begun else ()
     sent = {
         job_id
         for job_id, data in begun.items()
