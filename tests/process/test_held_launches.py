@@ -1,6 +1,7 @@
 """A fault of oar.conf holds launches and ends: no job ends, no node is blamed, and repair is enough."""
 
 import errno
+import threading
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -8,17 +9,19 @@ from unittest.mock import Mock
 import pytest
 
 from oar.kao.rounds.meta_sched import run
+from oar.lib.config.files import Config
 from oar.lib.facts.messages import Mail
 from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.states import EventType, JobState, LaunchFault, Phase, Reservation, ResourceState
 from oar.lib.jobs import fault_holds
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
-from oar.modules.runner.actions import finish, signals
+from oar.modules.runner.actions import finish, launch_needs, signals
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
-from oar.modules.runner.actions.launch_needs import find_fault
+from oar.modules.runner.actions.launch_needs import LaunchNeedsWatch, find_fault
 from tests.builders import state_of
+from tests.process.this_machine import wait_until
 from tests.process.world import World
 
 
@@ -126,6 +129,62 @@ def test_a_repaired_configuration_is_enough(world: World) -> None:
     cause = world.cause(job_id)
     assert cause is not None
     assert cause.code == "SUCCESS"
+
+
+class FileServer:
+    """A server of the files of the site: while it hangs only the good configuration can be checked."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.good = world.context.config
+        self.bad = self.good.replace(pingchecker_generic_command="/no/check")
+        self.answers = threading.Event()
+        self._oardir = world.context.oardir
+        self._watch = LaunchNeedsWatch()
+        look_really = launch_needs.find_fault
+
+        def look(config: Config, oardir: str) -> str:
+            assert config is self.good or self.answers.wait(120)
+            return look_really(config, oardir)
+
+        monkeypatch.setattr(launch_needs, "find_fault", look)
+        monkeypatch.setattr(launch_needs, "LOOK_SECONDS", 0.0)
+
+    def fault(self, config: Config) -> str | None:
+        """Return what the Runner finds."""
+        return self._watch.find_fault(config, self._oardir)
+
+
+def test_a_file_server_that_hangs_does_not_stop_the_runner(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FileServer(world, monkeypatch)
+    assert [files.fault(files.bad) for _ in range(3)] == [None] * 3
+    files.answers.set()
+    fault = wait_until(lambda: files.fault(files.bad))
+    assert fault.startswith("PINGCHECKER_GENERIC_COMMAND: /no/check: no such program")
+
+
+def test_files_that_do_not_answer_for_long_are_a_fault_until_the_configuration_names_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FileServer(world, monkeypatch)
+    monkeypatch.setattr(launch_needs, "SILENT_SECONDS", 0.0)
+    fault = files.fault(files.bad)
+    assert fault == "the files that oar.conf names: no answer for 0 s. Repair their file server."
+    monkeypatch.setattr(launch_needs, "LOOK_SECONDS", 120.0)
+    assert files.fault(files.good) == ""
+    files.answers.set()
+
+
+def test_what_is_not_known_neither_begins_nor_ends_a_hold(world: World) -> None:
+    def follow(fault: str | None) -> list[str]:
+        with world.database.begin() as tx:
+            launch_needs.follow(tx, fault)
+        return open_holds(world)
+
+    assert follow(None) == []
+    assert follow("first") == ["first"]
+    pass_time(world, 60)
+    assert follow(None) == ["first"]
+    assert follow("") == []
 
 
 def test_a_hold_does_not_end_at_once_and_another_fault_replaces_it(world: World) -> None:

@@ -38,7 +38,7 @@ from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Reserva
 from oar.lib.facts.states import EventType, ExecCode
 from oar.lib.facts.version import explain_schema_mismatch
 from oar.lib.io import bus, clock_memory, logs, processes
-from oar.lib.jobs import clock_doubts, fault_holds, recovery
+from oar.lib.jobs import clock_doubts, recovery
 from oar.lib.reservations import repairs as reservation_repairs
 from oar.lib.rules import launch_faults
 from oar.lib.rules.energy_orders import ENERGY_ORDERS
@@ -100,6 +100,7 @@ class Runner:
         self._dispatch = Dispatch(config.max_concurrent_jobs_starting_or_terminating, config.bipbip_workers)
         self._notices = UserNotices(config, runtime_.database, self._dispatch.add)
         self._end_reports = EndReports()
+        self._launch_needs = launch_needs.LaunchNeedsWatch()
         self._reservation_news = ReservationNewsfeed()
         self._bipbips: dict[int, BipbipProcess] = {}
         self._poll = bus.Poll(dealer)
@@ -278,6 +279,7 @@ class Runner:
     def _look(self) -> None:
         """Add all actions that the database calls for, with or without a doorbell."""
         config = self._runtime.config
+        fault = self._launch_needs.find_fault(config, self._runtime.oardir)
         with self._database.begin() as tx:
             # Requests that were made while no server was running have waited long enough.
             stale = tx.now - STALE_KILL_SECONDS if self._started else tx.now + 1
@@ -289,7 +291,7 @@ class Runner:
             live = tx.job_runs.live()
             signals = tx.job_runs.signal_requests(tx.now - config.oar_ssh_connection_timeout)
             sweeps = tx.resources.to_sweep()
-            self._watch_launch_needs(tx)
+            launch_needs.follow(tx, fault)
             checks = tx.launch_holds.due_nodes(launch_faults.CHECKS)
             has_orders = not config.energy_saving_internal and bool(tx.events.open(ENERGY_ORDERS))
             if tx.kill_requests.is_leon_late(stale):
@@ -304,14 +306,6 @@ class Runner:
         if time.monotonic() >= self._next_expiry:
             self._next_expiry = time.monotonic() + EXPIRY_SECONDS
             self._add([Action(ActionKind.EXPIRE)])
-
-    def _watch_launch_needs(self, tx: Transaction) -> None:
-        """Hold all launches for a fault of the configuration, and release them when it is gone."""
-        fault = launch_needs.find_fault(self._runtime.config, self._runtime.oardir)
-        if fault:
-            fault_holds.hold_for_configuration(tx, fault)
-        elif fault_holds.end_repaired(tx):
-            log.info("the configuration is repaired: jobs are started again")
 
     def _add(self, actions: Iterable[Action]) -> None:
         for action in actions:

@@ -3,14 +3,68 @@
 A fault in it is the administrator's to repair: no job and no node is to blame.
 """
 
+import contextlib
 import os
+import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from oar.lib.config.files import Config
+from oar.lib.db.transaction import Transaction
 from oar.lib.io import ping_checker, programs
 from oar.lib.io.remote import transports
 from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.jobs import fault_holds
 from oar.modules.runner.actions import nodes
+from oar.modules.runner.actions.context import log
+
+#: So many seconds a look is waited for: usually it takes a millisecond.
+LOOK_SECONDS = 1.0
+#: Files that do not answer for so many seconds are a fault.
+SILENT_SECONDS = 30.0
+
+
+class LaunchNeedsWatch:
+    """Looks for faults in threads: a file server that hangs must not stop the Runner."""
+
+    def __init__(self) -> None:
+        self._config: Config | None = None  #: of the look that is under way
+        self._look: Future[str] = Future()
+        self._begun = 0.0
+
+    def find_fault(self, config: Config, oardir: str) -> str | None:
+        """Return what ``find_fault`` finds; None: it is not known, since the files do not answer yet."""
+        is_new = config is not self._config
+        if is_new:
+            self._begin(config, oardir)
+        with contextlib.suppress(TimeoutError):
+            fault = self._look.result(LOOK_SECONDS if is_new else 0)
+            self._config = None
+            return fault
+        if time.monotonic() - self._begun < SILENT_SECONDS:
+            return None
+        return f"the files that oar.conf names: no answer for {SILENT_SECONDS:.0f} s. Repair their file server."
+
+    def _begin(self, config: Config, oardir: str) -> None:
+        self._config, self._look, self._begun = config, Future(), time.monotonic()
+        arguments = (self._look, config, oardir)
+        threading.Thread(target=_answer, args=arguments, name="launch needs", daemon=True).start()
+
+
+def follow(tx: Transaction, fault: str | None) -> None:
+    """Hold all launches for a fault of the configuration, release them when it is gone; None: it is not known."""
+    if fault:
+        fault_holds.hold_for_configuration(tx, fault)
+    elif fault is not None and fault_holds.end_repaired(tx):
+        log.info("the configuration is repaired: jobs are started again")
+
+
+def _answer(look: Future[str], config: Config, oardir: str) -> None:
+    try:
+        look.set_result(find_fault(config, oardir))
+    except Exception as error:  # noqa: BLE001 - it is raised again where the answer is read
+        look.set_exception(error)
 
 
 def find_fault(config: Config, oardir: str) -> str:
