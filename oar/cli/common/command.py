@@ -33,6 +33,7 @@ from oar.lib.facts.errors import (
     NotAllowed,
     OarError,
     Refused,
+    UserConnectionsUsed,
     WordedRefusal,
 )
 from oar.lib.facts.records import User
@@ -131,6 +132,10 @@ class Context:
             )
             self.speak_for(runtime)
             self._is_ours = True
+            if not self.user.is_admin and self.user.uid != os.geteuid():
+                from oar.lib.io.user_places import place_of
+
+                runtime.database.use_place(place_of(self.user.uid))
         if not self._follows_server:
             self._follows_server = True
             self._follow_server(runtime)
@@ -168,8 +173,13 @@ class Context:
     def _tell_waiting(self, problem: DatabaseUnavailable) -> None:
         settings = self.runtime.database.settings
         where = f"the OAR database at {settings.host}:{settings.port}"
-        is_full = isinstance(problem, DatabaseFull)
-        what = f"{where} has no free connection" if is_full else f"cannot reach {where}"
+        match problem:
+            case UserConnectionsUsed():
+                what = f"all connections for your commands to {where} are in use"
+            case DatabaseFull():
+                what = f"{where} has no free connection"
+            case _:
+                what = f"cannot reach {where}"
         self.warn(f"{what}, trying for {settings.patience:g} s.")
 
     @property

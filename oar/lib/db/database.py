@@ -16,6 +16,7 @@ from oar.lib.db.transaction import Transaction
 from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
 
 if TYPE_CHECKING:
+    from oar.lib.db.sql.connections import Place
     from oar.lib.db.sql.gathered_topics import GatheredTopics, Later
     from oar.lib.db.sql.locks import Lock, Locks
     from oar.lib.facts.messages import Effect
@@ -146,6 +147,10 @@ class Database:
     def connect_ahead(self) -> None:
         """Have a connection of each login at hand for work that is still to come, if there are any to be had."""
         self._pool.connect_ahead()
+
+    def use_place(self, place: "Place") -> None:
+        """Have connections only while a place is held that is shared with other processes."""
+        self._pool.place = place
 
     def when_waiting(self, tell: Callable[[DatabaseUnavailable], None]) -> None:
         """Call ``tell`` with the error, once in each outage, when PostgreSQL does not answer for more than a moment."""

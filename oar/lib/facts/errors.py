@@ -14,6 +14,7 @@
     ├── Unavailable        database, bus or node: try again
     │   ├── DatabaseUnavailable
     │   │   ├── DatabaseFull       it has no connection left
+    │   │   │   └── UserConnectionsUsed    for this user
     │   │   └── DatabaseRefused    it does not let us in: trying again does not help
     │   ├── ServerUnavailable
     │   ├── Busy               somebody else is working on the same
@@ -138,6 +139,10 @@ class StatementTooLong(Unavailable):
 
 class DatabaseFull(DatabaseUnavailable):
     """PostgreSQL is there, and has no connection left."""
+
+
+class UserConnectionsUsed(DatabaseFull):
+    """Other commands have all connections to PostgreSQL that are for a user, or for all users of this machine."""
 
 
 class DatabaseRefused(DatabaseUnavailable):

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from select import POLLIN, POLLOUT, poll
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from oar.lib.db.sql.statements import Connection, PreparingConnection, psycopg2
-from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseFull, DatabaseRefused, DatabaseUnavailable, UserConnectionsUsed
 
 #: Seconds without an answer after which a silent peer is reported, and PostgreSQL if only its machine answers.
 SILENT_SECONDS, BUSY_SECONDS = 0.8, 3.0
@@ -82,6 +82,7 @@ LOCK_TCP_LIMITS = TcpLimits(3, 2, 3, 4_000, 9_000)
 #: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
 #: those whom it does not let in.
 _FULL = ("too many clients", "too many connections", "connection slots")
+_NO_PLACE = "all connections for your commands are in use"
 _REFUSED = (
     "authentication failed",
     "no password supplied",
@@ -97,6 +98,7 @@ _REASONS = (
     ("no password supplied", "it needs a password"),
     ('FATAL:  role "', "it has no such login"),
     ('FATAL:  database "', "it has no such database"),
+    (_NO_PLACE, _NO_PLACE),
     *((words, "it has no free connection") for words in _FULL),
     ("starting up", "it is starting"),
     ("shutting down", "it is stopping"),
@@ -179,6 +181,20 @@ def _login(user: str, password: str, session: str, application: str, limits: Tcp
     return _Login(user, password, f"{session}; {limits.session()}", application, limits)
 
 
+class Place(Protocol):
+    """What a process needs to have connections, where it shares them with others."""
+
+    def take(self) -> bool:
+        """Take it, if it is there; whether it is held now."""
+
+    def give_back(self) -> None:
+        """Give it back, if it is held."""
+
+
+class _NoPlaceError(psycopg2.OperationalError):
+    """No place is free."""
+
+
 class ConnectionPool:
     """Connections of both logins: new ones, and idle ones that are kept.  May be shared by threads."""
 
@@ -198,6 +214,7 @@ class ConnectionPool:
         ] = []  #: idle too; who used them may have left something in the session
         self.cursors: type[psycopg2.extensions.cursor] | None = None  #: the kind of cursors; None: plain ones
         self.outage = OutageReport()
+        self.place: Place | None = None  #: is held while there are connections; None: none is needed
 
     def new_writer(self, since: float | None = None) -> PreparingConnection:
         """Open a connection of the login that reads and writes.  Raises DatabaseUnavailable.
@@ -272,6 +289,8 @@ class ConnectionPool:
         for idle in (self._idle_writers, self._idle_readers, self._used_readers):
             while connection := _popped(idle):
                 connection.close()
+        if self.place:
+            self.place.give_back()
 
     def _has_reader(self) -> bool:
         return bool(self._idle_readers or self._used_readers)
@@ -314,6 +333,8 @@ class ConnectionPool:
 
     def _open(self, login: _Login, left: float = CONNECT_SECONDS) -> PreparingConnection:
         """Connect once.  ``left``: seconds that the caller still waits."""
+        if self.place and not self.place.take():
+            raise _NoPlaceError
         seconds = max(SILENT_SECONDS, min(CONNECT_SECONDS, left))
         connection: PreparingConnection = psycopg2.connect(
             connection_factory=partial(PreparingConnection, prompt_seconds=seconds, on_silence=self.outage.add_silence),
@@ -393,6 +414,8 @@ def tells_loss(error: psycopg2.Error) -> bool:
 
 def unavailable(error: Exception) -> DatabaseUnavailable:
     """Return the error of a database that cannot be reached, in one line."""
+    if isinstance(error, _NoPlaceError):
+        return UserConnectionsUsed(_NO_PLACE)
     kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}
     lines = str(error).strip().splitlines() or [type(error).__name__]
     for kind, words in kinds.items():
