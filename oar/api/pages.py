@@ -296,6 +296,7 @@ def _visit(request: Request, caller: Caller) -> Visit:
         way=caller.way,
         administers=bool(caller.user and caller.user.is_admin),
         now=int(time.time()),
+        creates_tokens=caller.can_create_tokens,
     )
 
 

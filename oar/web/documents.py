@@ -36,6 +36,7 @@ class Visit(NamedTuple):
     user: str  #: '' for nobody
     way: str  #: how he was identified: a session can be ended
     administers: bool
+    creates_tokens: bool
     now: int
 
 

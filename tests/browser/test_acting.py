@@ -108,6 +108,13 @@ def test_a_token_is_made_shown_once_and_revoked(owner_by_password: Visitor) -> N
     expect(row).to_have_count(0)
 
 
+def test_a_session_that_began_with_a_token_has_no_form_for_tokens(owner: Visitor) -> None:
+    page = owner.open("tokens")
+    expect(page.locator("main")).to_contain_text("This session began with a token, so it cannot create tokens")
+    expect(page.get_by_role("button", name="create")).to_have_count(0)
+    expect(page.get_by_role("table", name="Tokens")).to_contain_text("all that I may")
+
+
 def test_who_logs_out_is_nobody(owner: Visitor) -> None:
     page = owner.open("")
     page.get_by_role("button", name="log out").click()

@@ -109,6 +109,11 @@ class Caller(NamedTuple):
             raise NotAllowed("a token, or a session that began with a token, creates no tokens: use oar-token create")
         return user
 
+    @property
+    def can_create_tokens(self) -> bool:
+        """Whether ``creating_tokens`` returns the user."""
+        return self.user is not None and self.scopes.changes_all and not self.rests_on_token
+
     def reading_all(self) -> User:
         """Return the user who reads what is private to him.  Raises Unidentified, NotAllowed."""
         user = self.identified()

@@ -7,6 +7,7 @@ export const site = {
   zone: dataset.zone,
   user: dataset.user,
   administers: "administers" in dataset,
+  createsTokens: "createsTokens" in dataset,
   language: lang,
   root: new URL(dataset.root, location.href).href,
   static: new URL(dataset.static + "/", location.href).href,

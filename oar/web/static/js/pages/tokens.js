@@ -6,6 +6,7 @@ import { time } from "../common/format.js";
 import { refusal } from "../common/outcome.js";
 import { copy, table } from "../common/parts.js";
 import { run } from "../common/page.js";
+import { site } from "../common/site.js";
 import { t } from "../common/words.js";
 
 let made = null;
@@ -61,6 +62,6 @@ const actions = run({
   view: ({ items }) => [
     h("h1", {}, t("tokens.title")), h("p", { class: "lead" }, t("tokens.lead")),
     trouble && h("p", { class: "notice bad", role: "alert", key: "trouble" }, trouble),
-    made && secret(), form(), table(t("tokens.title"), columns, items, (token) => token.id, t("tokens.none")),
+    made && secret(), site.createsTokens ? form() : h("p", { class: "faint", key: "form" }, t("tokens.no_creation")), table(t("tokens.title"), columns, items, (token) => token.id, t("tokens.none")),
   ],
 });
