@@ -21,13 +21,13 @@ router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
 
 #: Events that a first look shows.
 EVENTS = 8
-#: One's jobs that it shows: of those that have begun so many at most, the newest, and so many of all.
+#: Rows of one's jobs that it shows: of those that have begun so many at most, the newest, and so many of all.
 RUNNING, JOBS = 8, 16
 #: Suspected nodes that it names, and as many dead ones: those that are so since the shortest time.
 LOST_NODES = 20
 _LOST = (ResourceState.SUSPECTED, ResourceState.DEAD)
 _BEGUN = sorted(LIVE_STATES - {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_RESERVATION, JobState.TO_ERROR})
-_MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "total": True, "limit": JOBS}
+_MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "fold": True}
 
 
 @router.get("/dashboard", operation_id="dashboard", summary="Cluster status and the caller's jobs")
@@ -66,7 +66,7 @@ def _mine(who: Asking) -> dict[str, Any]:
     What they are taken from has no order in which a next page could follow.
     """
     begun = job_page(who, JobListing.of({**_MINE, "state": ",".join(_BEGUN), "limit": RUNNING}))["items"]
-    page = job_page(who, JobListing.of(_MINE))
+    page = job_page(who, JobListing.of({**_MINE, "total": True, "limit": JOBS}))
     known = {job["id"] for job in begun}
     items = [*begun, *(job for job in page["items"] if job["id"] not in known)][:JOBS]
     return {**page, "items": items, "next": None}

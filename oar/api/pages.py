@@ -35,7 +35,7 @@ from oar.web.words import LANGUAGES, preferred
 
 router = APIRouter(prefix="/ui", include_in_schema=False, route_class=FairRoute)
 
-#: Jobs of the first view of a list; scripts load the others as they are scrolled to.
+#: Rows of the first view of a list of jobs; scripts load the others as they are scrolled to.
 FIRST_JOBS = 50
 FIRST_EVENTS = 100
 FIRST_NODES = 200
@@ -86,7 +86,8 @@ def jobs(request: Request) -> Answer:
     """Show jobs."""
     names = {field.alias or name for name, field in JobListing.model_fields.items()}
     asked = {name: value for name, value in request.query_params.items() if name in names and value}
-    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": asked})
+    filters = {name: value for name, value in asked.items() if name != "after"}
+    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": filters})
 
 
 @router.get("/jobs/{job_id}")
@@ -295,14 +296,14 @@ def _visit(request: Request, caller: Caller) -> Visit:
         caller.user.name if caller.user else "",
         way=caller.way,
         administers=bool(caller.user and caller.user.is_admin),
-        now=int(time.time()),
         creates_tokens=caller.can_create_tokens,
+        now=int(time.time()),
     )
 
 
 def _jobs(who: Asking, asked: Mapping[str, str]) -> Record:
     """Return the first jobs of a list.  Raises BadRequest."""
-    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, **asked}))
+    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, "fold": "array" not in asked, **asked}))
 
 
 def _number(text: str, of: str = "job") -> int:

@@ -15,7 +15,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.resources import nodes
 from tests.api.conftest import Api
-from tests.builders import add_job, add_resources
+from tests.builders import add_array, add_job, add_resources
 
 
 def static(client: httpx.Client, name: str) -> str:
@@ -213,6 +213,28 @@ def test_jobs_that_run_are_on_the_dashboard_however_many_wait(
     page = known(user).get("/v1/dashboard").json()["jobs"]
     assert [job["id"] for job in page["items"]] == [running, *reversed(waiting[5:])]
     assert (page["total"], page["next"]) == (21, None)
+
+
+def test_an_array_is_one_row_of_the_first_pages(known: Callable[[str], httpx.Client], database: Database) -> None:
+    user = "nobody"
+    others = [add_job(database, user=user) for _ in range(3)]
+    array = add_array(database, 60, user=user)
+    client = known(user)
+    page = client.get("/v1/dashboard").json()["jobs"]
+    assert [(job["id"], job["members"]["total"]) for job in page["items"]] == [
+        (array[0], 60),
+        *((job, 1) for job in reversed(others)),
+    ]
+    assert page["total"] == 63
+    for path, filters in (("/ui/", ""), ("/ui/jobs", ""), ("/ui/jobs?user=me", "user=me&amp;")):
+        text = client.get(path).text
+        assert f'ui/jobs?{filters}array={array[0]}&amp;state=Waiting">and 59 more</a>' in text
+        assert all(f"ui/jobs/{job}" in text for job in others)
+        assert f"ui/jobs/{array[1]}" not in text
+    unfolded = client.get(f"/ui/jobs?user=me&array={array[0]}&state=Waiting").text
+    assert unfolded.count('<a class="job"') == 50
+    following = unfolded.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
+    assert client.get(f"/ui/jobs{following}").text.count('<a class="job"') == 10
 
 
 def test_nodes_that_are_out_of_use_are_told_with_since_when(anonymous: httpx.Client, database: Database) -> None:

@@ -13,7 +13,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
-from tests.builders import add_job, add_resources, for_no_reason
+from tests.builders import add_array, add_job, add_resources, for_no_reason
 from tests.process.this_machine import wait_until
 
 #: Who wants all of a list, a JSON text in each line.
@@ -44,6 +44,29 @@ def test_pages_hold_each_job_once(anonymous: httpx.Client, database: Database) -
     assert seen == ids
     newest = anonymous.get("/v1/jobs", params={"limit": 3, "newest_first": True, "after": ids[3]}).json()
     assert [job["id"] for job in newest["items"]] == [ids[2], ids[1], ids[0]]
+
+
+def test_an_array_is_one_row_of_a_page_and_hides_no_job(anonymous: httpx.Client, database: Database) -> None:
+    others = [add_job(database, user="bob") for _ in range(15)]
+    array = add_array(database, 500)
+    others += [add_job(database, user="bob") for _ in range(15)]
+    asked = {"limit": 200, "newest_first": True, "fold": True, "total": True}
+    for fields in ({}, {"fields": "id,members"}, {"details": True, "outlook": True}):
+        page = anonymous.get("/v1/jobs", params={**asked, **fields}).json()
+        rows = {row["id"]: row["members"] for row in page["items"]}
+        assert list(rows) == [*reversed(others[15:]), array[0], *reversed(others[:15])]
+        assert rows.pop(array[0]) == {"total": 500, "jobs": [[array[0], 500]], "started": None}
+        assert all(members == {"total": 1, "jobs": [[job, 1]], "started": None} for job, members in rows.items())
+        assert (page["next"], page["total"]) == (None, 530)
+    with database.begin() as tx:
+        lifecycle.move(tx, array[1], JobState.HOLD)
+    rows = anonymous.get("/v1/jobs", params={"array": array[0], "fold": True}).json()["items"]
+    assert [(row["id"], row["state"], row["members"]["jobs"]) for row in rows] == [
+        (array[0], "Waiting", [[array[0], 1], [array[2], 498]]),
+        (array[1], "Hold", [[array[1], 1]]),
+    ]
+    lines = anonymous.get("/v1/jobs", params={"fold": True}, headers=LINES_ALONE).text.splitlines()
+    assert len(lines) == 32
 
 
 def test_all_of_a_list_can_be_had_as_lines(

@@ -246,10 +246,40 @@ def test_an_array_is_one_row_of_the_list_until_somebody_unfolds_it(visitor: Visi
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(2)  # the others wait
     expect(rows.last).to_contain_text(f"{ids[0]} scan and 3 more · array")
-    rows.last.get_by_role("button", name="and 3 more").click()
-    expect(rows).to_have_count(5)
+    rows.last.get_by_role("link", name="and 3 more").click()
+    page.wait_for_url(f"**/ui/jobs?array={ids[0]}&state=Waiting")
+    expect(rows).to_have_count(4)
     page.goto(f"{visitor.base}/ui/jobs?array={ids[0]}")
     expect(rows).to_have_count(5)
+
+
+def test_a_large_array_hides_no_job_of_others_and_its_rows_follow_its_jobs(
+    visitor: Visitor, database: Database
+) -> None:
+    others = [add_job(database, user="bob") for _ in range(30)]
+    ids = add_array(database, 500, name="scan")
+    page = visitor.open("jobs")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(31)
+    expect(page.locator("h1")).to_contain_text("530 jobs")
+    expect(page.locator("#more")).to_have_count(0)
+    expect(rows.first).to_contain_text(f"{ids[0]} scan and 499 more · array")
+    expect(rows.last).to_contain_text(str(others[0]))
+    with database.begin() as tx:
+        for job in ids[:2]:
+            lifecycle.move(tx, job, JobState.HOLD)
+    expect(rows).to_have_count(32)
+    expect(rows.nth(0)).to_contain_text(f"{ids[2]} scan and 497 more · array")
+    expect(rows.nth(1)).to_contain_text(f"{ids[0]} scan and 1 more · array")
+    with database.begin() as tx:
+        lifecycle.move(tx, ids[0], JobState.WAITING)
+    expect(rows.nth(0)).to_contain_text(f"{ids[0]} scan and 498 more · array")
+    expect(rows.nth(1)).to_contain_text(f"{ids[1]} scan")
+    expect(rows.nth(1)).not_to_contain_text("more")
+    add_array(database, 7, user="carol")
+    page.get_by_role("button", name="7 new").click()
+    expect(rows).to_have_count(33)
+    expect(rows.first).to_contain_text("and 6 more")
 
 
 def test_each_large_box_names_its_job(visitor: Visitor, database: Database) -> None:

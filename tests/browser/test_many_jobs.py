@@ -8,7 +8,7 @@ from oar.lib.jobs import lifecycle
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_every_page import left_in_english
 from tests.browser.test_pages import FITS, faults
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_array, add_job, add_resources, state_of
 
 
 def question(page: Page) -> str:
@@ -63,6 +63,28 @@ def test_of_each_job_it_is_told_what_came_of_it(owner: Visitor, database: Databa
     expect(told.locator("li").first).to_contain_text(f"Cannot hold {jobs[0]}")
     page.get_by_text("job by job").click()
     expect(told.locator("li").last).to_contain_text(f"{jobs[1]} hold registered")
+
+
+def test_all_jobs_of_a_row_are_chosen_together(owner: Visitor, database: Database) -> None:
+    ids = add_array(database, 12, user=USER)
+    held = ids[3:5]
+    with database.begin() as tx:
+        for job in held:
+            lifecycle.move(tx, job, JobState.HOLD)
+    page = owner.open("jobs")
+    page.get_by_role("checkbox", name=f"choose 10 jobs, the first of them {ids[0]}").check()
+    expect(page.locator(".selection")).to_contain_text("10 jobs chosen")
+    page.get_by_role("button", name="hold").click()
+    assert "10 jobs do not start before they are resumed." in question(page)
+    page.locator(".question").get_by_role("button", name="hold").click()
+    expect(page.locator(".selection")).to_contain_text("done for 10 jobs")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    with database.snapshot() as tx:
+        assert {job.state for job in tx.jobs.select(ids)} == {JobState.HOLD}
+    page.get_by_role("checkbox", name="choose all jobs in view").check()
+    expect(page.locator(".selection")).to_contain_text("12 jobs chosen")
+    page.get_by_role("checkbox", name=f"choose 12 jobs, the first of them {ids[0]}").uncheck()
+    expect(page.locator(".selection")).to_have_count(0)
 
 
 def test_the_jobs_of_others_are_not_chosen(owner: Visitor, database: Database) -> None:

@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from oar.lib.db.database import Database
 from oar.lib.db.history.history import _STATE_CHANGES
 from oar.lib.db.installation import migrations
+from oar.lib.db.jobs.job_pages import JobPages
 from oar.lib.db.sql import predicates
 from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import Parameters, Row
+from oar.lib.db.transaction import Transaction
+from oar.lib.facts.job_query import JobPlace, JobQuery
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -72,7 +76,7 @@ def test_a_statement_fits_the_schema(database: Database, statement: Statement) -
         tx.execute("DEALLOCATE question")
 
 
-def test_no_statement_reads_through_the_past(connection: Any) -> None:
+def test_no_statement_reads_through_the_past(past: Database, connection: Any) -> None:
     """Each finds its rows by an index.  One test for all, so that the past is made once."""
     slow = {}
     for statement in statements():
@@ -82,6 +86,7 @@ def test_no_statement_reads_through_the_past(connection: Any) -> None:
             slow[statement.name] = plan
         if statement.name in BY_ID and "Index Scan using jobs_pkey" not in plan:
             slow[statement.name] = plan
+    slow |= {name: plan for name, plan in folded_plans(past) if set(re.findall(r"Seq Scan on (\w+)", plan)) & GROWING}
     assert not slow, "\n\n".join(f"{name}\n{plan}" for name, plan in slow.items())
 
 
@@ -100,6 +105,33 @@ def plan_of(connection: Any, statement: Statement) -> str:
         cursor.execute(f"PREPARE question AS {statement.sql}")
         cursor.execute(f"EXPLAIN EXECUTE question{values}")
         return "\n".join(row[0] for row in cursor.fetchall())
+
+
+class Explained:
+    """A transaction that explains the statements that it runs."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.plans: list[str] = []
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        self.plans.append("\n".join(self._tx.column(f"EXPLAIN {sql}", parameters)))
+        return self._tx.rows(sql, parameters)
+
+
+def folded_plans(past: Database) -> Iterator[tuple[str, str]]:
+    """Yield the plans of the statements of folded pages, which are made of the conditions of each list."""
+    with past.begin() as tx:
+        tx.execute("UPDATE jobs SET array_id = job_id / 4 + 1")
+        first, last = tx.row("SELECT min(job_id), max(job_id) FROM jobs") or (0, 0)
+    queries = {"live": JobQuery(), "all": JobQuery(states=None), "of a user": JobQuery(states=None, users=("user7",))}
+    for name, query in queries.items():
+        for place in (JobPlace(200, newest_first=True), JobPlace(200, (first + last) // 2)):
+            with past.snapshot() as tx:
+                explained = Explained(tx)
+                assert JobPages(cast(Transaction, explained)).folded(query, place).rows
+                for number, plan in enumerate(explained.plans):
+                    yield f"job_pages.folded {name} {place} {number}", plan
 
 
 def test_the_reservations_of_a_long_list_are_not_looked_for_job_by_job(database: Database) -> None:

@@ -1,8 +1,9 @@
 """The records of ``/v1``: one name for one thing, dates in epoch seconds, null for what is not known."""
 
-from oar.lib.db.jobs.job_pages import ListedJob
+from oar.lib.db.jobs.job_pages import FoldedJobs, ListedJob
 from oar.lib.facts.records import Job
 from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import ranges
 from oar.lib.views.history import event_item
 from oar.lib.views.jobs import JobView
 
@@ -26,6 +27,11 @@ def job_item(job: Job | ListedJob) -> dict[str, object]:
         "exit_code": job.exit_code,
         "message": job.message,
     }
+
+
+def members_record(row: FoldedJobs) -> dict[str, object]:
+    """Return the jobs of a row of a folded list, named as those of an array."""
+    return {"total": len(row.ids), "jobs": list(ranges(row.ids)), "started": row.started or None}
 
 
 def job_details(view: JobView) -> dict[str, object]:

@@ -135,11 +135,12 @@ JOB_DETAILS = JOB_ITEM | (
     | {"resubmitted_from": MAYBE_INTEGER, "resubmitted_as": MAYBE_INTEGER, "events": many(EVENT)}
     | {"end": or_null(JOB_END), "cpu_seconds": MAYBE_NUMBER, "cpu_efficiency": MAYBE_NUMBER, "max_rss": MAYBE_INTEGER}
 )
+MEMBERS = record("JobMembers", {"total": INTEGER, "jobs": PAIRS, "started": MAYBE_INTEGER})
 _MORE_OF_JOBS = {name: schema for name, schema in JOB_DETAILS.items() if name not in JOB_ITEM}
 JOB_PAGE = record(
     "JobPage",
     {
-        "items": many(partly(record("JobItem", JOB_ITEM, outlook=or_null(OUTLOOK), **_MORE_OF_JOBS))),
+        "items": many(partly(record("JobItem", JOB_ITEM, outlook=or_null(OUTLOOK), members=MEMBERS, **_MORE_OF_JOBS))),
         "next": MAYBE_INTEGER,
     },
     total=INTEGER,

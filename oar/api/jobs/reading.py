@@ -10,7 +10,7 @@ from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.exports import PAGE, Export, wants_lines
 from oar.api.answers.faults import PRINTABLE, bad_request_of
 from oar.api.answers.list_answers import Fields, only
-from oar.api.answers.records import job_details, job_item
+from oar.api.answers.records import job_details, job_item, members_record
 from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.identity.seats import in_thread
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
@@ -48,6 +48,11 @@ Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 #: Epoch seconds, of years that browsers can show.
 Date = Annotated[int | None, Field(ge=0, le=2**40)]
 _STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `ended_since`)."
+_FOLD = (
+    "Return one item for the jobs of an array that have the same state and exit code: the job with the lowest id, and "
+    "`members`. All items of an array are on one page, which exceeds `limit` if the array alone has more items. A page "
+    "of ended jobs can have fewer items than `limit` although `next` is not null."
+)
 
 
 class JobListing(BaseModel):
@@ -75,6 +80,7 @@ class JobListing(BaseModel):
     )
     total: bool = Field(default=False, description="Add the total number of matching jobs.")
     newest_first: bool = Field(default=False, description="Sort by descending id.")
+    fold: bool = Field(default=False, description=_FOLD)
     after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the previous page.")
     limit: int | None = Field(None, ge=1, le=10000, description="Page size.")
     fields: Fields = None
@@ -90,7 +96,8 @@ class JobListing(BaseModel):
     @property
     def known(self) -> Collection[str]:
         """The fields that its items have."""
-        return {*(JOB_DETAILS if self.details else JOB_ITEM), *(("outlook",) if self.outlook else ())}
+        more = [name for name, is_there in (("outlook", self.outlook), ("members", self.fold)) if is_there]
+        return {*(JOB_DETAILS if self.details else JOB_ITEM), *more}
 
     def query(self, who: Asking) -> JobQuery:
         """Return what is asked for.  Raises BadRequest, Unidentified."""
@@ -188,11 +195,18 @@ def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) ->
 
 def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:
     query, place = listing.query(who), place or listing.place(who.config)
-    if not (listing.details or listing.outlook or listing.total):
+    if not (listing.details or listing.outlook or listing.total or listing.fold):
         return page_of(who, query, place)
     with who.database.snapshot() as tx:
-        ids = tx.job_pages.page(query, place)
-        jobs = sorted(tx.jobs.select(ids[: place.limit]), key=lambda job: job.id, reverse=place.newest_first)
+        if listing.fold:
+            rows, following = tx.job_pages.folded(query, place)
+            ids = [row.ids[0] for row in rows]
+        else:
+            ids = tx.job_pages.page(query, place)
+            following = ids[-2] if len(ids) > place.limit else None
+            ids = ids[: place.limit]
+        by_id = {job.id: job for job in tx.jobs.select(ids)}
+        jobs = [by_id[job_id] for job_id in ids]
         if listing.details:
             items = [job_details(view) for view in job_views(tx, jobs, who.privacy)]
         else:
@@ -200,7 +214,9 @@ def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dic
         if listing.outlook:
             records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
             items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
-        record: dict[str, Any] = {"items": items, "next": ids[-2] if len(ids) > place.limit else None}
+        if listing.fold:
+            items = [{**item, "members": members_record(row)} for item, row in zip(items, rows, strict=True)]
+        record: dict[str, Any] = {"items": items, "next": following}
         if listing.total:
             number = tx.job_pages.count(query)
             record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}

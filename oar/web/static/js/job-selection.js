@@ -3,6 +3,7 @@ import { post } from "./common/api.js";
 import { h } from "./common/dom.js";
 import { may } from "./common/job-acts.js";
 import { duration, number } from "./common/format.js";
+import { idsOf, jobsIn, sizeOf } from "./job-rows.js";
 import { refusal } from "./common/outcome.js";
 import { jobLink } from "./common/parts.js";
 import { announce } from "./common/page.js";
@@ -36,29 +37,30 @@ export class JobSelection {
     Object.assign(this, { redraw, done, ids: new Set(), asked: null, told: null, trouble: "", isSending: false });
   }
 
-  /** Return the chosen ones among the jobs in view: what is out of sight is not acted on. */
-  chosen(jobs) {
-    return jobs.filter((job) => this.ids.has(job.id) && isForUs(job));
+  /** Return the chosen ones among the jobs of the rows in view: what is out of sight is not acted on. */
+  chosen(rows) {
+    if (!this.ids.size) return [];
+    return rows.filter(isForUs).flatMap((row) => idsOf(row).filter((id) => this.ids.has(id)).map((id) => ({ id, state: row.state, started: row.members ? row.members.started : row.started })));
   }
 
   /** Return the column of boxes, null if nothing can be done with any of the jobs. */
-  column(jobs) {
-    const possible = jobs.filter(isForUs);
+  column(rows) {
+    const possible = rows.filter(isForUs);
     if (!possible.length) return null;
-    const count = this.chosen(jobs).length;
-    const all = h("input", { type: "checkbox", "aria-label": t("many.all"), title: t("many.all"), checked: count === possible.length, indeterminate: count > 0 && count < possible.length, on: { change: () => this.chooseAll(possible, count < possible.length) } });
-    return { key: "chosen", label: all, cell: (row) => this.box(row.members ?? [row]) };
+    const count = this.chosen(rows).length, isAll = count === jobsIn(possible);
+    const all = h("input", { type: "checkbox", "aria-label": t("many.all"), title: t("many.all"), checked: isAll, indeterminate: count > 0 && !isAll, on: { change: () => this.chooseAll(possible, !isAll) } });
+    return { key: "chosen", label: all, cell: (row) => isForUs(row) && this.box(row) };
   }
 
   /** Show the box of a row, which is of one job or of some of an array. */
   box(row) {
-    const possible = row.filter(isForUs), isAll = possible.every((job) => this.ids.has(job.id));
-    const label = row.length > 1 ? t("many.several", { n: row.length, id: Math.min(...row.map((job) => job.id)) }) : t("many.one", { id: row[0].id });
-    return possible.length > 0 && h("input", { type: "checkbox", "aria-label": label, checked: isAll, on: { change: () => this.chooseAll(possible, !isAll) } });
+    const count = this.chosen([row]).length, n = sizeOf(row), isAll = count === n;
+    const label = n > 1 ? t("many.several", { n, id: row.id }) : t("many.one", { id: row.id });
+    return h("input", { type: "checkbox", "aria-label": label, checked: isAll, indeterminate: count > 0 && !isAll, on: { change: () => this.chooseAll([row], !isAll) } });
   }
 
-  chooseAll(jobs, isWanted) {
-    for (const job of jobs) isWanted ? this.ids.add(job.id) : this.ids.delete(job.id);
+  chooseAll(rows, isWanted) {
+    for (const id of rows.flatMap(idsOf)) isWanted ? this.ids.add(id) : this.ids.delete(id);
     this.changed();
   }
 
@@ -70,8 +72,8 @@ export class JobSelection {
   }
 
   /** Show how many are chosen and what can be done with them, the question about it, and what came of it. */
-  view(jobs) {
-    const chosen = this.chosen(jobs);
+  view(rows) {
+    const chosen = this.chosen(rows);
     if (!chosen.length && !this.told && !this.trouble) return null;
     return h("section", { class: "acts selection", key: "selection", "aria-label": t("many.title") },
       chosen.length > 0 && (this.asked ? this.question(chosen) : this.buttons(chosen)),

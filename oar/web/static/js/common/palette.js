@@ -33,7 +33,7 @@ export function openPalette() {
 
 async function learn() {
   if (known) return;
-  const [nodes, queues, jobs] = await Promise.all([get("nodes"), get("queues"), get("jobs", { limit: 2000 })]).catch(() => []);
+  const [nodes, queues, jobs] = await Promise.all([get("nodes"), get("queues"), get("jobs", { limit: 2000, fold: true })]).catch(() => []);
   if (!nodes) return;
   known = {
     nodes: nodes.items.map((node) => node.name).sort(naturally),

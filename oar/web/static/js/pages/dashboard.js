@@ -7,7 +7,7 @@ import { conditionBar, eventType, jobLink, jobState, legend, nodeLink, nodeLinks
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
 import { GroupTable } from "../group-table.js";
-import { folded, numbered } from "../job-rows.js";
+import { jobsIn, keyOf, numbered } from "../job-rows.js";
 import { Occupancy } from "../occupancy.js";
 
 const RUNNING = ["toLaunch", "Launching", "Running", "Suspended", "Resuming", "Finishing"];
@@ -83,17 +83,17 @@ function warning(key, text, href, more) {
 }
 
 function mineCard(jobs) {
-  const more = jobs.total > jobs.items.length;
-  const items = folded(jobs.items.toSorted((one, other) => place(one) - place(other)));
+  const more = jobs.total > jobsIn(jobs.items);
+  const items = jobs.items.toSorted((one, other) => place(one) - place(other));
   const columns = [
     { key: "state", label: t("job.state"), cell: jobState },
-    { key: "job", label: t("job.job"), cell: (job) => numbered(job, () => actions.show()) },
+    { key: "job", label: t("job.job"), cell: (job) => numbered(job) },
     { key: "progress", label: t("job.progress"), cell: progress },
     items.some((job) => job.nodes.length) && { key: "nodes", label: t("nodes.title"), cell: (job) => nodeLinks(job.nodes, 2) },
   ].filter(Boolean);
   return h("section", { class: "card" },
     h("h2", {}, t("dashboard.mine"), " ", h("a", { class: "more", href: page("jobs", null, { user: site.user }) }, more ? t("dashboard.all_n", { n: jobs.total }) : t("dashboard.all"))),
-    table(t("dashboard.mine"), columns, items, (job) => job.id, [t("dashboard.no_jobs"), " ", h("a", { href: page("submit") }, t("jobs.submit"))]),
+    table(t("dashboard.mine"), columns, items, keyOf, [t("dashboard.no_jobs"), " ", h("a", { href: page("submit") }, t("jobs.submit"))]),
     h("p", { class: "faint" }, h("a", { href: page("jobs", null, { user: site.user, from: Math.floor(now() - LAST_DAY) }) }, t("dashboard.last_day"))));
 }
 

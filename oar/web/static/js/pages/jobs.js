@@ -9,12 +9,12 @@ import { now, page, site } from "../common/site.js";
 import { copy, download, english, exitOf, jobState, nodeLinks, quoted, requestOf, shareBar, STATE_WORDS, table, waitsFor } from "../common/parts.js";
 import { announce, run } from "../common/page.js";
 import { t } from "../common/words.js";
-import { folded, numbered } from "../job-rows.js";
+import { jobsIn, keyOf, lastOf, numbered } from "../job-rows.js";
 import { JobSelection } from "../job-selection.js";
 
-/** Jobs that are fetched at once. */
+/** Rows that are fetched at once. */
 const PIECE = 200;
-/** Jobs that the page holds at most; the filters find the others. */
+/** Rows that the page holds at most; the filters find the others. */
 const MOST = 10_000;
 const STATES = ["", "Running", "Waiting", "Hold", "Suspended", "Terminated", "Error", "all"];
 const CHOICES = { "": t("states.live"), all: t("states.all"), ...STATE_WORDS };
@@ -35,7 +35,7 @@ const NAMES = FIELDS.map((field) => field.name);
 
 /** Columns; those with `by` can be sorted by what it returns of a job. */
 const COLUMNS = [
-  { key: "job", label: t("job.job"), cell: (job) => numbered(job, () => actions.show()), by: (job) => job.id },
+  { key: "job", label: t("job.job"), cell: (job) => numbered(job, asked()), by: (job) => job.id },
   { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user), by: (job) => job.user },
   { key: "project", label: t("job.project"), cell: (job) => h("bdi", {}, job.project), by: (job) => job.project },
   { key: "queue", label: t("job.queue"), cell: (job) => job.queue, by: (job) => job.queue },
@@ -65,17 +65,18 @@ function asked() {
 }
 
 async function load(signal) {
-  const items = [];
-  let after, next, total;
-  for (let piece = 0; piece < pieces; piece++) {
-    const page = await get("jobs", { ...asked(), details: true, outlook: true, newest_first: true, limit: PIECE, after, total: piece === 0 }, signal);
-    items.push(...page.items);
-    if (piece === 0) total = page.total;
-    after = next = page.next;
-    if (next === null) break;
+  const rows = new Map(); // an array comes again if the first of its jobs has ended since the page before
+  let after, total;
+  for (let piece = 0; piece < pieces && after !== null;) {
+    const page = await get("jobs", { ...asked(), fold: !asked().array, details: true, outlook: true, newest_first: true, limit: PIECE, after, total: total === undefined }, signal);
+    for (const row of page.items) if (!rows.has(keyOf(row))) rows.set(keyOf(row), row);
+    total ??= page.total;
+    after = page.next;
+    if (page.items.length) piece++; // one without rows is followed by the next one at once
   }
-  newest ??= items[0]?.id ?? 0;
-  return { items, next, total };
+  const items = [...rows.values()];
+  newest ??= Math.max(0, ...items.map(lastOf));
+  return { items, next: after, total };
 }
 
 /** Return when a job started, else when it is to start. */
@@ -129,7 +130,7 @@ function chosenColumns() {
 }
 
 function view({ items, next, total }) {
-  const known = items.filter((job) => job.id <= newest), fresh = items.length - known.length;
+  const known = items.filter((job) => job.id <= newest), fresh = jobsIn(items) - jobsIn(known);
   return [
     h("h1", {}, t("jobs.title"), " ", h("small", {}, t("jobs.count", { n: total }))),
     filters(FIELDS, parameters(), select),
@@ -137,11 +138,11 @@ function view({ items, next, total }) {
       h("a", { key: "submit", href: page("submit") }, t("jobs.submit")),
       fresh > 0 && h("button", { type: "button", class: "fresh", key: "fresh", on: { click: showFresh } }, t("jobs.fresh", { n: fresh }))),
     selection.view(known),
-    next !== null && order().key && h("p", { key: "part", class: "faint" }, t("jobs.sorted_part", { n: items.length })),
-    table(t("jobs.title"), [selection.column(known), ...chosenColumns().map(sortable)].filter(Boolean), order().key ? sorted(known) : asked().array ? known : folded(known), (job) => job.id, Object.keys(asked()).length ? t("jobs.none") : t("jobs.none_live")),
+    next !== null && order().key && h("p", { key: "part", class: "faint" }, t("jobs.sorted_part", { n: jobsIn(items) })),
+    table(t("jobs.title"), [selection.column(known), ...chosenColumns().map(sortable)].filter(Boolean), order().key ? sorted(known) : known, keyOf, Object.keys(asked()).length ? t("jobs.none") : t("jobs.none_live")),
     next !== null && (items.length < MOST
-      ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: items.length, total: number(total) })))
-      : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(items.length), total: number(total) }))),
+      ? h("p", { key: "more" }, h("button", { type: "button", id: "more", on: { click: more } }, t("jobs.more", { n: jobsIn(items), total: number(total) })))
+      : h("p", { key: "cut", class: "faint" }, t("jobs.cut", { n: number(jobsIn(items)), total: number(total) }))),
   ];
 }
 
