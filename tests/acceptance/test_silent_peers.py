@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +18,11 @@ FAULTS = {"cut": "heal", "power-off": "start"}
 #: A client of the stream that comes again when its stream has ended, as clients do.
 FOLLOW = "while :; do curl -sfN http://127.0.0.1:6668/v1/stream >>stream; sleep 0.1; done"
 API = "curl -s -o answer -w '%{http_code}' --max-time 60 http://127.0.0.1:6668/v1/jobs"
+
+#: People who submit one job after the other; what they were told is in the file.
+TYPED = "while :; do oarsub -l core=1 true >>typed; done"
+_REQUEST = """'{"command": "true", "resources": "core=1"}'"""
+POSTED = f"while :; do curl -s --unix-socket /run/oar/api.sock --json {_REQUEST} http://oar/v1/jobs >>posted; done"
 
 
 @contextlib.contextmanager
@@ -42,13 +48,20 @@ def stream(api: None, cluster: Cluster) -> Iterator[Callable[[int], bool]]:
     alice = cluster.as_user("alice")
     leader = alice.run(f"rm -f stream; setsid sh -c '{FOLLOW}' </dev/null >/dev/null 2>&1 & echo $!").strip()
     yield lambda job: re.search(rf'"job": ?{job}\b', alice.run("cat stream || true")) is not None
-    alice.run(f"kill -- -{leader}")
+    alice.attempt(f"kill -- -{leader}")  # it has ended where the server has lost its power
 
 
 def _run_short_job(scene: Scene) -> int:
     job = scene.alice.submit("-l core=1 true")
     scene.cluster.wait_for_state(job, "Terminated")
     return job
+
+
+def _acknowledged(scene: Scene) -> tuple[set[int], set[int]]:
+    """The jobs of which oarsub and the API have told that they are there."""
+    typed = re.findall(r"OAR_JOB_ID=(\d+)\n", scene.alice.run("cat typed"))
+    posted = re.findall(r'"id": ?(\d+)', scene.alice.run("cat posted"))
+    return set(map(int, typed)), set(map(int, posted))
 
 
 @pytest.mark.usefixtures("impatient")
@@ -95,6 +108,29 @@ def test_no_end_is_lost_while_the_server_is_silent(scene: Scene) -> None:
     scene.wait_for_end()
     assert scene.facts() == {reporting: RAN, running: RAN}
     assert_sound(scene.cluster)
+
+
+def test_what_was_acknowledged_before_the_server_lost_its_power_runs(
+    scene: Scene, stream: Callable[[int], bool]
+) -> None:
+    """The power goes while people submit, by oarsub and by the API, and while the stream is followed."""
+    cluster, alice = scene.cluster, scene.alice
+    alice.run("rm -f typed posted; touch typed posted")
+    for line in (TYPED, POSTED):
+        alice.run(f"setsid sh -c {shlex.quote(line)} </dev/null >/dev/null 2>&1 &")
+    wait_until(lambda: all(len(jobs) > 1 for jobs in _acknowledged(scene)), "both ways are answered")
+    wait_until(lambda: stream(max(_acknowledged(scene)[0])), "the stream is followed")
+    with silent(cluster.server, "power-off"):
+        acknowledged = set.union(*_acknowledged(scene))
+    cluster.commands.do("start")
+    checked(tool("api", "start", room=cluster.room))
+    for job in acknowledged:
+        cluster.wait_for_state(job, "Terminated")
+    assert_sound(cluster)
+    assert alice.run(API) == "200"
+    alice.run(f"setsid sh -c {shlex.quote(FOLLOW)} </dev/null >/dev/null 2>&1 & echo $! >follower")
+    wait_until(lambda: stream(_run_short_job(scene)), "the stream goes on")
+    alice.run("kill -- -$(cat follower)")
 
 
 @pytest.mark.usefixtures("impatient")
