@@ -40,6 +40,8 @@ import sys
 sys.path.insert(0, {repository!r})
 from oar.lib.facts import version
 version.__file__ = {version!r} or version.__file__
+from oar.cli.warm import caller
+caller.LONGEST = {longest}
 from oar.cli.warm.manager import main
 sys.exit(main())
 """
@@ -58,10 +60,17 @@ class CommandServer:
     """The server, and where its users find it."""
 
     def __init__(
-        self, directory: Path, settings: DatabaseSettings, *, of_own_version: bool = False, processes: int = 8
+        self,
+        directory: Path,
+        settings: DatabaseSettings,
+        *,
+        of_own_version: bool = False,
+        processes: int = 8,
+        longest: float = 900,
     ) -> None:
         """``of_own_version``: it is another program whenever the file ``version`` is another."""
         self._processes = processes
+        self._longest = longest
         self.directory = directory
         self.version = directory / "version"
         self._of_own_version = of_own_version
@@ -80,7 +89,7 @@ class CommandServer:
         shutil.copy(REPOSITORY / "oar/cli/warm/client.pl", self.client)
         self.client.chmod(0o644)
         watched = str(self.version) if self._of_own_version else ""
-        program = _PROGRAM.format(repository=str(REPOSITORY), version=watched)
+        program = _PROGRAM.format(repository=str(REPOSITORY), version=watched, longest=self._longest)
         (self.directory / "program").write_text(f"#!{sys.executable} -I\n{program}")
         (self.directory / "program").chmod(0o755)
         self.configure()
@@ -197,11 +206,13 @@ class CommandServer:
 
 @contextmanager
 def command_server(
-    settings: DatabaseSettings, *, of_own_version: bool = False, processes: int = 8
+    settings: DatabaseSettings, *, of_own_version: bool = False, processes: int = 8, longest: float = 900
 ) -> Iterator[CommandServer]:
     """A server in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="oar-commands-", dir="/tmp") as directory:
-        server = CommandServer(Path(directory), settings, of_own_version=of_own_version, processes=processes)
+        server = CommandServer(
+            Path(directory), settings, of_own_version=of_own_version, processes=processes, longest=longest
+        )
         server.prepare()
         server.start()
         try:

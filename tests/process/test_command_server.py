@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from oar.cli import oarsub
+from oar.cli.common.command import Hangup
 from oar.cli.warm import manager
 from oar.cli.warm.request import PROTOCOL
 from oar.lib.db.database import Database
@@ -466,6 +468,17 @@ def test_clients_that_let_their_processes_wait_take_none_from_others(server: Com
     assert server.ask("oarstat", user="bin").code == 0
     for process in held:
         process.communicate("")
+
+
+def test_a_command_that_runs_for_too_long_is_told_so_and_gives_its_process_back(settings: DatabaseSettings) -> None:
+    with command_server(settings, longest=1) as server:
+        process = server.asking("oarsub", "-S", "-")
+        assert process.wait(LONGEST) == oarsub.main.exit_codes[Hangup]
+        _, said = process.communicate()
+        assert said.startswith(
+            "# Error: the command ran for 0 minutes, the longest time of the command service, and was ended."
+            " Set OAR_BY_SUDO=yes to run it without this limit.\n"
+        )
 
 
 def test_a_client_that_reads_nothing_holds_nobody_up(server: CommandServer) -> None:

@@ -1,6 +1,8 @@
 """The command server: what it takes of a request, and which process it gives to whom."""
 
 import re
+import socket
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from installer import tables
 
-from oar.cli.warm import request
+from oar.cli.warm import manager, request
 from oar.cli.warm.places import HELD_FACTOR, LONGEST_IDLE, LONGEST_IDLE_OWN, SPARE, Places, QueuedRequest
 from oar.cli.warm.request import BadRequestError, CallerLimits, CommandRequest
 from oar.lib.facts.version import VERSION
@@ -203,6 +205,23 @@ def test_a_process_that_is_held_by_its_client_takes_no_place_from_others() -> No
     assert places.wanted(1) == max(1, SPARE)
     places.mark_held([])
     assert places.wanted(1) == 0
+
+
+def test_a_process_whose_client_reads_one_clock_tick_a_second_is_held(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ticks = count()
+    monkeypatch.setattr(manager, "_cpu_time", lambda _: next(ticks))
+    with socket.socket() as listener:
+        server = manager.Manager(listener, str(tmp_path / "oar.conf"))
+        server._places = places = ready(1, 1)
+        assert len(assigned(places, 1000)) == 1
+        (process,) = places.processes
+        server._pids[process] = 0
+        for now in (10.0, 11.0):
+            assert not places.processes[process].is_held
+            server._find_held(now)
+    assert places.processes[process].is_held
 
 
 def test_held_processes_are_bounded() -> None:

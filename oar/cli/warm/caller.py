@@ -6,9 +6,11 @@ is gone the command hangs up.  A client that breaks the protocol counts as gone.
 
 import os
 import queue
+import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -20,6 +22,14 @@ from oar.cli.warm.request import LARGEST, BadRequestError, CommandRequest, is_of
 STREAMS = 3
 #: Seconds in which a program that was told that all is ready must say what it wants.
 PATIENCE = 1.0
+#: Seconds after which a command is ended: its process is one of few, and what may last for hours goes by sudo.  The
+#: longest that waits by itself is a request for a reservation (RESERVATION_ANSWER_TIMEOUT).
+LONGEST = 900.0
+#: What its user is told then, by the number of minutes.
+_TOO_LONG = (
+    "# Error: the command ran for {:.0f} minutes, the longest time of the command service, and was ended."
+    " Set OAR_BY_SUDO=yes to run it without this limit.\n"
+)
 #: Seconds that a command has to end once nobody waits for its answer.
 GRACE = 30.0
 #: The messages of a client while its command runs: a program has ended, a signal is to be raised.
@@ -47,6 +57,7 @@ class CommandCaller:
         self._connection = connection
         self._codes: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._is_over = threading.Event()
+        self._until = 0.0  #: when the command is ended, by the monotonic clock
         self._has_started = False  #: a program runs at the client
         self.has_raised = False  #: a signal was raised, so that the command may have been interrupted anywhere
 
@@ -75,8 +86,9 @@ class CommandCaller:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Raise its signals in the main thread, and SIGHUP when it is gone."""
-        self._connection.settimeout(None)
+        """Raise its signals in the main thread, and SIGHUP when it is gone or has had its time."""
+        self._until = time.monotonic() + LONGEST
+        self._connection.settimeout(LONGEST)
         listener = threading.Thread(target=self._listen, daemon=True)
         listener.start()
         try:
@@ -117,14 +129,20 @@ class CommandCaller:
                 self._carry_out(message)
         finally:  # whatever it was: nobody would ever notice that the client is gone
             if not self._is_over.is_set():
+                if self._left() <= 0:
+                    _tell(_TOO_LONG.format(LONGEST / 60))
                 self._codes.put(None)
                 self._raise(signal.SIGHUP)
                 if not self._is_over.wait(GRACE):
                     os._exit(EXIT_HUNG_UP)  # whatever it hangs in
 
+    def _left(self) -> float:
+        return self._until - time.monotonic()
+
     def _receive(self) -> ClientMessage | None:
-        """Return the next message of the client; None if it is gone or has sent anything else."""
+        """Return the next message of the client; None if it is gone, has sent anything else, or has had its time."""
         with suppress(OSError, ValueError):
+            self._connection.settimeout(max(0.001, self._left()))
             data, _, flags, _ = self._connection.recvmsg(_LONGEST_WORD)
             word, number = data.split(b"\0")
             message = ClientMessage(word, int(number))
@@ -148,6 +166,15 @@ class CommandCaller:
         if not self._is_over.is_set():
             self.has_raised = True
             signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _tell(text: str) -> None:
+    """Write on the standard error output of the client, if that can be done without waiting."""
+    with suppress(OSError):
+        poll = select.poll()
+        poll.register(2, select.POLLOUT)
+        if poll.poll(0):
+            os.write(2, text.encode())
 
 
 def close_all(descriptors: Sequence[int]) -> None:

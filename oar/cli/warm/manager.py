@@ -21,7 +21,7 @@ from pkgutil import walk_packages
 from typing import NoReturn
 
 from oar.cli.common.start_up import load
-from oar.cli.warm.places import Places, QueuedRequest
+from oar.cli.warm.places import Places, QueuedRequest, crawls
 from oar.cli.warm.request import COMMANDS, module_of
 from oar.cli.warm.worker import OWNED, READY, Worker
 from oar.lib.config.files import Config
@@ -57,8 +57,9 @@ AT_ONCE = 64
 PATIENCE = 1.0
 #: Seconds between two looks at what has become old, and to wait before a process is made anew that has failed.
 LOOK, PAUSE = 1.0, 1.0
-#: A process is held by its client if it has been busy for this time, in seconds, and uses no processor time.
+#: A process is held by its client if it has been busy for this time, in seconds, and uses next to no processor time.
 LONG_BUSY = 1.0
+_TICKS = os.sysconf("SC_CLK_TCK")
 _CREDENTIALS = struct.Struct("3i")
 #: Connections that the kernel keeps until they are taken; who finds no place goes another way at once.
 BACKLOG = 128
@@ -108,7 +109,7 @@ class Manager:
         self._channels: dict[int, socket.socket] = {}  #: to the processes, by descriptor
         self._pids: dict[int, int] = {}  #: of the processes, by the descriptors of their channels
         self._cpu_times: dict[int, int] = {}  #: of the processes that have been busy for long
-        self._next_look = 0.0
+        self._next_look = self._last_look = 0.0
         self._is_ending = False
         self._is_old = False
         self._earliest_fork = 0.0
@@ -245,11 +246,12 @@ class Manager:
                     waiting.connection.send(WAIT)
 
     def _find_held(self, now: float) -> None:
-        """Find the processes that have been busy for long and have used no processor time since the last look."""
+        """Find the long busy processes that have used next to no processor time since the last look."""
         long_busy = self._places.busy_since(now - LONG_BUSY)
-        former = self._cpu_times
+        former, seconds, self._last_look = self._cpu_times, now - self._last_look, now
         self._cpu_times = {number: _cpu_time(self._pids[number]) for number in long_busy}
-        self._places.mark_held([number for number, cpu in self._cpu_times.items() if cpu == former.get(number)])
+        known = [(number, cpu - former[number]) for number, cpu in self._cpu_times.items() if number in former]
+        self._places.mark_held([number for number, ticks in known if crawls(ticks / _TICKS, seconds)])
 
     # -- those who answer ----------------------------------------------------------------------------------------------
 

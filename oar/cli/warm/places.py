@@ -1,7 +1,7 @@
 """Which process answers whose request: pure decisions of the command server.
 
 A process answers anybody until code of the site has run in it; from then on it answers the user of that request alone.
-A process is held while its client lets it wait: it uses no processor time, so it takes no place from others.
+A process is held while its client lets it wait: it uses next to no processor time, so it takes no place from others.
 """
 
 from collections import Counter
@@ -14,7 +14,9 @@ PART_OF_ONE = 4
 #: Processes that are kept ready for anybody.
 SPARE = 2
 #: Processes in all, held ones included, as a multiple of those that may work.
-HELD_FACTOR = 4
+HELD_FACTOR = 2
+#: A process that uses less than this part of a processor is held: its client reads its output slowly, or not at all.
+CRAWLING = 0.05
 #: Seconds that an idle process waits for a request: of its user, of anybody.
 LONGEST_IDLE_OWN, LONGEST_IDLE = 5.0, 30.0
 
@@ -37,6 +39,15 @@ class QueuedRequest(NamedTuple):
 
     number: int
     uid: int
+
+
+def crawls(processor_seconds: float, seconds: float) -> bool:
+    """Return whether a process has used next to no processor time in a period.
+
+    >>> crawls(0.01, 1.0), crawls(0.0, 1.0), crawls(0.2, 1.0), crawls(0.04, 0.5)
+    (True, True, False, False)
+    """
+    return processor_seconds < CRAWLING * seconds
 
 
 class Places:
