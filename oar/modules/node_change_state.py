@@ -111,7 +111,7 @@ def _treat(tx: "Transaction", events: Sequence[Event], *, site: ConsequenceSetti
             facts[event.job_id] = event_consequences.after(job_facts, verdict.state)
     changed = _carry_out(tx, decisions, heals=site.heals)
     if faults:
-        fault_holds.note_failures(tx, _failures(decisions), common)
+        fault_holds.note_failures(tx, _failures(decisions), common, heals=site.heals)
     return changed
 
 

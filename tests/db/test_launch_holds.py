@@ -200,7 +200,36 @@ def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, s
     assert holds(database) == []
     assert JobState.WAITING not in {state_of(database, job) for job in waiting}
     with database.begin() as tx:
-        assert tx.resources.to_sweep() == []  # nothing shows that the nodes that were suspected before work
+        assert tx.resources.to_sweep() == ["node-1", "node-2"]  # suspected before the fault was known to be common
+
+
+def test_a_site_that_forbids_it_uses_no_node_again_for_a_common_prologue(runtime: Runtime) -> None:
+    runtime = Runtime(runtime.config.replace(disable_suspected_nodes_repair=True), runtime.database)
+    resources = add_resources(runtime.database, nodes=6, cores=1)
+    for number in range(3):
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    with runtime.database.begin() as tx:
+        assert tx.resources.to_sweep() == []
+
+
+def test_only_nodes_that_are_suspected_for_the_prologue_come_back_with_its_hold(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=7, cores=1)
+    with database.begin() as tx:
+        for _ in range(3):
+            tx.events.add(EventType.FINAUD_RECOVER, 0, "[NodeChangeState] node-1: not to blame", hosts=["node-1"])
+    fail(runtime, "PROLOGUE_ERROR", "early", on=resources[5:6], hosts=["node-6"])
+    pass_time(database, 1)
+    add_job(database, JobState.RUNNING, on=resources[6:])
+    pass_time(database, 1)
+    for number in range(2):
+        fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
+    with database.begin() as tx:
+        nodes.change_state(tx, resources[2:3], ResourceState.SUSPECTED, by="root", reason="PROLOGUE_ERROR: look")
+    fail(runtime, "PROLOGUE_ERROR", "user2", on=resources[2:3], hosts=["node-3"])
+    assert [hold.user for hold in holds(database)] == [""]
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == ["node-2"]  # node-1 came back too often, node-6 failed while others worked
 
 
 def hold_all(runtime: Runtime, resources: Sequence[int]) -> list[int]:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.facts.records import Job, LaunchFailure, LaunchHold
 from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EventType, JobState, JobTypeName, LaunchFault, Phase, QueueState, Reservation
+from oar.lib.facts.states import (
+    EventType,
+    JobState,
+    JobTypeName,
+    LaunchFault,
+    Phase,
+    QueueState,
+    Reservation,
+    ResourceState,
+)
 from oar.lib.jobs import lifecycle
 from oar.lib.rules import launch_faults
 from oar.lib.rules.launch_faults import Blame
@@ -61,8 +70,13 @@ def _failures_since_success(tx: "Transaction", fault: LaunchFault) -> list[Launc
     return [failure for failure in failures if failure.date >= last]
 
 
-def note_failures(tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, Collection[str]]) -> None:
-    """Hold the launches that would fail like these, and stop the queues of which job after job fails."""
+def note_failures(
+    tx: "Transaction", failures: Sequence[Failed], common: Mapping[LaunchFault, Collection[str]], *, heals: bool
+) -> None:
+    """Hold the launches that would fail like these, and stop the queues of which job after job fails.
+
+    ``heals``: OAR may use suspected nodes again.
+    """
     for failed in failures:
         fault, user = failed.fault, failed.job.user
         users = common.get(fault, ())
@@ -70,14 +84,14 @@ def note_failures(tx: "Transaction", failures: Sequence[Failed], common: Mapping
             _hold(tx, failed, user, tx.now, is_confirmed=False)
             tx.outbox.append(Ask(JobAction.CHECK, 0, (failed.node,)))
         elif "" in users:
-            _hold_and_mail(tx, failed, "")
+            _hold_and_mail(tx, failed, "", heals=heals)
         elif fault is LaunchFault.SERVER_SCRIPT or user in users:
-            _hold_and_mail(tx, failed, user)
+            _hold_and_mail(tx, failed, user, heals=heals)
     for fault in {failed.fault for failed in failures} & _SUCCESSES.keys():
         _stop_failing_queues(tx, fault, {failed.job.queue for failed in failures if failed.fault is fault})
 
 
-def _hold_and_mail(tx: "Transaction", failed: Failed, user: str) -> None:
+def _hold_and_mail(tx: "Transaction", failed: Failed, user: str, *, heals: bool) -> None:
     """Hold launches until a trial succeeds; tell the administrators once."""
     is_new = _hold(tx, failed, user, tx.now + launch_faults.pause_after(1), is_confirmed=True)
     others = [hold for hold in tx.launch_holds.all() if hold.fault is failed.fault]
@@ -85,6 +99,8 @@ def _hold_and_mail(tx: "Transaction", failed: Failed, user: str) -> None:
         tx.launch_holds.lift([hold.id for hold in others if hold.user])
     if is_new and len(others) == 1:
         _mail(tx, failed.fault, user, failed.text)
+    if is_new and heals and failed.fault is LaunchFault.PROLOGUE:
+        _acquit_nodes(tx, failed.fault)
     for hold in others:
         if hold.trial_job == failed.job.id and hold.next_try <= tx.now:
             pause = launch_faults.pause_after(hold.failures + 1)
@@ -98,6 +114,22 @@ def _hold(tx: "Transaction", failed: Failed, user: str, next_try: int, *, is_con
         text = f"{whose} are held: {launch_faults.describe(failed.fault, user)}: {failed.text}"
         tx.events.add(EventType.LAUNCHES_HELD, failed.job.id, text)
     return is_new
+
+
+def _acquit_nodes(tx: "Transaction", fault: LaunchFault) -> None:
+    """Ask for the nodes to be Alive that were suspected for a fault before it was known to be common.
+
+    They have no check that would end their suspicion.
+    """
+    names = {failure.node for failure in _failures_since_success(tx, fault)}
+    resources = {one.id: one.network_address for one in tx.resources.of_nodes(names)}
+    for_it = tuple(f"{type_}: " for type_ in launch_faults.events_of(fault))
+    reasons = tx.state_reasons.of_resources(resources)
+    nodes = {resources[one.resource] for one in reasons if not one.author and one.reason.startswith(for_it)}
+    for node in sorted(nodes - relapsed_nodes(tx, nodes)):
+        if tx.resources.ask_state_of_node(node, ResourceState.ALIVE, seen=ResourceState.SUSPECTED):
+            text = f"[NodeChangeState] {node}: {launch_faults.COMMON}: {launch_faults.describe(fault, '')}"
+            tx.events.add(EventType.FINAUD_RECOVER, 0, text, hosts=[node])
 
 
 def _mail(tx: "Transaction", fault: LaunchFault, user: str, text: str) -> None:
@@ -257,7 +289,7 @@ def store_check(tx: "Transaction", hold: LaunchHold, blame: Blame, witnesses: Co
 
 
 def relapsed_nodes(tx: "Transaction", nodes: Collection[str]) -> frozenset[str]:
-    """Return those of some nodes whose suspicion was ended by too many checks lately."""
+    """Return those of some nodes whose suspicion OAR has ended too often lately."""
     if not nodes:
         return frozenset()
     histories = tx.events.of_nodes(nodes, since=tx.now - launch_faults.LIFTS_SECONDS)

@@ -32,11 +32,11 @@ QUEUE_FAILURES = 5
 #: Pause before the first trial or the second check, and the longest one, in seconds.  A trial for a fault of the
 #: configuration keeps its nodes meanwhile.
 FIRST_PAUSE, LONGEST_PAUSE, LONGEST_CONFIGURATION_PAUSE = 30, 300, 600
-#: A node whose suspicion was ended by so many checks within ``LIFTS_SECONDS`` stays Suspected.
+#: A node whose suspicion OAR has ended so often within ``LIFTS_SECONDS`` stays Suspected.
 LIFTS_FORGIVEN = 3
 LIFTS_SECONDS = 24 * 3600
-#: In descriptions of FINAUD_RECOVER: a check has ended the suspicion.
-CHECKED = "checked again"
+#: In descriptions of FINAUD_RECOVER: a check has ended the suspicion; other nodes have the same fault.
+CHECKED, COMMON = "checked again", "not to blame"
 
 _FAULTS: Mapping[EventType, LaunchFault] = {
     EventType.USER_SHELL: LaunchFault.ACCOUNT,
@@ -219,9 +219,9 @@ def accusers_of_node(hold: LaunchHold, holds: Iterable[LaunchHold]) -> list[Laun
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:
-    """Whether checks have ended the suspicion of a node so often that it stays Suspected."""
-    lifts = [event for event in events if event.type == EventType.FINAUD_RECOVER and CHECKED in event.description]
-    return len(lifts) >= LIFTS_FORGIVEN
+    """Whether OAR has ended the suspicion of a node so often that it stays Suspected."""
+    ends = [event.description for event in events if event.type == EventType.FINAUD_RECOVER]
+    return sum(CHECKED in text or COMMON in text for text in ends) >= LIFTS_FORGIVEN
 
 
 #: How OAR ends the holds of faults that it does not check itself.
