@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -226,6 +226,23 @@ def test_peers_from_other_networks_are_closed_at_once() -> None:
         wait_readable(port)
         assert port.receive(0.0) == []
         assert client.recv(1) == b""
+
+
+def test_a_user_of_this_machine_has_a_part_of_the_connections_by_all_addresses_of_its_loopback() -> None:
+    with closing(LinePort(0, EVERYBODY, most_open=8)) as port, ExitStack() as clients:
+
+        def connected(address: str) -> socket.socket:
+            client = clients.enter_context(socket.create_connection((address, port.port), 20))
+            wait_readable(port)
+            port.receive(0.0)
+            return client
+
+        open_ones = [connected(f"127.0.0.{number}") for number in (1, 2)]
+        assert connected("127.0.0.3").recv(1) == b""
+        for client in open_ones:
+            client.sendall(b"Term\n")
+            wait_readable(port)
+            assert [line.text for line in port.receive(0.0)] == ["Term"]
 
 
 def test_more_clients_than_allowed_are_closed_at_once() -> None:

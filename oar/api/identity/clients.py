@@ -6,12 +6,12 @@ The kernel names the other end of the connection.  Headers count only if that en
 import pwd
 from collections.abc import Sequence
 from functools import cache
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.types import Scope
 
-from oar.lib.io.allowed_networks import Networks
+from oar.lib.io.allowed_networks import THIS_MACHINE, Networks, holder_of
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Prefix of a trusted proxy that is a local account.
 LOCAL_PROXY = "unix:"
-#: The address of the processes of this machine that use the local socket.
-THIS_MACHINE = "127.0.0.1"
 _FORWARDED_FOR = b"x-forwarded-for"
 #: Headers by which proxies say that they forward the request of somebody else.
 _FORWARDING = frozenset({_FORWARDED_FOR, b"forwarded", b"via"})
@@ -76,23 +74,6 @@ class Client(NamedTuple):
             return self.address
         reason = "sends no address in X-Forwarded-For" if self.is_trusted else "is not named in API_TRUSTED_PROXIES"
         return f"an unknown address, because the proxy {self.peer} {reason}"
-
-
-def holder_of(address: str) -> str:
-    """Return what limits take an address for: this machine has all of its loopback, and one host a /64 of IPv6.
-
-    >>> [holder_of(address) for address in ("127.9.9.9", "::1", "192.0.2.7", "2001:db8::1:2", "testclient")]
-    ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
-    """
-    try:
-        number = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(number, IPv6Address) and number.ipv4_mapped:
-        number = number.ipv4_mapped
-    if number.is_loopback:
-        return THIS_MACHINE
-    return str(ip_network((number, 64), strict=False)) if isinstance(number, IPv6Address) else str(number)
 
 
 def find_client(scope: Scope, config: "Config") -> Client:

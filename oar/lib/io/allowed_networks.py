@@ -1,10 +1,13 @@
-"""ALLOWED_NETWORKS: the hosts that may connect to the server and submit jobs."""
+"""Addresses: who may connect to the server and submit jobs (ALLOWED_NETWORKS), and whom limits take them for."""
 
 import ipaddress
 import socket
 from collections.abc import Sequence
 
 from oar.lib.facts.errors import NotAllowed
+
+#: This machine, by all addresses of its loopback.
+THIS_MACHINE = "127.0.0.1"
 
 
 class Networks:
@@ -19,6 +22,25 @@ class Networks:
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         return any(address in network for network in self._networks)
+
+
+def holder_of(address: str) -> str:
+    """Return what limits take an address for: this machine has all of its loopback, and one host a /64 of IPv6.
+
+    >>> [holder_of(address) for address in ("127.9.9.9", "::1", "192.0.2.7", "2001:db8::1:2", "testclient")]
+    ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
+    """
+    try:
+        number = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(number, ipaddress.IPv6Address) and number.ipv4_mapped:
+        number = number.ipv4_mapped
+    if number.is_loopback:
+        return THIS_MACHINE
+    if isinstance(number, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((number, 64), strict=False))
+    return str(number)
 
 
 def check_this_host(allowed: Sequence[str], server: str, port: int) -> None:

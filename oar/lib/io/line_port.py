@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from oar.lib.facts.frames import LONGEST_TAG
-from oar.lib.io.allowed_networks import Networks
+from oar.lib.io.allowed_networks import THIS_MACHINE, Networks, holder_of
 
 #: Seconds for a client to send its line, before its connection is closed.
 SILENCE = 5.0
 #: Seconds for the answer, before the connection is closed; a node sends its line again.
 ANSWER_TIME = 60.0
-#: Connections of all clients, and of one address.
-MOST_OPEN, MOST_OF_AN_ADDRESS = 8192, 2048
+#: Connections of all clients, and the part of them of one address; any user of this machine has all of its loopback.
+MOST_OPEN, PART_OF_AN_ADDRESS = 8192, 4
 _BACKLOG = 1024
 _ACCEPTS_PER_TURN = 256
 
@@ -36,7 +36,7 @@ class ReceivedLine:
 @dataclass(slots=True)
 class _Client:
     connection: socket.socket
-    address: str
+    holder: str
     deadline: float
     received: bytearray = field(default_factory=bytearray)
     has_written: bool = False
@@ -48,6 +48,7 @@ class LinePort:
     def __init__(self, port: int, networks: Sequence[str], *, most_open: int = MOST_OPEN) -> None:
         self._networks = Networks(networks)
         self._most_open = most_open
+        self._most_of_an_address = max(1, most_open // PART_OF_AN_ADDRESS)
         self._clients: dict[int, _Client] = {}
         self._by_address: Counter[str] = Counter()
         self._peers: dict[int, int] = {}  # file descriptor -> peer
@@ -120,14 +121,15 @@ class LinePort:
                 connection, address = self._listener.accept()
             except OSError:
                 return  # no client left, or no descriptor left: the time of the other clients ends soon
-            is_full = len(self._clients) >= self._most_open or self._by_address[address[0]] >= MOST_OF_AN_ADDRESS
+            holder = _holder(address[0])
+            is_full = len(self._clients) >= self._most_open or self._by_address[holder] >= self._most_of_an_address
             if is_full or not self._networks.has(address[0]):
                 connection.close()
                 continue
-            self._by_address[address[0]] += 1
+            self._by_address[holder] += 1
             connection.setblocking(False)
             self._last_peer += 1
-            self._clients[self._last_peer] = _Client(connection, address[0], now + SILENCE)
+            self._clients[self._last_peer] = _Client(connection, holder, now + SILENCE)
             self._peers[connection.fileno()] = self._last_peer
             self._epoll.register(connection.fileno(), select.EPOLLIN)
 
@@ -159,11 +161,16 @@ class LinePort:
 
     def _close(self, peer: int) -> None:
         client = self._clients.pop(peer)
-        self._by_address[client.address] -= 1
-        if not self._by_address[client.address]:
-            del self._by_address[client.address]
+        self._by_address[client.holder] -= 1
+        if not self._by_address[client.holder]:
+            del self._by_address[client.holder]
         del self._peers[client.connection.fileno()]
         client.connection.close()
+
+
+def _holder(address: str) -> str:
+    """Return what an address is counted for; the nodes of a cluster may share a /64 of IPv6."""
+    return THIS_MACHINE if holder_of(address) == THIS_MACHINE else address
 
 
 def _listen(port: int) -> socket.socket:
