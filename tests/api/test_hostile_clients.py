@@ -15,14 +15,16 @@ from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
 from oar.api.application import all_routes
 from oar.api.identity.callers import Caller
-from oar.api.identity.seats import ARRIVING_FOR_A_THREAD, WAITING_FOR_A_THREAD, Seat
+from oar.api.identity.seats import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, WAITING_FOR_A_THREAD, Seat
 from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
 from oar.api.routing.lean_routes import FairRoute, LeanRoute
 from oar.lib.config.files import Config
+from oar.lib.db.database import Database
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
+from tests.builders import add_job
 from tests.process.this_machine import wait_until
 
 CORPUS = (
@@ -224,7 +226,7 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(
 
 
 @contextmanager
-def _waiting(api: Api, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _waiting(api: Api, number: int, monkeypatch: pytest.MonkeyPatch, path: bytes = b"/v1/version") -> Iterator[None]:
     """Requests of an address, each of which keeps the thread that answers it while the block lasts."""
     goes_on, identify = threading.Event(), api.service.identities.identify
 
@@ -234,7 +236,7 @@ def _waiting(api: Api, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator
         return identify(request, config)
 
     monkeypatch.setattr(api.service.identities, "identify", wait)
-    slow = _VERSION.replace(b"host: x", b"host: x\r\nx-waits: 1")
+    slow = _VERSION.replace(b"host: x", b"host: x\r\nx-waits: 1").replace(b"/v1/version", path)
     with ExitStack() as waiting:
         waiting.callback(goes_on.set)
         for _ in range(number):
@@ -252,6 +254,30 @@ def test_a_client_has_a_part_of_the_threads(
         assert local.get(path).status_code == 200
         assert threads.busy == threads.number // 2
     wait_until(lambda: threads.busy == 0)
+
+
+def test_who_waits_for_a_thread_does_not_listen_yet(
+    api: Api, database: Database, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, threads = b"/v1/jobs/%d/output/stdout?follow=true" % add_job(database), api.service.places.threads
+    with _waiting(api, threads.number, monkeypatch, path):
+        wait_until(lambda: threads.busy == threads.number // 2)
+        assert api.service.hub.listeners == 0
+
+
+def test_a_client_has_a_part_of_the_bytes_of_bodies(api: Api, anonymous: httpx.Client, local: httpx.Client) -> None:
+    api.runtime.config = Config(api_rate_read=0, api_rate_change=0, api_max_body=1000)
+    with ExitStack() as waiting:
+        for _ in range(BYTES_OF_A_CLIENT):
+            connection = waiting.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
+            connection.sendall(_LOGIN + b"content-length: 1000\r\n\r\n" + b"{" * 999)
+        wait_until(lambda: api.service.places.bytes.total == 999 * BYTES_OF_A_CLIENT)
+        refused = anonymous.post("/v1/session", content=b" " * 900, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (503, True)
+        assert "127.0.0.1 sends 4000 bytes at the same time already" in refused.json()["detail"]
+        assert local.post("/v1/session", content=b" " * 900).status_code not in (413, 503)
+    wait_until(lambda: api.service.places.bytes.total == 0)
+    assert anonymous.post("/v1/session", content=b" " * 900).status_code not in (413, 503)
 
 
 def test_every_handler_waits_for_its_thread_in_turn() -> None:

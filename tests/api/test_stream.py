@@ -112,6 +112,29 @@ def _event(messages: Iterator[Sent]) -> dict[str, Any]:
     return data
 
 
+def test_a_client_of_a_service_that_has_just_started_waits_for_its_first_look(
+    api: Api, anonymous: httpx.Client
+) -> None:
+    hub = api.service.hub
+    hub._has_begun.clear()
+    hub.position = None
+    with anonymous.stream("GET", "/v1/stream") as answer:
+        assert (answer.status_code, hub.position is None) == (200, False)
+
+
+def test_a_client_is_told_why_nobody_can_listen_yet(
+    api: Api, anonymous: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_hub, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setattr(api.service.hub, "_has_begun", asyncio.Event())
+    monkeypatch.setattr(api.service.hub, "_publish", lambda *_: None)
+    api.service.hub.position = None
+    for path in ("/v1/stream", "/v1/events"):
+        refused = anonymous.get(path)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        assert refused.json()["detail"] == "the service has just started and has not read the database yet: ask again"
+
+
 def test_who_comes_back_is_told_what_he_missed(anonymous: httpx.Client, database: Database) -> None:
     # Ids go on from test to test: from the beginning of an empty log it may be too far.
     add_job(database)

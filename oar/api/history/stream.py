@@ -20,7 +20,7 @@ from oar.api.serving.event_streams import EventStream
 from oar.api.serving.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.db.listening.feed import PIECE, News, news_between
-from oar.lib.facts.errors import BadRequest, OarError, Unavailable
+from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.topics import Topic
 from oar.lib.views.history import change_item, event_item
@@ -120,6 +120,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     service = service_of(request)
     listener = Subscriber(chosen.takes, chosen.topics | {Topic.TOKENS}, folds=True)
     held = AsyncExitStack()
+    await service.hub.begun()
     told = held.enter_context(service.listening(request, who.caller, listener, streams=True))
 
     def past(after: Position) -> News:
@@ -143,9 +144,8 @@ async def events(request: Request, listing: Annotated[EventsListing, Query()]) -
     """Return the state changes and events after a position, and the position for the next request."""
     hub, who = service_of(request).hub, await in_thread(asking, request)
     takes = _Chosen.of(who, listing).takes
-    if hub.position is None:
-        raise Unavailable("the history is not being followed yet: ask again")
-    after = Position.parse(listing.since) if listing.since else hub.position
+    begun = await hub.begun()
+    after = Position.parse(listing.since) if listing.since else begun
 
     def page(who: Asking) -> dict[str, Any]:
         return _page(who, after, hub.position or after, takes, listing.limit)

@@ -97,29 +97,42 @@ class Failures:
 class UnderWay:
     """Answers that last: how many there are, in all and for each client."""
 
-    def __init__(self, what: str, most_of_a_client: int = 0) -> None:
+    def __init__(self, what: str, most_of_a_client: int = 0, unit: str = "times") -> None:
         self._what = what
+        self._unit = unit
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
         self._mutex = threading.Lock()
 
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self._by_client.total()
+
     @contextmanager
     def one_more(self, client: str, most: int, most_of_a_client: int | None = None) -> Iterator[None]:
         """Count one while the block lasts; ``most_of_a_client``: a part of a number that changes.  Raises TooMany."""
-        part = most_of_a_client or self._most_of_a_client
-        with self._mutex:
-            if self._by_client[client] >= part:
-                raise TooMany(f"{client} {self._what} {part} times already: end one of them first")
-            if self._by_client.total() >= most:
-                raise TooMany(f"others {self._what} {most} times, no more can: try again later")
-            self._by_client[client] += 1
+        self.add(client, 1, most, most_of_a_client or self._most_of_a_client)
         try:
             yield
         finally:
-            with self._mutex:
-                self._by_client[client] -= 1
-                if not self._by_client[client]:
-                    del self._by_client[client]
+            self.remove(client, 1)
+
+    def add(self, client: str, number: int, most: int, part: int) -> None:
+        """Count some more, until they are removed.  Raises TooMany."""
+        with self._mutex:
+            if self._by_client[client] + number > part:
+                raise TooMany(f"{client} {self._what} {part} {self._unit} already: end one of them first")
+            if self._by_client.total() + number > most:
+                raise TooMany(f"others {self._what} {most} {self._unit}, no more can: try again later")
+            self._by_client[client] += number
+
+    def remove(self, client: str, number: int) -> None:
+        """Count some no more."""
+        with self._mutex:
+            self._by_client[client] -= number
+            if not self._by_client[client]:
+                del self._by_client[client]
 
 
 class InTurn:

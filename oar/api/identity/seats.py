@@ -15,6 +15,8 @@ T = TypeVar("T")
 #: Complete requests for each thread, and bodies that have not come yet, at most: of one client or user, and of all.
 WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD = 8, 32
 ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD = 2, 8
+#: The bytes of bodies that are kept until they are answered, as a multiple of the largest body.
+BYTES_OF_A_CLIENT, ALL_BYTES = 4, 16
 
 
 class Places:
@@ -24,6 +26,7 @@ class Places:
         self.threads = FairPlaces(threads)
         self.arriving = UnderWay("sends bodies")
         self.complete = UnderWay("waits for answers")
+        self.bytes = UnderWay("sends", unit="bytes at the same time")
         self.of_users = UnderWay("waits for answers")
 
 
@@ -35,6 +38,7 @@ class Seat:
         self._client = client
         self._threads = threads
         self._held = ExitStack()
+        self._bytes = 0
         self._is_counted = False  # that its user holds it
         self.holder = client  #: who has what this request takes of what all share: its client, then its user
 
@@ -60,6 +64,17 @@ class Seat:
         """Count no more; the second time nothing happens."""
         self._is_counted = True
         self._held.close()
+
+    def keep_bytes(self, number: int, largest: int) -> None:
+        """Count bytes of the body, as they come, until ``leave``; ``largest``: of a body.  Raises TooMany."""
+        self._places.bytes.add(self._client, number, ALL_BYTES * largest, BYTES_OF_A_CLIENT * largest)
+        self._bytes += number
+
+    def leave(self) -> None:
+        """The request is over."""
+        self.give_back()
+        self._places.bytes.remove(self._client, self._bytes)
+        self._bytes = 0
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in one of the threads of which its holder has a part."""

@@ -157,9 +157,10 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
             return True
         return False
 
+    who = await in_thread(asking, request)
+    request.scope["state"]["asked"] = who  # a moment ago
     async with AsyncExitStack() as stack:
-        service.hub.add(listener)
-        stack.callback(service.hub.remove, listener)
+        stack.enter_context(service.listening(request, who.caller, listener))
         request.state.seat.give_back()
         found = await in_thread(lambda: _output(asking(request), job_id))
         user = found.view.job.user

@@ -59,7 +59,7 @@ class Gate:
         except TooMany as error:
             await _refuse(scope, receive, send, UnfitBody(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ""))
         finally:
-            seat.give_back()
+            seat.leave()
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config", seat: Seat) -> None:
         """Let a request in.  Raises TooMany."""
@@ -78,8 +78,8 @@ class Gate:
             text = f"the body of a request has at most {most} bytes ({key})"
             await _refuse(scope, receive, send, UnfitBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, ""))
             return
-        slowest, is_complete = (_SLOWEST, None) if is_upload else (0, seat.take)
-        body = _Body(receive, most, config.api_timeout, slowest=slowest, is_complete=is_complete)
+        slowest, counted = (_SLOWEST, None) if is_upload else (0, seat)
+        body = _Body(receive, most, config.api_timeout, slowest=slowest, seat=counted)
         if not is_upload and is_json(headers.get(b"content-type", b"")):
             body.pieces = []
         await self._app(scope, body.receive, _closing(receive, send, body, seat))
@@ -98,17 +98,17 @@ class _Body:
         seconds: float,
         *,
         slowest: int = 0,
-        is_complete: Callable[[], None] | None = None,
+        seat: Seat | None = None,
     ) -> None:
         """``seconds``: for the whole, or between two pieces of a file.
 
         ``slowest``: bytes a second of a file below which these seconds become fewer; 0: it is no file.
-        ``is_complete``: called when the whole has come, but of files; may raise TooMany.
+        ``seat``: of the request, but of files; it counts bytes as they come, and the request when the whole has come.
         """
         self._receive = receive
-        self._left = most
+        self._left = self._most = most
         self._slowest = slowest
-        self._is_complete = is_complete
+        self._seat = seat
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds
         self.is_whole = False
@@ -127,25 +127,27 @@ class _Body:
         if message["type"] == "http.request":
             self._count(message.get("body", b""))
             self.is_whole = not message.get("more_body", False)
-        if self._left < 0:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if self.is_whole:
-            self._complete()
+            self._take_seat(len(message.get("body", b"")))
         if self.is_whole and self.pieces is not None:
             whole, self.pieces = b"".join(self.pieces), None
             await in_thread(check_shape, whole) if len(whole) > _AT_ONCE else check_shape(whole)
         return message
 
-    def _complete(self) -> None:
-        """Count the request.  Raises UnfitBody: what reads bodies passes on exceptions of HTTP only."""
+    def _take_seat(self, number: int) -> None:
+        """Count the request, or the bytes.  Raises UnfitBody: what reads bodies passes on exceptions of HTTP only."""
+        if self._seat is None:
+            return
         try:
-            if self._is_complete:
-                self._is_complete()
+            self._seat.keep_bytes(number, self._most)
+            if self.is_whole:
+                self._seat.take()
         except TooMany as error:
             raise UnfitBody(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "") from None
 
     def _count(self, piece: bytes) -> None:
         self._left -= len(piece)
+        if self._left < 0:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self.pieces is not None:
             self.pieces.append(piece)
         if self._slowest:

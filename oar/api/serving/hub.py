@@ -6,11 +6,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.answers.statuses import TooMany
 from oar.lib.db.listening.feed import Feed, News, placed
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.facts.errors import DatabaseUnavailable, Unavailable
 from oar.lib.facts.history import JobStateChange, Position
 from oar.lib.facts.records import Event
 from oar.lib.facts.topics import Topic
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 QUEUE = 1000
 #: Seconds between two messages that something of a topic has changed.
 FOLD_SECONDS = 1.0
+#: Seconds that a client waits for the first look.
+BEGIN_SECONDS = 10.0
 #: Seconds that the thread waits for news, and after the loss of the database.
 _PATIENCE = 5.0
 
@@ -95,6 +98,7 @@ class Hub:
         self._due: dict[Topic, float] = {}  #: when something may be told of a topic again, by the clock of the loop
         self._late: set[Topic] = set()  #: topics of which is told then
         self.counters: Counter[Topic] = Counter()  #: how often each topic was told
+        self._has_begun = asyncio.Event()  #: that there is a position
         self.position: Position | None = None  #: up to which listeners have been told; None before the first look
         self.told_at = 0.0  #: when the database was looked at last, by the monotonic clock
         self.is_told = False  #: whether the database tells of changes, so that nobody has to poll
@@ -121,11 +125,23 @@ class Hub:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._say_goodbye)
 
+    async def begun(self) -> Position:
+        """Return up to which listeners have been told; wait for the first look for a while.  Raises Unavailable."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_begun.wait(), BEGIN_SECONDS)
+        return self._reached()
+
     def add(self, listener: Subscriber) -> Position:
-        """Let somebody listen; return the place behind which he is told.  Raises TooMany."""
-        if len(self._listeners) >= self._most or self.position is None:
+        """Let somebody listen; return the place behind which he is told.  Raises TooMany, Unavailable."""
+        position = self._reached()
+        if len(self._listeners) >= self._most:
             raise TooMany(f"{len(self._listeners)} clients are listening, no more can: try again later")
         self._listeners.add(listener)
+        return position
+
+    def _reached(self) -> Position:
+        if self.position is None:
+            raise Unavailable("the service has just started and has not read the database yet: ask again")
         return self.position
 
     def remove(self, listener: Subscriber) -> None:
@@ -164,6 +180,7 @@ class Hub:
     def _publish(self, begun: Position, news: News, is_told: bool) -> None:
         self.told_at, self.is_told = time.monotonic(), is_told
         self.position = self.position or begun
+        self._has_begun.set()
         if not news:
             return
         self.counters.update(news.topics)
