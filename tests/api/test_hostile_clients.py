@@ -4,7 +4,9 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -20,11 +22,12 @@ from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
 from oar.api.routing.lean_routes import FairRoute, LeanRoute
+from oar.api.workers.tasks import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import BadRequest
 from tests.api.conftest import Api
-from tests.builders import add_job
+from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until
 
 CORPUS = (
@@ -254,6 +257,29 @@ def test_a_client_has_a_part_of_the_threads(
         assert local.get(path).status_code == 200
         assert threads.busy == threads.number // 2
     wait_until(lambda: threads.busy == 0)
+
+
+def test_a_user_has_a_part_of_the_workers(
+    api: Api, database: Database, nobody: httpx.Client, daemon: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_resources(database)
+    workers, goes_on, do = api.service.workers, threading.Event(), api.service.workers._done
+    monkeypatch.setattr(workers._places, "_patience", 60)
+
+    def done(process: Any, task: Any, seconds: float) -> Outcome:
+        if task.user.name == "nobody":
+            goes_on.wait()
+        return do(process, task, seconds)
+
+    monkeypatch.setattr(workers, "_done", done)
+    job = {"command": "/bin/true"}
+    with ThreadPoolExecutor() as users, ExitStack() as waiting:
+        waiting.callback(goes_on.set)
+        answers = [users.submit(nobody.post, "/v1/jobs", json=job) for _ in range(2)]
+        wait_until(lambda: (workers._places.busy, api.service.places.threads.busy) == (1, 2))
+        assert daemon.post("/v1/jobs", json=job).status_code == 201
+        goes_on.set()
+        assert [each.result().status_code for each in answers] == [201, 201]
 
 
 def test_who_waits_for_a_thread_does_not_listen_yet(

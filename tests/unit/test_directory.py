@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from oar.api.identity import directory
+from oar.api.identity.limits import FairPlaces
+from oar.api.identity.seats import SEAT, Places, Seat
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import NotAllowed, Unavailable
 
@@ -14,7 +16,7 @@ from oar.lib.facts.errors import NotAllowed, Unavailable
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "_kept", {})
-    monkeypatch.setattr(directory, "_places", threading.BoundedSemaphore(directory.MOST_WAITING))
+    monkeypatch.setattr(directory, "_places", FairPlaces(directory.MOST_WAITING, "too many", 0.1))
 
 
 @pytest.fixture
@@ -40,11 +42,14 @@ def test_a_directory_that_never_answers_is_given_up(silent_directory: list[str])
     assert directory.user_named("root", Config(), administers=False).uid == 0
 
 
-def test_a_silent_directory_holds_few_threads(silent_directory: list[str]) -> None:
-    for number in range(3 * directory.MOST_WAITING):
-        with pytest.raises(Unavailable):
-            directory.user_named(f"user{number}", Config(), administers=False)
-    assert len(silent_directory) == directory.MOST_WAITING
+def test_a_silent_directory_holds_few_threads_and_half_of_them_for_one_client(silent_directory: list[str]) -> None:
+    for client, asked in (("192.0.2.1", 4), ("192.0.2.2", 6)):
+        seat = SEAT.set(Seat(Places(1), client, 1))
+        for number in range(directory.MOST_WAITING):
+            with pytest.raises(Unavailable):
+                directory.user_named(f"user{number}", Config(), administers=False)
+        SEAT.reset(seat)
+        assert len(silent_directory) == asked
 
 
 def test_an_account_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

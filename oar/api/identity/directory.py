@@ -6,8 +6,12 @@ The C library may ask a directory on another machine for an account (NSS, LDAP),
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from oar.api.answers.statuses import TooMany
+from oar.api.identity.limits import FairPlaces
+from oar.api.identity.seats import present_holder
 from oar.lib.access import accounts
 from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.records import User
@@ -20,7 +24,7 @@ ANSWER_SECONDS, KEPT_SECONDS = 5.0, 5.0
 #: Look-ups that may wait at once: a thread that waits in the C library cannot be ended.
 MOST_WAITING = 8
 
-_places = threading.BoundedSemaphore(MOST_WAITING)
+_places = FairPlaces(MOST_WAITING, "too many accounts are being looked up", ANSWER_SECONDS)
 #: The accounts that were looked up, each with the time until which it counts.
 _kept: dict[tuple[object, ...], tuple[User, float]] = {}
 
@@ -51,17 +55,17 @@ def _look_up(key: tuple[object, ...], find: Callable[[], User]) -> User:
 def _find_in_time(find: Callable[[], User], name: str) -> User:
     """Return the result of a look-up in a thread of its own.  Raises what it raises, and Unavailable."""
     result: list[User | Exception] = []
-    places = _places
+    place = ExitStack()
 
     def run() -> None:
-        try:
-            result.append(find())
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            result.append(error)
-        finally:
-            places.release()
+        with place:
+            try:
+                result.append(find())
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                result.append(error)
 
-    if places.acquire(timeout=ANSWER_SECONDS):
+    with suppress(TooMany):
+        place.enter_context(_places.place(present_holder()))
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(ANSWER_SECONDS)
