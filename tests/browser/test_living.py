@@ -282,6 +282,25 @@ def test_a_large_array_hides_no_job_of_others_and_its_rows_follow_its_jobs(
     expect(rows.first).to_contain_text("and 6 more")
 
 
+def test_the_page_of_a_node_names_all_its_jobs_however_many_an_array_has_there(
+    administrator: Visitor, database: Database
+) -> None:
+    resources = add_resources(database, nodes=1, cores=121)
+    alone = add_job(database, JobState.RUNNING, on=resources[:1])
+    ids = [add_job(database, JobState.RUNNING, on=[resource]) for resource in resources[1:]]
+    with database.begin() as tx:
+        tx.execute("UPDATE jobs SET array_id = %s WHERE job_id = ANY(%s)", (ids[0], ids))
+    page = administrator.open("nodes/node-1")
+    rows = page.get_by_role("table", name="Jobs on it").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(str(alone))
+    page.get_by_role("button", name="set Absent").click()
+    assert str(ids[-1]) in page.locator(".question").inner_text()
+    page.keyboard.press("Escape")
+    rows.last.get_by_role("link", name="and 119 more").click()
+    page.wait_for_url(f"**/ui/jobs?node=node-1&array={ids[0]}&state=Running")
+
+
 def test_each_large_box_names_its_job(visitor: Visitor, database: Database) -> None:
     add_job(database, JobState.RUNNING, on=add_resources(database, nodes=1, cores=3)[:2])
     page = visitor.open("nodes?view=monika")

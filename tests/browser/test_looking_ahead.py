@@ -20,7 +20,7 @@ from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_pages import faults
-from tests.builders import add_job, add_resources, state_of
+from tests.builders import add_array, add_job, add_resources, state_of
 from tests.db.reservation_rows import add_reservation
 
 __all__ = ["home"]  # a fixture
@@ -84,6 +84,21 @@ def test_a_form_begins_with_a_former_job_and_tells_how_long_such_jobs_took(
     row = page.get_by_role("row").filter(has_text="sim")
     expect(row).to_contain_text("ask for 1:00")
     expect(page.get_by_role("img", name="0–10 %: 3")).to_have_count(1)
+
+
+def test_a_large_array_does_not_hide_the_jobs_before_it(owner: Visitor, database: Database) -> None:
+    resources = add_resources(database)
+    add_former_job(database, resources[:1], "./old.sh")
+    ids = add_array(database, 210, user=USER, command="./scan.sh")
+    with database.begin() as tx:
+        tx.execute(
+            "UPDATE jobs SET state = 'Terminated', start_time = 1000, stop_time = 1600, assigned_moldable_job = 1"
+            " WHERE job_id = ANY(%s)",
+            (ids,),
+        )
+    options = owner.open("submit").get_by_role("combobox", name="as one of your jobs").locator("option")
+    expect(options.filter(has_text="./scan.sh")).to_have_count(1)
+    expect(options.filter(has_text="./old.sh")).to_have_count(1)
 
 
 def add_former_job(database: Database, on: Sequence[int], command: str, **columns: Any) -> None:

@@ -132,6 +132,5 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
     (rows,) = pages(database, ALL, 10)
     assert [len(row.ids) for row in rows] == [500, 1, 1, 1, 500]
     monkeypatch.setattr(job_pages, "MOST_READ", 200)
-    read = [ids_of(page) for page in pages(database, ALL, 10)]
-    assert [len(ids) for page in read for ids in page] == [500, 1, 1, 1, 500]
-    assert [] in read  # a page within an array has no rows
+    read = [[len(ids) for ids in ids_of(page)] for page in pages(database, ALL, 10)]
+    assert read == [[500], [1, 1, 1, 500], []]  # only the last page can be empty

@@ -154,6 +154,8 @@ class JobPages(Table):
             cut = groups[place.limit].position  # of the array whose rows do not all fit
             groups = [group for group in groups if group.position != cut] or groups
             following = groups[-1].position
+        elif not groups and following is not None:  # the page would be inside an array that a page before has shown
+            return self.folded(query, place._replace(after=following))
         if place.newest_first:
             groups.sort(key=lambda group: (group.position, group.highest), reverse=True)
         else:

@@ -6,22 +6,25 @@ import { site } from "./common/site.js";
 import { t } from "./common/words.js";
 import { enoughFor, fieldsOf, givenProperties, written } from "./job-wishes.js";
 
-/** Ended jobs that are looked at; kinds of them that are offered; jobs of a kind that tell how long it takes. */
+/** Ended jobs that are looked at, and rows of them; kinds of them that are offered; jobs of a kind that tell how long it takes. */
 const LOOKED_AT = 200, OFFERED = 20, TELLING = 20;
 
 export class Former {
   jobs = [];
+  /** Rows, in which a large array does not hide what was submitted before it. */
+  rows = [];
 
   /** Fetch the ended jobs of who looks, the last ones first, once. */
   async load(signal) {
-    if (this.jobs.length) return;
+    if (this.rows.length) return;
     const asked = { user: site.user, state: "Terminated,Error", newest_first: true, details: true, limit: LOOKED_AT };
-    this.jobs = (await get("jobs", asked, signal).catch(() => ({ items: [] }))).items.filter((job) => job.started && job.command);
+    const found = await Promise.all([get("jobs", asked, signal), get("jobs", { ...asked, fold: true }, signal)]).catch(() => [{ items: [] }, { items: [] }]);
+    [this.jobs, this.rows] = found.map(({ items }) => items.filter((job) => job.started && job.command));
   }
 
   /** Offer former jobs, each kind once; `alter` takes the fields of the form. */
   choice(alter) {
-    const kinds = new Map(this.jobs.toReversed().map((job) => [`${job.name ?? ""} ${job.command}`, job]));
+    const kinds = new Map(this.rows.toReversed().map((job) => [`${job.name ?? ""} ${job.command}`, job]));
     const offered = [...kinds.values()].sort((a, b) => b.id - a.id).slice(0, OFFERED);
     if (!offered.length) return null;
     const take = (event) => {

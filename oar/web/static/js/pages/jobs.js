@@ -67,12 +67,11 @@ function asked() {
 async function load(signal) {
   const rows = new Map(); // an array comes again if the first of its jobs has ended since the page before
   let after, total;
-  for (let piece = 0; piece < pieces && after !== null;) {
-    const page = await get("jobs", { ...asked(), fold: !asked().array, details: true, outlook: true, newest_first: true, limit: PIECE, after, total: total === undefined }, signal);
+  for (let piece = 0; piece < pieces && after !== null; piece++) {
+    const page = await get("jobs", { ...asked(), fold: !asked().array, details: true, outlook: true, newest_first: true, limit: PIECE, after, total: piece === 0 }, signal);
     for (const row of page.items) if (!rows.has(keyOf(row))) rows.set(keyOf(row), row);
     total ??= page.total;
     after = page.next;
-    if (page.items.length) piece++; // one without rows is followed by the next one at once
   }
   const items = [...rows.values()];
   newest ??= Math.max(0, ...items.map(lastOf));

@@ -7,6 +7,7 @@ import { now, page, site } from "../common/site.js";
 import { conditionBar, counted, eventType, jobLink, quoted, resourceState, shareBar, stateChip, table } from "../common/parts.js";
 import { run } from "../common/page.js";
 import { t } from "../common/words.js";
+import { idsOf, keyOf, numbered } from "../job-rows.js";
 import { commandLine } from "../reservation-fields.js";
 import { strip, stripOf } from "../small-gantt.js";
 
@@ -19,7 +20,7 @@ const name = decodeURIComponent(location.pathname.split("/").pop());
 async function load(signal) {
   const path = `nodes/${encodeURIComponent(name)}`;
   const [node, jobs, history, near] = await Promise.all([
-    get(path, {}, signal), get("jobs", { node: name, details: true, limit: 100 }, signal), get(`${path}/history`, {}, signal),
+    get(path, {}, signal), get("jobs", { node: name, fold: true, details: true, limit: 100 }, signal), get(`${path}/history`, {}, signal),
     stripOf([name], now() - REACH, now() + REACH, signal),
   ]);
   return { node, jobs: jobs.items, history, near };
@@ -35,7 +36,7 @@ function view({ node, jobs, history, near }) {
     conditionBar(node, node.total),
     nodeActs(node, jobs, history),
     around(near),
-    h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), (job) => job.id, t("node.idle"))),
+    h("section", { class: "card", key: "jobs" }, h("h2", {}, t("node.now")), table(t("node.now"), JOBS, jobs.filter((job) => job.started), keyOf, t("node.idle"))),
     past(history),
     h("section", { class: "card", key: "events" }, h("h2", {}, t("events.title"), " ", h("a", { class: "more", href: page("events", null, { node: name }) }, t("dashboard.all"))),
       table(t("events.title"), EVENTS, node.events.toReversed(), (event) => event.id, t("events.none"))),
@@ -90,7 +91,7 @@ let reason = "";
 /** Show administrators what can be done with the node; what ends its jobs is asked. */
 function nodeActs(node, jobs, history) {
   if (!site.administers) return null;
-  const running = jobs.filter((job) => job.started).map((job) => job.id).join(", ");
+  const running = jobs.filter((job) => job.started).flatMap(idsOf).join(", ");
   const ending = running ? t("node.ends", { jobs: running }) : t("node.ends_none");
   const change = (key, label, what, question) => ({ key, label, question, isForcible: true, run: (force) => patch("resources", { nodes: [name], ...what(), force }) });
   const isMaintained = history.items.some((each) => each.attribute === "maintenance" && each.to === null && each.value === "on");
@@ -110,7 +111,7 @@ function commands({ name: host, drain }) {
 }
 
 const JOBS = [
-  { key: "job", label: t("job.job"), cell: jobLink },
+  { key: "job", label: t("job.job"), cell: (job) => numbered(job, { node: name }) },
   { key: "user", label: t("job.user"), cell: (job) => h("bdi", {}, job.user) },
   { key: "state", label: t("job.state"), cell: (job) => stateChip(job.state) },
   { key: "since", label: t("job.duration"), kind: "number", cell: (job) => duration(now() - job.started) },
