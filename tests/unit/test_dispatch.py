@@ -63,12 +63,40 @@ def test_of_a_burst_of_ends_and_one_of_launches_none_keeps_the_other_waiting(fir
         dispatch.add(Action(first, job))
     for job in range(1000, 1500):
         dispatch.add(Action(second, job))
-    number = {ActionKind.END: 3, ActionKind.LAUNCH: 7}[second]
+    number = {ActionKind.END: 2, ActionKind.LAUNCH: 8}[second]
     assert [action.job_id for action in begun(dispatch) if action.kind is second] == list(range(1000, 1000 + number))
     assert begun(dispatch) == []
     for action in [action for action in dispatch.running if action.kind is second]:
         dispatch.finish(action, now=1.0)
         assert [action.kind for action in begun(dispatch, 1.0)] == [second]
+
+
+def ends_begun_before_launches(dispatch: Dispatch, jobs: int, launches: int) -> int:
+    """Of a full cluster on which all jobs end: how many ends have begun when so many launches are done.
+
+    An end lasts two turns, a launch four; each end makes room for one launch.
+    """
+    for job in range(jobs):
+        dispatch.add(Action(ActionKind.END, job))
+    over: dict[int, list[Action]] = {}
+    counts = dict.fromkeys(LIMITED, 0)
+    turn = done = 0
+    while done < launches:
+        for action in over.pop(turn, ()):
+            dispatch.finish(action, turn)
+            if action.kind is ActionKind.END:
+                dispatch.add(Action(ActionKind.LAUNCH, jobs + action.job_id))
+            done += action.kind is ActionKind.LAUNCH
+        for action in begun(dispatch, turn):
+            counts[action.kind] += 1
+            over.setdefault(turn + (2 if action.kind is ActionKind.END else 4), []).append(action)
+        turn += 1
+    return counts[ActionKind.END]
+
+
+@pytest.mark.parametrize("limit", [5, 10, 25, 100])
+def test_half_of_the_cores_are_in_use_again_when_few_more_jobs_than_these_have_ended(limit: int) -> None:
+    assert ends_begun_before_launches(Dispatch(limit, workers=2), 1000, 500) <= 500 + 2 * limit
 
 
 def test_what_one_kind_does_not_need_is_for_the_other() -> None:

@@ -1,10 +1,10 @@
 """Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
-of three places, launches have two, since a launch takes about twice as long; so of a burst of both as many are done.
-A burst of submissions does not keep nodes occupied, and a burst of ends does not leave them idle.  Kills, signals and
-probes have another limit.  So have the commands of users and the lines for their oarsubs, since users decide how long
-those take.
+while both wait, ends have a fifth of the places.  What an end frees is in use again only by a launch, so a burst of
+ends does not leave nodes idle; and where nodes are full, ends make the room for each launch, so that there are soon no
+more launches.  Nor does a burst of submissions keep nodes occupied.  Kills, signals and probes have another limit.  So
+have the commands of users and the lines for their oarsubs, since users decide how long those take.
 An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
 1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
 """
@@ -20,6 +20,8 @@ from oar.lib.db.jobs.job_runs import InHand
 from oar.lib.facts.messages import JobAction
 from oar.lib.facts.states import JobState, Phase
 
+#: Of so many places that launches and ends share, ends have one while both wait.
+PLACES_PER_END = 5
 #: Limit of running actions other than launches, ends, and those whose duration users decide.
 OTHERS_AT_A_TIME = 64
 #: Limits of running TELL actions, of all users and of one: an oarsub may wait, be gone, or be stopped by its user.
@@ -194,16 +196,17 @@ class Dispatch:
         ]
 
     def _shares(self, busy: Collection[str], now: float) -> tuple[int, int]:
-        """Return how many ends and how many launches may start, so that twice as many launches run as ends.
+        """Return how many ends and how many launches may start.  What one kind does not need is for the other.
 
-        Where only one may run the older goes first.  What one kind does not need is for the other.
+        Where only one may run the older goes first.
         """
         running = Counter(action.kind for action in self._running if action.kind in LIMITED)
         free = max(0, self.limit - running.total())
         ends, launches = (list(islice(self._startable(line, busy, now), free)) for line in (self._ends, self._launches))
         is_end_older = bool(ends and launches) and ends[0].order < launches[0].order
-        third = max((free + running.total() + 1) // 3, int(is_end_older))
-        count = min(len(ends), max(third - running[ActionKind.END], free - len(launches), 0))
+        places = free + running.total()
+        share = max(places // PLACES_PER_END, int(places > 1 or is_end_older))
+        count = min(len(ends), max(share - running[ActionKind.END], free - len(launches), 0))
         return count, min(len(launches), free - count)
 
     def _startable(self, line: _Line, busy: Collection[str], now: float) -> Iterator[_Waiting]:
