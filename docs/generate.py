@@ -20,6 +20,7 @@ from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
 from oar.lib.config.files import GROUPS
 from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
+from oar.lib.facts.job_fields import FIELDS
 from oar.lib.facts.states import (
     FINAL,
     JOB_MOVES,
@@ -261,6 +262,22 @@ def module_codes() -> str:
     return table(("module", "exit code", "then"), rows)
 
 
+def job_fields() -> str:
+    """The fields of a job, and their keys in each format."""
+    rows = [
+        (
+            field.meaning,
+            ", ".join(map(code, field.records)),
+            code(field.text) if field.text else "",
+            code(field.v1) if field.v1 else "",
+            ", ".join(map(code, field.legacy)),
+        )
+        for field in FIELDS
+        if field.meaning
+    ]
+    return table(("field", "``oarstat -J``", "``oarstat -f``", "``/v1``", "``/oarapi``"), rows)
+
+
 # -- the files --------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -281,6 +298,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "reason-codes": lambda: _codes("code", ReasonCode),
     "tags": tags,
     "module-codes": module_codes,
+    "job-fields": job_fields,
 }
 
 

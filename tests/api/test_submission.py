@@ -15,12 +15,17 @@ import pytest
 from oar.api.jobs.request import JobRequest
 from oar.api.jobs.submission import SubmitJobs
 from oar.api.workers.tasks import Desk, outcome_of
+from oar.cli.common.render import full_jobs
 from oar.lib import user_files
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.job_fields import FIELDS
 from oar.lib.facts.records import Job, User
 from oar.lib.facts.states import JobState
 from oar.lib.submission import job_environment
+from oar.lib.views.job_records import JobRecords
+from oar.lib.views.jobs import JobColumns, job_view
+from oar.lib.views.privacy import Privacy
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, needs_root
 from tests.builders import add_resources
@@ -45,6 +50,70 @@ def test_a_job_is_submitted_and_is_of_who_asks(nobody: httpx.Client, database: D
     assert job.initial_request == "oarsub -l nodes=1,walltime=0:1:0 -n sim sleep 1"
     assert answer.headers["location"] == f"/v1/jobs/{job.id}"
     assert answer.json()["ids"] == [job.id]
+
+
+#: Fields of a request that no record of a job shows, and why.
+NOT_SHOWN = {
+    **dict.fromkeys(("env", "use_job_key", "ssh_private_key", "ssh_public_key"), "secrets"),
+    "export_job_key_to_file": "a file of the user",
+    "scanscript": "the options of the script are shown",
+    "array": "each job of an array is a record",
+    "accept_misfit": "only for the check at submission",
+    **dict.fromkeys(("stagein", "stagein_md5sum"), "only for the agent of a desktop computer"),
+}
+
+
+def test_every_field_of_a_request_is_shown_or_says_why_not() -> None:
+    shown = {option for field in FIELDS for option in field.options}
+    assert shown.isdisjoint(NOT_SHOWN)
+    assert shown | {*NOT_SHOWN} == set(JobRequest.model_fields)
+
+
+def test_what_a_request_sets_is_returned_by_every_record(nobody: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    wanted = {
+        "name": "sim",
+        "project": "bio",
+        "queue": "default",
+        "properties": "besteffort = 'YES'",
+        "types": ["idempotent"],
+        "checkpoint": 120,
+        "signal": 10,
+        "notify": "mail:nobody@example.org",
+        "stdout": "out.%jobid%",
+        "stderr": "err",
+        "hold": True,
+        "cpuset_name": "mine",
+        "array": 1,
+        "array_limit": 1,
+        "walltime": 3600,
+    }
+    answer = nobody.post("/v1/jobs", json={"command": "sleep 1", **wanted})
+    job = _job(database, answer).id
+    with database.snapshot() as tx:
+        view = job_view(tx, job, Privacy(User("nobody", NOBODY.pw_uid)))
+    columns = JobColumns([[value] for value in view])
+    records = {
+        "v1": nobody.get(f"/v1/jobs/{job}").json(),
+        "oarstat": JobRecords(columns)[job],
+        "legacy": nobody.get(f"/oarapi/jobs/{job}/details.json").json(),
+    }
+    asked = {"checkpoint": 120, "notify": "mail:nobody@example.org", "cpuset_name": "nobody_mine", "array_limit": 1}
+    asked |= {"name": "sim", "project": "bio", "queue": "default", "walltime": 3600, "state": "Hold"}
+    for name, record in records.items():
+        assert record | asked == record, name
+        assert record["signal" if name == "v1" else "checkpoint_signal"] == 10
+        assert "besteffort = 'YES'" in str(record["properties"])
+    text = full_jobs(columns)
+    for line in ("checkpoint = 0:2:0", "checkpoint_signal = 10", "notify = mail:nobody@example.org", "array_limit = 1"):
+        assert f"    {line}\n" in text
+
+
+def test_others_do_not_see_whom_a_job_notifies(nobody: httpx.Client, daemon: httpx.Client, database: Database) -> None:
+    add_resources(database)
+    job = nobody.post("/v1/jobs", json={"command": "true", "notify": "exec:/home/nobody/secret"}).json()["id"]
+    assert daemon.get(f"/v1/jobs/{job}").json()["notify"] is None
+    assert nobody.get(f"/v1/jobs/{job}").json()["notify"] == "exec:/home/nobody/secret"
 
 
 def test_a_job_is_deleted(nobody: httpx.Client, database: Database) -> None:

@@ -480,6 +480,7 @@ KEYS = [
     "reservation", "advance_reservation", "walltime", "submissionTime", "submission_time", "startTime", "start_time",
     "stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start",
     "foreseen_at", "resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss",
+    "array_limit", "checkpoint", "checkpoint_signal", "notify", "suspended", "karma",
 ]  # fmt: skip
 
 

@@ -88,7 +88,9 @@ def test_who_sees_the_command_and_the_request(
     request = "oarsub secret" if sees_request else ""
     assert privacy.command(job) == command
     assert privacy.initial_request(job) == request
-    commands, requests = privacy.texts([job, of_bob, job])
+    jobs = [job._replace(notify="mail:eve"), of_bob._replace(notify="mail:bob"), job]
+    commands, requests, notifications = privacy.texts(jobs)
+    assert notifications == list(map(privacy.notify, jobs))
     assert commands == [command, privacy.command(of_bob), command]
     assert requests == [request, privacy.initial_request(of_bob), request]
 

@@ -7,6 +7,9 @@ answer that they get with it: no key may be missing, and none may be unknown her
 from collections.abc import Mapping
 from typing import Any
 
+from oar.lib.facts.job_fields import JobField, Kind
+from oar.lib.views.job_records import V1, V1_LISTED
+
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
@@ -116,25 +119,32 @@ JOBS_AROUND = record(
         "complete": FLAG,
     },
 )
-JOB_ITEM = (
-    {"id": INTEGER, "name": MAYBE_TEXT, "user": TEXT, "project": TEXT, "queue": TEXT, "state": TEXT, "array": INTEGER}
-    | {"array_index": INTEGER, "kind": TEXT, "reservation": TEXT, "submitted": INTEGER, "started": MAYBE_INTEGER}
-    | {"ended": MAYBE_INTEGER, "exit_code": MAYBE_INTEGER, "message": TEXT}
-)
 JOB_END = record(
     "JobEnd", {"cause": TEXT, "data": by_name(ANY), "sentence": TEXT, "advice": TEXT, "resubmitted_as": MAYBE_INTEGER}
 )
 EVENT = record(
     "Event", {"id": INTEGER, "type": TEXT, "job": MAYBE_INTEGER, "date": INTEGER, "text": TEXT, "nodes": TEXTS}
 )
-JOB_DETAILS = JOB_ITEM | (
-    {"version": TEXT, "types": TEXTS, "resources_asked": TEXT, "properties": MAYBE_TEXT, "walltime": MAYBE_INTEGER}
-    | {"planned": MAYBE_INTEGER, "foreseen_at": MAYBE_INTEGER, "nodes": TEXTS, "resources": INTEGERS}
-    | {"reserved_resources": INTEGERS, "advance_reservation": MAYBE_INTEGER, "dependencies": INTEGERS}
-    | {"command": MAYBE_TEXT, "initial_request": MAYBE_TEXT, "directory": TEXT, "stdout": TEXT, "stderr": TEXT}
-    | {"resubmitted_from": MAYBE_INTEGER, "resubmitted_as": MAYBE_INTEGER, "events": many(EVENT)}
-    | {"end": or_null(JOB_END), "cpu_seconds": MAYBE_NUMBER, "cpu_efficiency": MAYBE_NUMBER, "max_rss": MAYBE_INTEGER}
-)
+_KINDS: Mapping[Kind, Schema] = {
+    Kind.TEXT: TEXT,
+    **dict.fromkeys((Kind.NUMBER, Kind.DATE, Kind.DURATION, Kind.WAIT_STATUS, Kind.SIZE), INTEGER),
+    **dict.fromkeys((Kind.FLOAT, Kind.RATIO), NUMBER),
+    Kind.FLAG: FLAG,
+    Kind.TEXTS: TEXTS,
+    Kind.NUMBERS: INTEGERS,
+    Kind.RECORD: JOB_END,
+    Kind.RECORDS: many(EVENT),
+}
+
+
+def _of_job(field: JobField) -> Schema:
+    schema = _KINDS[field.kind]
+    described = schema if NAME in schema else {**schema, "description": field.meaning.replace("``", "`")}
+    return or_null(described) if field.is_null else described
+
+
+JOB_ITEM = {key: _of_job(field) for key, field in V1_LISTED.items()}
+JOB_DETAILS = {key: _of_job(field) for key, field in V1.items()}
 MEMBERS = record("JobMembers", {"total": INTEGER, "jobs": PAIRS, "started": MAYBE_INTEGER})
 _MORE_OF_JOBS = {name: schema for name, schema in JOB_DETAILS.items() if name not in JOB_ITEM}
 JOB_PAGE = record(

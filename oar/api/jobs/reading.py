@@ -10,18 +10,18 @@ from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.exports import PAGE, Export, wants_lines
 from oar.api.answers.faults import PRINTABLE, bad_request_of
 from oar.api.answers.list_answers import Fields, only
-from oar.api.answers.records import job_details, job_item, members_record
 from oar.api.answers.schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.identity.seats import in_thread
 from oar.api.jobs.parts import EVERYTHING, PARTS, Id, parts_named
 from oar.api.jobs.waiting import wait_while
 from oar.api.routing.lean_routes import LeanRoute
 from oar.api.serving.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.db.jobs.job_pages import MOST_COUNTED
+from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.facts.states import JobState
-from oar.lib.views.jobs import job_view, job_views
+from oar.lib.views.job_records import job_details, job_item, jobs_details, members_record
+from oar.lib.views.jobs import job_columns, job_view
 from oar.lib.views.wait_explanations import outlooks
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dic
         by_id = {job.id: job for job in tx.jobs.select(ids)}
         jobs = [by_id[job_id] for job_id in ids]
         if listing.details:
-            items = [job_details(view) for view in job_views(tx, jobs, who.privacy)]
+            items = list(jobs_details(job_columns(tx, jobs, who.privacy)))
         else:
-            items = [job_item(job) for job in jobs]
+            items = [job_item(ListedJob.of(job)) for job in jobs]
         if listing.outlook:
             records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
             items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]

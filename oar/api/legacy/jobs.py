@@ -133,7 +133,7 @@ def _detailed(
     shown = columns if all_columns else {each: _place(row) for each, row in columns.items()}
     return [
         {
-            **full_job(view, call.prefix, call.who.privacy.notify(view.job)),
+            **full_job(view, call.prefix),
             "resources": job_resources(view, shown, call.prefix),
             "nodes": job_nodes(view, columns, call.prefix),
         }
@@ -153,7 +153,7 @@ def job_one(call: LegacyCall, job_id: int, *, details: bool = False) -> Reply:
         if details or any(call.flag(name) for name in _WITH_DETAILS):
             (record,) = _detailed(call, tx, [view], all_columns=True)
         else:
-            record = full_job(view, call.prefix, call.who.privacy.notify(view.job))
+            record = full_job(view, call.prefix)
         if config.walltime_change_enabled:
             record["walltime-change"] = walltime_change(walltime.walltime_status(tx, config, job_id))
     return Reply(record)

@@ -3,10 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oar.api.answers.records import job_used
 from oar.api.legacy.calls import link, now, segment
+from oar.lib.facts.job_fields import FIELDS
 from oar.lib.facts.times import format_duration, format_signed_duration
-from oar.lib.views.events import event_record
+from oar.lib.views.job_records import legacy_details
+
+_FIELD_OF = {key: field.name for field in FIELDS for key in field.legacy}
+#: The keys of jobs in lists.
+_LISTED = (
+    *("id", "job_id", "name", "state", "owner", "user", "queue", "queue_name", "project", "type", "array_id"),
+    *("submission", "submission_time", "start_time", "stop_time", "exit_code"),
+)
 
 if TYPE_CHECKING:
     from oar.lib.facts.records import Job
@@ -20,22 +27,7 @@ def short_job(job: "Job", prefix: str) -> dict[str, Any]:
     """Return what lists show of a job."""
     here = f"{prefix}/jobs/{job.id}"
     return {
-        "id": job.id,
-        "job_id": job.id,
-        "name": job.name,
-        "state": job.state,
-        "owner": job.user,
-        "user": job.user,
-        "queue": job.queue,
-        "queue_name": job.queue,
-        "project": job.project,
-        "type": job.job_type,
-        "array_id": job.array_id,
-        "submission": job.submission_time,
-        "submission_time": job.submission_time,
-        "start_time": job.start_time,
-        "stop_time": job.stop_time,
-        "exit_code": job.exit_code,
+        **{key: getattr(job, _FIELD_OF[key]) for key in _LISTED},
         "api_timestamp": now(),
         "links": [
             link("self", here),
@@ -56,42 +48,15 @@ def table_row(job: "Job", privacy: "Privacy") -> dict[str, Any]:
     return {**job._asdict(), **hidden, "job_id": job.id, "job_user": job.user, "queue_name": job.queue}
 
 
-def full_job(view: "JobView", prefix: str, notify: str) -> dict[str, Any]:
-    """Return everything of a job that users see; ``notify``: as far as the user may see it."""
-    job = view.job
-    end = view.end
-    code = job.exit_code
+def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
+    """Return everything of a job that users see."""
+    code = view.job.exit_code
     return {
-        **short_job(job, prefix),
-        "array_index": job.array_index,
-        "types": view.types,
-        "command": view.command,
-        "launching_directory": job.launching_directory,
-        "properties": job.properties or "",
-        "wanted_resources": view.wanted_resources,
+        **legacy_details(view),
+        **short_job(view.job, prefix),
+        "properties": view.job.properties or "",
         "actual_resources": _asked(view),
-        "reservation": job.reservation,
-        "walltime": view.walltime,
-        "scheduled_start": view.scheduled_start,
-        "assigned_moldable_job": job.assigned_moldable,
-        "message": job.message,
-        "scheduler_info": job.scheduler_info,
-        "resubmit_job_id": job.resubmit_job_id,
-        "dependencies": [each.required for each in view.dependencies],
-        "events": [event_record(each) for each in view.events],
-        "checkpoint": job.checkpoint,
-        "checkpoint_signal": job.checkpoint_signal,
-        "notify": notify,
-        "cpuset_name": job.cpuset_name,
         "exit_status_code": None if code is None else code >> 8 & 255,
-        "stdout_file": view.stdout_file,
-        "stderr_file": view.stderr_file,
-        "initial_request": view.initial_request,
-        "karma": job.last_karma,
-        "suspended": job.suspended,
-        **dict.fromkeys(("cause", "end"), end.record if end else None),
-        **job_used(view),
-        "resubmitted_as": view.resubmitted_as,
     }
 
 

@@ -3,16 +3,17 @@
 Whatever a user could choose is shown with ``visible``: no name may forge a line of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.facts.records import Event, Job
 from oar.lib.facts.states import STATE_LETTERS
 from oar.lib.facts.times import format_date, format_duration, format_padded_duration
 
 if TYPE_CHECKING:
+    from oar.lib.facts.job_fields import JobField
     from oar.lib.views.consumption import ProjectConsumption, UserConsumption
-    from oar.lib.views.jobs import JobTimes, JobView
+    from oar.lib.views.jobs import JobColumns, JobTimes, JobView
     from oar.lib.views.node_reasons import NodeReason
     from oar.lib.views.nodes import JobOnNode, ResourceView
 
@@ -242,92 +243,54 @@ def _with_resources(head: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------ jobs in full
 
-#: How keys are called from layout 3 on.
-_RENAMED = {
-    "Job_Id": "id",
-    "job_array_id": "array_id",
-    "job_array_index": "array_index",
-    "launchingDirectory": "launching_directory",
-    "jobType": "type",
-    "submissionTime": "submission_time",
-    "startTime": "start_time",
-    "stopTime": "stop_time",
-    "scheduledStart": "scheduled_start",
-}
 
-
-def full_jobs(views: "Iterable[JobView]", *, layout: int = 1) -> str:
+def full_jobs(jobs: "JobColumns", *, layout: int = 1) -> str:
     """Return all that is known of jobs, ``key = value`` in lines."""
-    names = _RENAMED if layout >= 3 else {}
-    return "".join(_full_job(view, names) for view in views)
+    from oar.lib.views.job_records import text_values
+
+    return "".join(_full_job(view, fields, layout) for view, fields in zip(jobs, text_values(jobs), strict=True))
 
 
-def _full_job(view: "JobView", names: Mapping[str, str]) -> str:
-    lines = [f"{names.get('Job_Id', 'Job_Id')}: {view.job.id}"]
-    lines += [f"    {names.get(key, key)} = {visible(value)}" for key, value in _full_values(view)]
+def _full_job(view: "JobView", fields: "Sequence[tuple[JobField, object]]", layout: int) -> str:
+    lines = [f"{'id' if layout >= 3 else 'Job_Id'}: {view.job.id}"]
+    for field, value in fields:
+        key = field.text_3 if field.text_3 and layout >= 3 else field.text
+        lines += [f"    {name} = {visible(text)}" for name, text in _full_lines(view, field, key, value)]
     lines.append("    events = ")
     lines += [event_line(event) for event in view.events]
     return "\n".join(lines) + "\n\n"
 
 
-def _full_values(view: "JobView") -> list[tuple[str, str]]:
-    from oar.lib.rules.end_cause_texts import format_exit_code
-
-    job = view.job
-    reserved = view.reserved_resources
-    dates = [
-        ("submissionTime", format_date(job.submission_time)),
-        ("startTime", format_date(view.job.started)),
-        ("stopTime", format_date(job.stop_time)),
-    ]
-    return [
-        ("job_array_id", str(job.array_id)),
-        ("job_array_index", str(job.array_index)),
-        ("name", job.name or ""),
-        ("project", job.project),
-        ("owner", job.user),
-        ("state", job.state),
-        ("wanted_resources", view.wanted_resources),
-        ("types", ", ".join(view.types)),
-        ("dependencies", " ".join(str(each.required) for each in view.dependencies)),
-        ("assigned_resources", "+".join(map(str, view.assigned.resources))),
-        ("assigned_hostnames", "+".join(view.assigned.nodes)),
-        ("queue", job.queue),
-        ("command", view.command),
-        *([("exit_code", format_exit_code(job.exit_code))] if job.exit_code is not None else []),
-        ("launchingDirectory", job.launching_directory),
-        ("stdout_file", view.stdout_file),
-        ("stderr_file", view.stderr_file),
-        ("jobType", job.job_type),
-        ("properties", job.properties or ""),
-        ("reservation", job.reservation),
-        *([("advance_reservation", str(view.advance_reservation))] if view.advance_reservation else []),
-        *([("reserved_resources", _reserved(view))] if reserved is not None else []),
-        ("walltime", format_duration(view.walltime) if view.walltime is not None else ""),
-        *[(key, date) for key, date in dates if date],
-        ("cpuset_name", job.cpuset_name),
-        ("initial_request", view.initial_request),
-        ("message", job.message),
-        ("scheduledStart", format_date(view.scheduled_start or 0) or "no prediction"),
-        *([("foreseen_at", format_date(view.foreseen_at))] if view.foreseen_at else []),
-        ("resubmit_job_id", str(job.resubmit_job_id)),
-        *([("resubmitted_as", str(view.resubmitted_as))] if view.resubmitted_as else []),
-        *_end_values(view),
-    ]
+def _full_lines(view: "JobView", field: "JobField", key: str, value: object) -> Sequence[tuple[str, str]]:
+    """Return the lines of a field: key and text."""
+    if field.name == "reserved_resources":
+        return [] if view.reserved_resources is None else [(key, _reserved(view))]
+    if field.name == "checkpoint_signal" and not view.job.checkpoint:
+        return []
+    if field.name == "end":
+        end = view.end
+        lines = [("cause", f"{end.cause.code}: {end.text.sentence}"), ("advice", end.text.advice)] if end else []
+        return [line for line in lines if line[1]]
+    return [(key, _full_value(field, value))]
 
 
-def _end_values(view: "JobView") -> list[tuple[str, str]]:
-    """Return why a job ended and what it used, if it has and if that is known."""
-    end, use = view.end, view.usage
-    fullest = use.fullest if use else None
-    values = [("cause", f"{end.cause.code}: {end.text.sentence}"), ("advice", end.text.advice)] if end else []
-    if use and use.efficiency is not None:
-        values.append(("cpu_efficiency", f"{100 * use.efficiency:.1f}%"))
-    if fullest:
-        from oar.lib.rules.end_cause_texts import memory_size
+def _full_value(field: "JobField", value: Any) -> str:
+    from oar.lib.facts.job_fields import Kind
+    from oar.lib.rules.end_cause_texts import format_exit_code, memory_size
 
-        values.append(("max_rss", memory_size(fullest.memory_peak)))
-    return [(key, value) for key, value in values if value]
+    if value is None:
+        return field.missing
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return field.separator.join(map(str, value))
+    formats: Mapping[Kind, Callable[[Any], str]] = {
+        Kind.DATE: format_date,
+        Kind.DURATION: format_duration,
+        Kind.WAIT_STATUS: format_exit_code,
+        Kind.RATIO: lambda ratio: f"{100 * ratio:.1f}%",
+        Kind.SIZE: memory_size,
+        Kind.FLAG: lambda flag: "YES" if flag else "NO",
+    }
+    return formats.get(field.kind, str)(value)
 
 
 def _reserved(view: "JobView") -> str:

@@ -5,29 +5,14 @@ from typing import NamedTuple
 
 from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
+from oar.lib.facts.job_fields import FIELDS, Kind
 from oar.lib.facts.times import format_date, format_duration
 
 Record = Mapping[str, object]
 
-#: Keys that a record of a job may have (oar/lib/views/job_records.py).
-KEYS = (
-    *("Job_Id", "id", "array_id", "array_index", "name", "project", "owner", "job_user", "state", "wanted_resources"),
-    *("types", "dependencies", "assigned_resources", "assigned_network_address", "queue", "command", "exit_code"),
-    *("launchingDirectory", "launching_directory", "stdout_file", "stderr_file", "jobType", "type", "properties"),
-    *(
-        "reservation",
-        "advance_reservation",
-        "reserved_resources",
-        "walltime",
-        "submissionTime",
-        "submission_time",
-        "startTime",
-        "start_time",
-    ),
-    *("stopTime", "stop_time", "cpuset_name", "initial_request", "message", "scheduledStart", "scheduled_start"),
-    "foreseen_at",
-    *("resubmit_job_id", "resubmitted_as", "events", "end", "cpu_seconds", "cpu_efficiency", "max_rss"),
-)
+#: Fields by the keys that a record of a job may have.
+_FIELDS = {key: field for field in FIELDS for key in field.records}
+KEYS = tuple(_FIELDS)
 #: Other words for them.
 _ALIASES = {
     "job_id": "id",
@@ -38,10 +23,6 @@ _ALIASES = {
     "hosts": "assigned_network_address",
     "resources": "assigned_resources",
 }
-_DATES = frozenset(
-    {"submissionTime", "submission_time", "startTime", "start_time", "stopTime", "stop_time"}
-    | {"scheduledStart", "scheduled_start", "foreseen_at"}
-)
 
 
 class Field(NamedTuple):
@@ -85,9 +66,10 @@ def table(records: Mapping[int, Record], fields: Sequence[Field], *, header: boo
 
 def _shown(key: str, value: object) -> str:
     """Return a value in one word where that can be: ``-`` for nothing, so that columns can be counted."""
-    if isinstance(value, int) and key in _DATES:
+    kind = _FIELDS[key].kind
+    if isinstance(value, int) and kind is Kind.DATE:
         text = format_date(value)
-    elif isinstance(value, int) and key == "walltime":
+    elif isinstance(value, int) and kind is Kind.DURATION:
         text = format_duration(value)
     elif isinstance(value, Mapping):
         text = ",".join(f"{name}={'' if each is None else each}" for name, each in value.items())

@@ -223,8 +223,12 @@ def check_checkpoint(delay: int, number: int) -> None:
 
 def check_cpuset_name(name: str | None, size: int) -> None:
     """Refuse a name that no cpuset can have, or that the jobs of an array would share.  Raises BadSubmission."""
-    if name is not None and (not re.match(_CPUSET_NAME, name) or name.isdigit() or size > 1):
+    if name is None:
+        return
+    if not re.match(_CPUSET_NAME, name) or name.isdigit():
         raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}".')
+    if size > 1:
+        raise BadSubmission(Code.REQUEST, f'invalid cpuset name "{name}": the jobs of an array cannot share a cpuset.')
 
 
 def default_file_name(name: str | None, stream: str) -> str:

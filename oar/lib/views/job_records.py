@@ -1,26 +1,31 @@
 """The records of jobs, from which the machine formats are made (docs/design/formats.rst, "Records").
 
-A record has two families of keys that programs read.  The records of ten thousand jobs are made a page at a time, and
-a page column by column: so each takes half of the time, and there is never memory for all of them.
+The records of ten thousand jobs are made a page at a time, and a page column by column: so each takes half of the
+time, and there is never memory for all of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from oar.lib.db.jobs.job_pages import FoldedJobs, ListedJob
 from oar.lib.facts import output_names
 from oar.lib.facts.formats import RecordTable, RecordTables
+from oar.lib.facts.job_fields import FIELDS, ZERO_COUNTS, JobField, Kind
 from oar.lib.facts.records import Job, Moldable, date_of_start
 from oar.lib.facts.request import format_wanted_resources
-from oar.lib.facts.states import JobType, Reservation
+from oar.lib.facts.states import FINAL, JobType, Reservation
 from oar.lib.views.events import event_record
-from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobColumns, walltime_of
+from oar.lib.views.gantt_chunks import ranges
+from oar.lib.views.history import event_item
+from oar.lib.views.jobs import INTERACTIVE_OUTPUT, JobColumns, JobView, walltime_of
 
 T = TypeVar("T")
+Column = Sequence[object]
 
-#: So many records are made at a time: their text is about 400 kB.
+#: Number of records that are made at a time: their text is about 400 kB.
 PAGE = 250
 
 
@@ -66,86 +71,152 @@ def _alike(page: JobColumns) -> Iterator[JobColumns]:
 
 def _table(page: JobColumns) -> RecordTable:
     """Return the records of jobs, of which there is one at least; all have resources reserved, or none has."""
-    of = page.fields
-    job: Any = Job._make(zip(*of.job, strict=True))  # each field holds those of all jobs
-    wanted, walltimes = _requests(of, job)
-    resources, nodes = zip(*of.assigned, strict=True)
-    stdout_files, stderr_files = _output_files(job, of, nodes)
-    start = _starts(job)
-    scheduled, foreseen_at = _foreseen(page)
-    columns: dict[str, Sequence[object]] = {
-        "Job_Id": job.id,
-        "id": job.id,
-        "array_id": job.array_id,
-        "array_index": job.array_index,
-        "name": _texts(job.name),
-        "project": job.project,
-        "owner": job.user,
-        "job_user": job.user,
-        "state": job.state,
-        "wanted_resources": wanted,
-        "types": of.types,
-        "dependencies": _lists(of.dependencies, attrgetter("required")),
-        "assigned_resources": resources,
-        "assigned_network_address": nodes,
-        "queue": job.queue,
-        "command": of.command,
-        "exit_code": job.exit_code,
-        "launchingDirectory": job.launching_directory,
-        "launching_directory": job.launching_directory,
-        "stdout_file": stdout_files,
-        "stderr_file": stderr_files,
-        "jobType": job.job_type,
-        "type": job.job_type,
-        "properties": _texts(job.properties),
-        "reservation": job.reservation,
-        "advance_reservation": of.advance_reservation,
-        **_reserved_columns(page),
-        "walltime": walltimes,
-        "submissionTime": job.submission_time,
-        "submission_time": job.submission_time,
-        "startTime": start,
-        "start_time": start,
-        "stopTime": job.stop_time,
-        "stop_time": job.stop_time,
-        "cpuset_name": job.cpuset_name,
-        "initial_request": of.initial_request,
-        "message": job.message,
-        "scheduledStart": scheduled,
-        "scheduled_start": scheduled,
-        "foreseen_at": foreseen_at,
-        "resubmit_job_id": job.resubmit_job_id,
-        "resubmitted_as": of.resubmitted_as,
-        "events": _lists(of.events, event_record),
-        **_end_columns(page),
+    values = JobValues(page)
+    columns = {
+        key: _texts(values[field.name]) if field.kind is Kind.TEXT else values[field.name]
+        for field in FIELDS
+        for key in field.records
     }
-    return RecordTable(job.id, columns)
+    if page[0].reserved_resources is None:
+        del columns["reserved_resources"]
+    return RecordTable(values.ids, columns)
 
 
-def _foreseen(page: JobColumns) -> tuple[list[int | None], list[int | None]]:
-    """Return when jobs are planned to start, and the dates as of which that is so."""
-    if not any(page.fields.prediction):
-        nothing: list[int | None] = [None] * len(page)
-        return nothing, nothing
-    views = list(page)
-    return [view.scheduled_start for view in views], [view.foreseen_at or None for view in views]
+#: Columns of ``jobs`` that hold patterns of what is shown.
+_COMPUTED = ("stdout_file", "stderr_file")
 
 
-def _texts(column: Sequence[str | None]) -> Sequence[str]:
-    """Return texts with '' for those that are missing."""
-    return [text or "" for text in column]
+class JobValues:
+    """The values of all fields of several jobs: of each field a column with a value for each job."""
 
+    def __init__(self, page: JobColumns) -> None:
+        """``page`` holds at least one job."""
+        self._page = page
+        self._of = page.fields
+        #: Each field holds those of all jobs.
+        self._job: Any = Job._make(zip(*self._of.job, strict=True))
+        of = self._of
+        resources, nodes = zip(*of.assigned, strict=True)
+        requests, walltimes = _requests(of, self._job)
+        self.ids: Sequence[int] = [job.id for job in of.job]
+        self._hosts = [some[0] if some else None for some in nodes]
+        #: Columns that are shown as they are; what the user may not see is empty in the views.
+        self._columns: dict[str, Column] = {
+            **self._job._asdict(),
+            "types": of.types,
+            "resources": resources,
+            "nodes": nodes,
+            "wanted_resources": requests,
+            "walltime": walltimes,
+            "command": of.command,
+            "initial_request": of.initial_request,
+            "notify": of.notify,
+            "advance_reservation": of.advance_reservation,
+            "resubmitted_as": of.resubmitted_as,
+        }
+        for name in _COMPUTED:
+            del self._columns[name]
 
-def _lists(column: Sequence[Sequence[T]], shown: Callable[[T], object]) -> Sequence[Sequence[object]]:
-    """Return what is shown of the members of sequences, most of which are empty."""
-    return [list(map(shown, some)) for some in column] if any(column) else [[]] * len(column)
+    def __getitem__(self, name: str) -> Column:
+        """Return the column of the field with a name."""
+        column = self._columns.get(name)
+        if column is None:
+            column = getattr(self, name)
+        return column
 
+    @property
+    def dependencies(self) -> Column:
+        """Ids of the jobs that jobs depend on."""
+        return _lists(self._of.dependencies, attrgetter("required"))
 
-def _starts(job: Any) -> Sequence[int]:
-    """Return when jobs started, 0 for those that have not."""
-    if not any(job.start_time):
-        return [0] * len(job.start_time)
-    return list(map(date_of_start, job.state, job.start_time, job.stop_time, job.assigned_moldable))
+    @property
+    def stdout_file(self) -> Column:
+        """Names of the files of standard output."""
+        return self._output_names(self._job.stdout_file)
+
+    @property
+    def stderr_file(self) -> Column:
+        """Names of the files of standard error."""
+        return self._output_names(self._job.stderr_file)
+
+    def _output_names(self, patterns: Sequence[str | None]) -> list[str]:
+        names = output_names.expand_all(_texts(patterns), self._of.job, self._hosts)
+        if JobType.INTERACTIVE not in self._job.job_type:
+            return names
+        shown = zip(self._job.job_type, names, strict=True)
+        return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
+
+    @property
+    def reserved_resources(self) -> Column:
+        """Ids of the resources of accepted reservations before their start."""
+        if not any(self._of.planned):
+            return [[]] * len(self._page)
+        return [[resource.id for resource in view.reserved_resources or ()] for view in self._page]
+
+    @property
+    def started(self) -> Column:
+        """Dates of starts, 0 for none."""
+        job = self._job
+        if not any(job.start_time):
+            return [0] * len(job.start_time)
+        return list(map(date_of_start, job.state, job.start_time, job.stop_time, job.assigned_moldable))
+
+    @property
+    def ended(self) -> Column:
+        """Dates of ends, 0 before."""
+        ends = zip(self._job.state, self._job.stop_time, strict=True)
+        return [date if state in FINAL else 0 for state, date in ends]
+
+    @property
+    def scheduled_start(self) -> Column:
+        """Planned starts."""
+        return self._of_predicted(lambda view: view.scheduled_start)
+
+    @property
+    def foreseen_at(self) -> Column:
+        """Dates of the plans."""
+        return self._of_predicted(lambda view: view.foreseen_at or None)
+
+    def _of_predicted(self, value: Callable[[JobView], int | None]) -> Column:
+        return list(map(value, self._page)) if any(self._of.prediction) else [None] * len(self._page)
+
+    @property
+    def events(self) -> Column:
+        """Events, in the records of oarstat."""
+        return _lists(self._of.events, event_record)
+
+    @property
+    def event_items(self) -> Column:
+        """Events, in the records of the REST API."""
+        return _lists(self._of.events, event_item)
+
+    @property
+    def end(self) -> Column:
+        """Causes of ends."""
+        if not any(self._of.cause):
+            return [None] * len(self._page)
+        return [view.end.record if view.end else None for view in self._page]
+
+    @property
+    def cpu_seconds(self) -> Column:
+        """CPU time used, in seconds."""
+        return [usage.cpu_seconds if usage else None for usage in self._of.usage]
+
+    @property
+    def cpu_efficiency(self) -> Column:
+        """CPU time used, divided by that of the assigned cores."""
+        return [usage.efficiency if usage else None for usage in self._of.usage]
+
+    @property
+    def max_rss(self) -> Column:
+        """Peak memory in bytes on the node that used most."""
+        fullest = [usage.fullest if usage else None for usage in self._of.usage]
+        return [each.memory_peak if each else None for each in fullest]
+
+    @property
+    def version(self) -> Column:
+        """Texts that change with each update of a job."""
+        return [view.version for view in self._page]
 
 
 def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
@@ -165,35 +236,70 @@ def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
     return list(map(texts.__getitem__, asked)), walltimes
 
 
-def _output_files(job: Any, of: Any, nodes: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of the files of standard output and error; arguments hold the fields of all jobs."""
-    hosts = [some[0] if some else None for some in nodes]
-    return _names(job.stdout_file, hosts, job, of), _names(job.stderr_file, hosts, job, of)
+def _texts(column: Sequence[Any]) -> Sequence[Any]:
+    """Return texts with '' for those that are missing."""
+    return [text or "" for text in column] if None in column else column
 
 
-def _names(patterns: Sequence[str | None], hosts: Sequence[str | None], job: Any, of: Any) -> list[str]:
-    names = output_names.expand_all(_texts(patterns), of.job, hosts)
-    if JobType.INTERACTIVE not in job.job_type:
-        return names
-    shown = zip(job.job_type, names, strict=True)
-    return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
+def _lists(column: Sequence[Sequence[T]], shown: Callable[[T], object]) -> Sequence[Sequence[object]]:
+    """Return what is shown of the members of sequences, most of which are empty."""
+    return [list(map(shown, some)) for some in column] if any(column) else [[]] * len(column)
 
 
-def _reserved_columns(page: JobColumns) -> dict[str, Sequence[object]]:
-    if page[0].reserved_resources is None:
-        return {}
-    return {"reserved_resources": [[resource.id for resource in view.reserved_resources or ()] for view in page]}
+#: The fields of the REST API, by key, and those that its lists show.
+V1: Mapping[str, JobField] = {field.v1: field for field in FIELDS if field.v1}
+V1_LISTED: Mapping[str, JobField] = {key: field for key, field in V1.items() if field.is_listed}
+#: The keys of those fields with which a ``ListedJob`` begins.
+_KEYS_LISTED = [field.v1 for name in ListedJob._fields for field in V1_LISTED.values() if field.name == name]
+_V1_COLUMNS = [(field.name, field.is_null and field.kind not in ZERO_COUNTS) for field in V1.values()]
 
 
-def _end_columns(page: JobColumns) -> dict[str, Sequence[object]]:
-    """Return the fields that no older version had: why jobs ended and what they used."""
-    of, nothing = page.fields, [None] * len(page)
-    ends = [view.end for view in page] if any(of.cause) else nothing
-    usages = of.usage if any(of.usage) else ()
-    fullest = [usage.fullest if usage else None for usage in usages]
-    return {
-        "end": [end.record if end else None for end in ends] if any(ends) else nothing,
-        "cpu_seconds": [usage.cpu_seconds if usage else None for usage in usages] or nothing,
-        "cpu_efficiency": [usage.efficiency if usage else None for usage in usages] or nothing,
-        "max_rss": [each.memory_peak if each else None for each in fullest] or nothing,
-    }
+def job_item(job: ListedJob) -> dict[str, object]:
+    """Return what lists of the REST API show of a job."""
+    record: dict[str, object] = dict(zip(_KEYS_LISTED, job, strict=False))
+    record["started"] = job.started or None
+    record["ended"] = job.ended or None
+    return record
+
+
+def members_record(row: FoldedJobs) -> dict[str, object]:
+    """Return the jobs of a row of a folded list, named as those of an array."""
+    return {"total": len(row.ids), "jobs": list(ranges(row.ids)), "started": row.started or None}
+
+
+def job_details(view: JobView) -> dict[str, object]:
+    """Return all fields of a job for the REST API."""
+    (record,) = jobs_details(JobColumns([[value] for value in view]))
+    return record
+
+
+def jobs_details(jobs: JobColumns) -> Iterator[dict[str, object]]:
+    """Yield all fields of each job for the REST API."""
+    for start in range(0, len(jobs), PAGE):
+        values = JobValues(jobs[start : start + PAGE])
+        columns = [
+            [value or None for value in values[name]] if is_null_if_empty else values[name]
+            for name, is_null_if_empty in _V1_COLUMNS
+        ]
+        for row in zip(*columns, strict=True):
+            yield dict(zip(V1, row, strict=True))
+
+
+def legacy_details(view: JobView) -> dict[str, object]:
+    """Return all fields of a job for the APIs of OAR 2.5 and OAR 3."""
+    values = JobValues(JobColumns([[value] for value in view]))
+    return {key: values[field.name][0] for field in FIELDS for key in field.legacy}
+
+
+def text_values(jobs: JobColumns) -> Iterator[list[tuple[JobField, object]]]:
+    """Yield the fields of ``oarstat -f`` of each job with their values, without those that are left out."""
+    fields = [field for field in FIELDS if field.text]
+    for start in range(0, len(jobs), PAGE):
+        values = JobValues(jobs[start : start + PAGE])
+        for row in zip(*(values[field.name] for field in fields), strict=True):
+            yield [pair for pair in zip(fields, row, strict=True) if not _is_left_out(*pair)]
+
+
+def _is_left_out(field: JobField, value: object) -> bool:
+    is_empty = value is None if field.kind in ZERO_COUNTS else not value
+    return field.is_left_out and is_empty

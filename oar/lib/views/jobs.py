@@ -46,6 +46,7 @@ class JobView(NamedTuple):
     usage: "JobUsage | None" = None  #: what it used, once it has ended
     advance_reservation: int = 0  #: number of the one that it is in, or the frame of; 0 = none
     resubmitted_as: int | None = None  #: the last job as which it was resubmitted, automatically or by a user
+    notify: str = ""  #: '' if the user may not see it
 
     @property
     def version(self) -> str:
@@ -211,7 +212,7 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
     planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
     ends = _ends(tx, [job for job in jobs if job.state in final])
     ids = [job.id for job in jobs]
-    commands, initial_requests = privacy.texts(jobs)
+    commands, initial_requests, notifications = privacy.texts(jobs)
     fields: list[Sequence[object]] = [
         jobs,
         _of_each(ids, beside.types, ()),
@@ -228,6 +229,7 @@ def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: P
         _of_each(ids, ends.usages, None),
         _of_each(ids, beside.reservations, 0),
         _of_each(ids, ends.copies_of_all, None),
+        notifications,
     ]
     return JobColumns(fields)
 

@@ -30,17 +30,18 @@ class Privacy(NamedTuple):
         """Return whom a job tells of its states, '' if the user may not see it."""
         return job.notify or "" if self._owns(job) else ""
 
-    def texts(self, jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return what ``command`` and ``initial_request`` do of each job."""
+    def texts(self, jobs: Sequence[Job]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """Return ``command``, ``initial_request`` and ``notify`` of each job."""
         if self.only is not None:
-            return list(map(self.command, jobs)), list(map(self.initial_request, jobs))
+            return list(map(self.command, jobs)), list(map(self.initial_request, jobs)), list(map(self.notify, jobs))
         owners = [job.user for job in jobs]
         one_of_each = dict(zip(owners, jobs, strict=True)).items()  # nothing else of a job matters
         by_command = {owner for owner, job in one_of_each if self._sees_command(job)}
         by_request = {owner for owner, job in one_of_each if self._sees_request(job)}
+        owned = {owner for owner, job in one_of_each if self._owns(job)}
         commands = [job.command or "" if job.user in by_command else "" for job in jobs]
         requests = [job.initial_request or "" if job.user in by_request else "" for job in jobs]
-        return commands, requests
+        return commands, requests, [job.notify or "" if job.user in owned else "" for job in jobs]
 
     def events(self, events: Iterable[Event]) -> tuple[Event, ...]:
         """Return events of jobs and nodes, without the free texts of those of which the user is nobody."""

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import Table
+from oar.lib.facts.job_fields import COLUMNS
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.facts.records import date_of_start
+from oar.lib.facts.records import Job, date_of_start
 from oar.lib.facts.states import FINAL, NOT_STARTED, JobState
 
 #: More jobs than this are not counted.
@@ -28,10 +29,6 @@ _BETWEEN = "j.submission_time <= %s AND (j.stop_time = 0 OR j.stop_time >= %s)"
 _BY_QUEUE = (
     f"SELECT j.queue_name, j.state, count(*) FROM jobs j WHERE {LIVE} AND {_NO_FRAME} GROUP BY 1, 2 ORDER BY 1, 2"
 )
-
-_LISTED = """
-    j.job_id, j.job_name, j.job_user, j.project, j.queue_name, j.state, j.array_id, j.array_index, j.job_type,
-    j.reservation, j.submission_time, j.start_time, j.stop_time, j.exit_code, j.assigned_moldable_job, j.message"""
 
 #: The number of a job's array.  A job without one is an array of its own; its number is negative, so that it is unique.
 _ARRAY = "CASE WHEN j.array_id = 0 THEN -j.job_id ELSE j.array_id END"
@@ -62,24 +59,29 @@ _Condition = tuple[str, tuple[Any, ...]]
 
 
 class ListedJob(NamedTuple):
-    """What a list shows of a job; the names are those of ``Job``."""
+    """What a list shows of a job; the names are those of ``Job``, what is not shown as it is comes last."""
 
     id: int
-    name: str | None
-    user: str
-    project: str
-    queue: str
-    state: str
     array_id: int
     array_index: int
+    name: str | None
+    project: str
+    user: str
+    state: str
+    queue: str
+    exit_code: int | None
     job_type: str
     reservation: str
     submission_time: int
+    message: str
     start_time: int
     stop_time: int
-    exit_code: int | None
     assigned_moldable: int | None
-    message: str
+
+    @classmethod
+    def of(cls, job: Job) -> "ListedJob":
+        """Return what a list shows of a whole job."""
+        return cls(*[getattr(job, name) for name in cls._fields])
 
     @property
     def is_final(self) -> bool:
@@ -87,9 +89,17 @@ class ListedJob(NamedTuple):
         return self.state in FINAL
 
     @property
+    def ended(self) -> int:
+        """Date of the end, 0 before the job is in a final state."""
+        return self.stop_time if self.is_final else 0
+
+    @property
     def started(self) -> int:
         """Date of its start, 0 if it never started."""
         return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
+
+
+_LISTED = ", ".join(f"j.{COLUMNS[name]}" for name in ListedJob._fields)
 
 
 class FoldedJobs(NamedTuple):

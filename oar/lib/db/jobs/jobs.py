@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
 from oar.lib.facts.errors import NoSuchJob
+from oar.lib.facts.job_fields import COLUMNS
 from oar.lib.facts.records import Dependency, Job, StateChange
 from oar.lib.facts.states import (
     FINAL,
@@ -19,12 +20,7 @@ from oar.lib.facts.states import (
 )
 from oar.lib.facts.topics import Topic
 
-_COLUMNS = """
-    j.job_id, j.array_id, j.array_index, j.array_limit, j.job_name, j.job_user, j.project, j.queue_name, j.state,
-    j.job_type, j.reservation, j.message, j.scheduler_info, j.command, j.initial_request, j.info_type, j.properties,
-    j.launching_directory, j.cpuset_name, j.submission_time, j.start_time, j.stop_time, j.exit_code,
-    j.assigned_moldable_job, j.checkpoint, j.checkpoint_signal, j.stdout_file, j.stderr_file, j.notify, j.job_env,
-    j.resubmit_job_id, j.suspended, j.file_id, j.accounted, j.last_karma"""
+_COLUMNS = ", ".join(f"j.{COLUMNS[name]}" for name in Job._fields)
 
 #: One job.
 _GET = Prepared(f"SELECT {_COLUMNS} FROM jobs j WHERE j.job_id = %s")

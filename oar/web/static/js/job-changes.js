@@ -86,8 +86,8 @@ export class JobAlteration extends ChangeForm {
       const text = value.trim();
       if (text === was[name]) continue;
       if (name === "dependencies") body[name] = text.split(/[ ,]+/).filter(Boolean);
-      else if (name === "advance_reservation") text && (body[name] = text === NOWHERE ? null : text);
-      else if (name === "resources" || name === "notify") text && (body[name] = text); // what they are is not in the field
+      else if (name === "advance_reservation") body[name] = text === NOWHERE ? null : text || null;
+      else if (name === "resources") text && (body[name] = text); // the field does not hold what they are
       else body[name] = text || null;
     }
     return body;
@@ -114,7 +114,7 @@ export class JobAlteration extends ChangeForm {
 }
 
 function wishesOf(job) {
-  return { resources: "", properties: job.properties ?? "", name: job.name ?? "", queue: job.queue, project: job.project ?? "", dependencies: job.dependencies.join(", "), notify: "", advance_reservation: "" };
+  return { resources: "", properties: job.properties ?? "", name: job.name ?? "", queue: job.queue, project: job.project ?? "", dependencies: job.dependencies.join(", "), notify: job.notify ?? "", advance_reservation: String(job.advance_reservation ?? "") };
 }
 
 /** Return the command that does the same; an empty word takes a value away. */
