@@ -199,4 +199,4 @@ def test_a_token_of_one_job_is_valid_for_an_hour_after_its_end(anonymous: httpx.
     with database.begin() as tx:
         tx.execute("UPDATE jobs SET stop_time = stop_time - 3700")
     refused = anonymous.get("/v1/whoami", headers=BEARER)
-    assert (refused.status_code, refused.json()["detail"]) == (401, "the token has expired: its job has ended")
+    assert (refused.status_code, refused.json()["detail"]) == (401, "the token is not valid: its job has ended.")

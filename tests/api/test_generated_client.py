@@ -111,7 +111,10 @@ def test_its_program_deletes_the_job_when_it_is_interrupted(
 
 def test_its_program_is_told_why_there_is_no_job(start: Start) -> None:
     process = start("oar_" + "x" * 43)
-    assert process.communicate() == ("", "the token is unknown, revoked or has expired: oar-token create\n")
+    assert process.communicate() == (
+        "",
+        "the token is not valid: it is unknown, revoked or expired. Create another one: oar-token create\n",
+    )
 
 
 def test_the_types_of_the_client_are_right(venv: Path, client: Path) -> None:

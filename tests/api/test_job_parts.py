@@ -51,10 +51,13 @@ def test_so_many_estimates_are_answered(nobody: httpx.Client, api: Api, database
     add_resources(database)
     asked = {"alternatives": [{"command": "true"}]}
     assert nobody.post("/v1/estimates", json=asked).headers["ratelimit-limit"] == "10"
-    api.service.estimates.rate = Rate(0.0001, 1)  # in a test nothing may come back with time
+    api.service.estimates.rate = Rate(0.0001, 1, "API_RATE_ESTIMATE")  # in a test nothing may come back with time
     answers = [nobody.post("/v1/estimates", json=asked) for _ in range(2)]
     assert [each.status_code for each in answers] == [200, 429]
-    assert answers[1].json()["detail"] == "too many estimates: ask again later"
+    assert answers[1].json()["detail"] == (
+        "too many estimates of one client: the limit is 0.0001 a second, and 1 at once (API_RATE_ESTIMATE)."
+        " Try again in 10000 s."
+    )
     assert nobody.get("/v1/jobs").status_code == 200
 
 

@@ -252,7 +252,7 @@ def test_who_may_not_read_or_follows_too_much_gets_no_stream(
     job = _job(database, home)
     _write(home, job, b"x")
     assert daemon.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 403
-    api.service.follows = UnderWay("follows the output of a job", 1)
+    api.service.follows = UnderWay("followed outputs", 1)
     with _followed(nobody, job) as messages:
         next(messages)
         assert nobody.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 503

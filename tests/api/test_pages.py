@@ -59,7 +59,7 @@ def test_every_page_comes_with_its_policy(anonymous: httpx.Client) -> None:
         ("/ui/jobs?from=9223372036854775807", 400, "from:"),
         ("/ui/jobs?to=9223372036854775807", 400, "to:"),
         ("/ui/jobs?ended_since=9223372036854775807", 400, "ended_since:"),
-        ("/ui/jobs?user=me", 401, "tell who you are"),
+        ("/ui/jobs?user=me", 401, "the request names no user"),
         ("/ui/nodes/nowhere", 404, "there is no node"),
         ("/ui/nowhere", 404, "There is no such page."),
         ("/ui/%3Cscript%3E", 404, "There is no such page."),

@@ -92,12 +92,12 @@ def test_all_of_a_list_can_be_had_as_lines(
 
 def test_exports_are_counted_while_they_last(api: Api, anonymous: httpx.Client, database: Database) -> None:
     add_job(database)
-    api.service.exports = UnderWay("exports a list", 1)
+    api.service.exports = UnderWay("exports", 1)
     with api.service.exports.one_more("127.0.0.1", 9):
         refused = anonymous.get("/v1/jobs", headers=LINES_ALONE)
         assert (refused.status_code, refused.json()["detail"]) == (
             503,
-            "127.0.0.1 exports a list 1 times already: end one of them first",
+            "too many exports of 127.0.0.1: the limit for one client is 1. End one of them first.",
         )
         assert anonymous.get("/v1/jobs").status_code == 200
     assert anonymous.get("/v1/jobs", headers=LINES_ALONE).status_code == 200

@@ -217,7 +217,7 @@ def test_nobody_takes_the_streams_of_all(api: Api, nobody: httpx.Client, anonymo
 
 
 def test_behind_a_proxy_everybody_has_streams_of_his_own(api: Api, anonymous: httpx.Client) -> None:
-    api.service.streams_of_addresses = UnderWay("listens", 1)
+    api.service.streams_of_addresses = UnderWay("event streams", 1)
     api.runtime.config = api.runtime.config.replace(api_trusted_proxies=("127.0.0.0/8",))
     with ExitStack() as held:
         for told in ("192.0.2.1", "192.0.2.2", "203.0.113.9, 192.0.2.3", None, None, "no address", "no address"):

@@ -368,7 +368,7 @@ def test_the_lines_of_a_script_are_options_where_it_is_asked_for(nobody: httpx.C
 def test_a_script_for_another_scheduler_is_noticed(nobody: httpx.Client, database: Database) -> None:
     add_resources(database)
     answer = nobody.post("/v1/jobs", json={"script": "#!/bin/sh\n#SBATCH -N 2\ndate\n", "scanscript": True})
-    told = "the script has #SBATCH lines, which mean nothing here: write #OAR lines."
+    told = "the script: its #SBATCH lines are ignored: they are for another scheduler. Write #OAR lines."
     assert (answer.status_code, told in answer.json()["warnings"]) == (201, True)
 
 

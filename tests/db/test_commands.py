@@ -28,7 +28,7 @@ from oar.lib.db.database import Database
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue, User
 from oar.lib.facts.states import QueueState
-from oar.lib.facts.version import SCHEMA
+from oar.lib.facts.version import SCHEMA, VERSION
 from oar.lib.runtime import Runtime
 from tests.builders import add_job
 
@@ -61,13 +61,13 @@ def test_a_database_of_another_version_is_refused(database: Database) -> None:
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
         1,
         "",
-        f"[ERROR] OAR database version mismatch. Current version is 2.5.10 while {SCHEMA} is required."
-        " Run on the server: oar-database --setup\n",
+        f"[ERROR] OAR database version mismatch: the database has schema 2.5.10, this program ({VERSION}) needs"
+        f" schema {SCHEMA}. Run on the server: oar-database --setup\n",
     )
     with database.begin() as tx:
         tx.execute("DELETE FROM schema")
     assert invoke(oarstat.main, [], runtime=runtime, user=EVE) == CommandResult(
-        1, "", "[ERROR] No OAR database schema version found.\n"
+        1, "", "[ERROR] No OAR database schema version found. Run on the server: oar-database --setup\n"
     )
 
 

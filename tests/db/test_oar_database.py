@@ -14,7 +14,7 @@ from oar.kao.facts.queue_policies import POLICIES
 from oar.kao.facts.snapshot import Settings
 from oar.lib.facts.records import User
 from oar.lib.facts.states import JobPriority
-from oar.lib.facts.version import SCHEMA
+from oar.lib.facts.version import SCHEMA, VERSION
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
@@ -145,7 +145,9 @@ def test_setup_fills_an_empty_database(run: Run, postgres: PostgreSQL) -> None:
     postgres.execute("CREATE ROLE fresh_rw LOGIN")
     postgres.execute("CREATE ROLE fresh_ro LOGIN")
     postgres.execute("CREATE DATABASE fresh OWNER fresh_rw")
-    assert run("--check", admin=False) == CommandResult(1, "[Failed] No OAR database schema version found.\n", "")
+    assert run("--check", admin=False) == CommandResult(
+        1, "[Failed] No OAR database schema version found. Run on the server: oar-database --setup\n", ""
+    )
     result = run("--setup", admin=False)
     assert result.out.startswith("No schema version found. Initialising the database.\n")
     assert run("--check", admin=False).exit == 0
@@ -267,12 +269,15 @@ def test_check_tells_what_is_wrong(run: Run, postgres: PostgreSQL) -> None:
     postgres.execute("UPDATE schema SET version = '2.5.10', revision = ''", "fresh", "fresh_rw")
     assert run("check") == CommandResult(
         1,
-        f"[Failed] OAR database version mismatch. Current version is 2.5.10 while {SCHEMA} is required."
+        f"[Failed] OAR database version mismatch: the database has schema 2.5.10, this program ({VERSION}) needs"
+        f" schema {SCHEMA}."
         " Run on the server: oar-database --setup\n",
         "",
     )
     postgres.execute("DELETE FROM schema", "fresh", "fresh_rw")
-    assert run("--check") == CommandResult(1, "[Failed] No OAR database schema version found.\n", "")
+    assert run("--check") == CommandResult(
+        1, "[Failed] No OAR database schema version found. Run on the server: oar-database --setup\n", ""
+    )
 
 
 def test_an_unknown_future_is_not_touched(run: Run, postgres: PostgreSQL) -> None:

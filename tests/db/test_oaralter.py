@@ -228,7 +228,9 @@ def test_what_can_no_longer_be_satisfied_may_ask_for_less(site: Site, database: 
 
 def test_whose_jobs_and_which(site: Site) -> None:
     job = site.submit()
-    assert site.alter("-n", "x", job.id, user=BOB) == refused(job, "you are not the right user.")
+    assert site.alter("-n", "x", job.id, user=BOB) == refused(
+        job, f"you are not the right user for job {job.id}. This job is owned by alice."
+    )
     assert site.alter("-n", "x", job.id, user=ROOT) == done(job)
     assert site.alter("-n", "x", 4711) == CommandResult(1, "", "/!\\ Cannot alter 4711: this job does not exist.\n")
     running = site.job(add_job(site.database, JobState.RUNNING, on=[1]))

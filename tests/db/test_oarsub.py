@@ -334,9 +334,15 @@ class TestScript:
     @pytest.mark.parametrize(
         ("text", "warning"),
         [
-            ("#!/bin/sh\n#SBATCH -N 1\n", "has #SBATCH lines, which mean nothing here: write #OAR lines."),
-            ("#!/bin/sh\n#PBS -l nodes=1\n", "has #PBS lines, which mean nothing here: write #OAR lines."),
-            ("#!/bin/sh\n#$ -cwd\n", "has #$ lines, which mean nothing here: write #OAR lines."),
+            (
+                "#!/bin/sh\n#SBATCH -N 1\n",
+                "its #SBATCH lines are ignored: they are for another scheduler. Write #OAR lines.",
+            ),
+            (
+                "#!/bin/sh\n#PBS -l nodes=1\n",
+                "its #PBS lines are ignored: they are for another scheduler. Write #OAR lines.",
+            ),
+            ("#!/bin/sh\n#$ -cwd\n", "its #$ lines are ignored: they are for another scheduler. Write #OAR lines."),
             (
                 "#!/bin/sh\n# OAR -l nodes=1\n",
                 'line 2 is ignored: "# OAR -l nodes=1": a line with options begins with #OAR and a blank.'
@@ -349,7 +355,7 @@ class TestScript:
             ),
             (
                 "#!/bin/sh\r\n#OAR -n x\r\n",
-                "its lines end with CR LF, as on Windows, and nodes cannot run it. Convert it: dos2unix {path}",
+                "its lines end with CR LF, and nodes cannot run it. Convert it: dos2unix {path}",
             ),
             (
                 "#!/bin/sh\n  #OAR -n x\n#OAR -n y\n",

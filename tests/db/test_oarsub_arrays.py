@@ -152,7 +152,7 @@ def test_more_dependencies_than_there_may_be_are_refused(site: Site, monkeypatch
     monkeypatch.setattr(dependencies, "MOST_DEPENDENCIES", 8)
     result = site.oarsub("--array", 3, "-a", f"{first[0]}[*]", "true")
     assert result.exit == 8
-    assert "too many dependencies: 3 jobs cannot depend on 3 jobs each: at most 8" in result.err
+    assert "too many dependencies: 9 (3 jobs on 3 jobs each): the limit is 8. " in result.err
     assert len(site.array(2, "-a", f"{first[0]}[*]")) == 2
 
 

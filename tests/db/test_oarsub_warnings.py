@@ -71,10 +71,10 @@ def test_two_jobs_in_one_dependency_are_a_job_and_seconds(site: LoginNode) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-n", "4"], "-n gives the job the name 4: cores are asked for with -l core=4."),
+        (["-n", "4"], "-n gives the job the name 4. To request 4 cores, write -l core=4."),
         (["-n", "4", "-l", "nodes=4"], ""),
         (["-n", "a4"], ""),
-        (["-d", "afterok:12"], "-d is the directory of the job, afterok:12: jobs to wait for are named with -a."),
+        (["-d", "afterok:12"], "-d sets the directory of the job to afterok:12. To wait for a job, write -a JOB_ID."),
         (["-d", "after"], ""),
     ],
 )
@@ -86,11 +86,18 @@ def test_letters_that_mean_something_else_elsewhere(site: LoginNode, words: list
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("#!/bin/sh\n#OAR -n x\n", "has #OAR lines, which are ignored without -S. Type: oarsub -S '{path} 1 2'"),
-        ("#!/bin/sh\n  #OAR -n x\n", "has #OAR lines, which are ignored without -S. Type: oarsub -S '{path} 1 2'"),
+        (
+            "#!/bin/sh\n#OAR -n x\n",
+            "the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S '{path} 1 2'",
+        ),
+        (
+            "#!/bin/sh\n  #OAR -n x\n",
+            "the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S '{path} 1 2'",
+        ),
         (
             "#!/bin/sh\n#SBATCH -n 1\n",
-            "has #SBATCH lines, which mean nothing here. Write #OAR lines, and type: oarsub -S '{path} 1 2'",
+            "the job is submitted without its #SBATCH lines, which are for another scheduler. Write #OAR lines, and"
+            " run: oarsub -S '{path} 1 2'",
         ),
         ("#!/bin/sh\necho '#OAR'\n", ""),
         ("#!/bin/sh\n##OAR -n x\n", ""),
@@ -103,7 +110,7 @@ def test_options_in_a_script_without_s_get_one_warning(site: LoginNode, tmp_path
     path.chmod(0o755)
     for command in (f"{path} 1 2", f"bash {path} 1 2", f"'{path}' 1 2"):
         result = site.oarsub(command)
-        assert (result.exit, result.err) == (0, said and f"# Warning: {path} {said.format(path=path)}\n")
+        assert (result.exit, result.err) == (0, said and f"# Warning: {path}: {said.format(path=path)}\n")
     for other in (f"{path}.not_there", "true", f"echo {path}"):
         assert site.oarsub(other).err == ""
 
@@ -111,14 +118,14 @@ def test_options_in_a_script_without_s_get_one_warning(site: LoginNode, tmp_path
 def test_a_script_that_the_job_cannot_start(site: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.sh").write_text("#!/bin/sh\n")
-    denied = "# Warning: {0} is not executable: the job would end with exit code 126. Type: chmod +x ./job.sh\n"
+    denied = "# Warning: {0}: it is not executable, the job would end with exit code 126. Run: chmod +x ./job.sh\n"
     assert site.oarsub("./job.sh").err == denied.format("./job.sh")
     assert site.oarsub("job.sh").err == denied.format("job.sh")
     assert site.oarsub("bash job.sh").err == ""
     (tmp_path / "job.sh").chmod(0o755)
     assert site.oarsub("./job.sh").err == ""
     assert site.oarsub("job.sh 1").err == (
-        "# Warning: job.sh is searched for in PATH, not in the current directory. Type: oarsub './job.sh 1'\n"
+        "# Warning: job.sh: the shell searches it in PATH, not in the current directory. Write: oarsub './job.sh 1'\n"
     )
     assert site.oarsub("-d", "/", "job.sh").err == ""
 
@@ -140,7 +147,7 @@ def test_the_script_that_is_read_is_the_script_that_runs(
 
 
 def test_an_option_that_is_given_twice(site: LoginNode) -> None:
-    remark = "# Warning: --queue is given several times: default: the last value counts.\n"
+    remark = "# Warning: --queue is given several times: the last value is used: default\n"
     result = site.oarsub(
         "-p", "cpuset='0'", "-p", "network_address='node-1' OR true", "-q", "x", "-q", "default", "true"
     )
@@ -156,7 +163,7 @@ def test_an_option_that_a_script_gives_twice(site: LoginNode, tmp_path: Path) ->
     )
     path.chmod(0o755)
     result = site.oarsub("-S", path)
-    assert (result.exit, result.err) == (0, "# Warning: --name is given several times: y: the last value counts.\n")
+    assert (result.exit, result.err) == (0, "# Warning: --name is given several times: the last value is used: y\n")
     assert "(cpuset='0') AND (true)" in (site.jobs()[-1].properties or "")
     assert "'node-1'" in (site.jobs()[-1].properties or "")
 
@@ -182,13 +189,13 @@ def test_what_does_not_go_with_connect_is_ignored_aloud(site: LoginNode) -> None
     waiting = add_job(site.database, JobState.WAITING)
     said = f"# Error: job {waiting} is not running. Its current state is Waiting.\n"
     assert site.oarsub("-C", waiting, "-v").err == said
-    ignored = "# Warning: -C opens a shell in a job that exists: the other options are ignored.\n"
+    ignored = "# Warning: -C opens a shell in a job that exists: these options are ignored: --resource\n"
     assert site.oarsub("-C", waiting, "-l", "core=1").err == ignored + said
 
 
 def test_what_does_not_go_with_resubmit_is_ignored_aloud(site: LoginNode) -> None:
     ended = add_job(site.database, JobState.TERMINATED)
-    said = f"# Warning: job {ended} is submitted as it was: the other options are ignored.\n"
+    said = f"# Warning: job {ended} is submitted as it was: these options are ignored: --resource\n"
     result = site.oarsub("--resubmit", ended, "-l", "nodes=2")
     assert (result.exit, result.err) == (0, said)
     assert site.oarsub("--resubmit", ended, "-v", "-J").err == ""

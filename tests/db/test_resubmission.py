@@ -151,7 +151,9 @@ class TestRefusal:
     def test_jobs_of_others(self, site: Frontend) -> None:
         job = submit(site, "x")
         end(site, job)
-        assert resubmit(site, job.id, user=BOB) == CommandResult(4, "", "# Error: you are not the right user.\n")
+        assert resubmit(site, job.id, user=BOB) == CommandResult(
+            4, "", f"# Error: you are not the right user for job {job.id}. This job is owned by alice.\n"
+        )
         assert resubmit(site, job.id, user=ROOT).exit == 0
         assert site.jobs()[-1].user == "alice"
 

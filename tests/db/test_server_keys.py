@@ -72,5 +72,5 @@ def test_the_check_on_a_frontend_names_what_the_server_has_otherwise(
     store(database, Config(default_job_walltime=3600))
     environment = {"OARCONFFILE": str(file), "OARDIR": frontend}
     result = invoke(oar_conf.main, ["--check", "--connect"], environment=environment, user=ROOT)
-    assert 'DEFAULT_JOB_WALLTIME: "7200" here, "3600" on the server, which holds' in result.err
+    assert 'DEFAULT_JOB_WALLTIME: "7200": the server has "3600", which is used. Correct this file.' in result.err
     assert is_frontend(frontend)

@@ -148,8 +148,10 @@ def test_rules_run_in_clean_surroundings(tmp_path: Path, monkeypatch: pytest.Mon
 
 class TestText:
     def test_what_does_not_compile_is_explained_with_its_line(self) -> None:
-        assert admission_rules.explain_bad_text(7, "a = 1\nif a\n    b") == "line 2: expected ':'"
-        assert admission_rules.explain_bad_text(7, "a\0") == "line 1: source code string cannot contain null bytes"
+        assert admission_rules.explain_bad_text(7, "a = 1\nif a\n    b") == (
+            """line 2: if a (the compiler reports: "expected ':'")"""
+        )
+        assert admission_rules.explain_bad_text(7, "a\0") == "line 1: it has the character NUL"
         assert admission_rules.explain_bad_text(7, "a = 1") is None
 
 

@@ -42,9 +42,12 @@ def test_a_client_has_so_many_at_once_and_then_so_many_a_second() -> None:
 
 
 def test_who_asks_too_often_is_told_how_long_to_wait() -> None:
-    buckets = Buckets(Rate(0.1, 1), Clock())
+    buckets = Buckets(Rate(0.1, 1, "API_RATE_READ"), Clock())
     buckets.take("a", "requests")
-    with pytest.raises(TooOften, match="too many requests: ask again later") as refused:
+    told = (
+        r"too many requests of one client: the limit is 0.1 a second, and 1 at once \(API_RATE_READ\). Try again in 10"
+    )
+    with pytest.raises(TooOften, match=told) as refused:
         buckets.take("a", "requests")
     assert refused.value.retry_after == 10
 
@@ -135,7 +138,10 @@ def test_a_client_has_one_thing_done_at_a_time_and_others_do_not_wait() -> None:
     with estimates.turn("alice"):
         with estimates.turn("bob"):
             pass
-        with pytest.raises(TooOften, match="another estimate of yours is being answered"), estimates.turn("alice"):
+        with (
+            pytest.raises(TooOften, match="another estimate of yours is in progress: the limit is 1"),
+            estimates.turn("alice"),
+        ):
             pass
     with estimates.turn("alice"):
         pass

@@ -14,8 +14,12 @@ from oar.lib.facts.version import SCHEMA, VERSION, StoredSchema, explain_schema_
         (StoredSchema("3.4", "3.4.0"), "3.3", "Install OAR 3.4 on this machine, or restore the dump"),
         (StoredSchema("3.10", "3.10.0"), "3.9", "Install OAR 3.10 on this machine"),
         (StoredSchema("3.2.0", "3.2.0"), "3.3", "Run on the server: oar-database --setup"),
-        (StoredSchema("2.5.10", "2.5.10"), "3.3", "Current version is 2.5.10 while 3.3 is required."),
-        (None, "3.3", "No OAR database schema version found."),
+        (
+            StoredSchema("2.5.10", "2.5.10"),
+            "3.3",
+            "the database has schema 2.5.10, this program (3.3.0) needs schema 3.3.",
+        ),
+        (None, "3.3", "No OAR database schema version found. Run on the server: oar-database --setup"),
     ],
 )
 def test_a_schema_that_programs_cannot_use_is_refused_with_the_way_out(

@@ -84,7 +84,7 @@ class Caller(NamedTuple):
     def identified(self) -> User:
         """Return the user.  Raises Unidentified."""
         if self.user is None:
-            raise Unidentified("tell who you are: a token (oar-token create), or the local socket")
+            raise Unidentified("the request names no user. Send a token (oar-token create), or use the local socket.")
         return self.user
 
     def submitting(self) -> User:
@@ -106,7 +106,9 @@ class Caller(NamedTuple):
         """
         user = self.changing()
         if self.rests_on_token:
-            raise NotAllowed("a token, or a session that began with a token, creates no tokens: use oar-token create")
+            raise NotAllowed(
+                "cannot create a token with a token, or in a session that began with one. Run: oar-token create"
+            )
         return user
 
     @property
@@ -124,7 +126,7 @@ class Caller(NamedTuple):
         """Return the administrator.  Raises Unidentified, NotAllowed."""
         user = self.changing()
         if not user.is_admin:
-            raise NotAllowed("this is for administrators, by the local socket or with a token of scope admin")
+            raise NotAllowed("only administrators may do this, by the local socket or with a token of scope admin.")
         return user
 
     def acting(self, act: JobAct, jobs: Collection[int]) -> User:
@@ -201,7 +203,7 @@ class Identities:
         if kind.lower() == "basic":
             return self._by_password(shown.strip(), request, config)
         if kind.lower() != "bearer":
-            raise Unidentified("the Authorization header holds neither a token (Bearer oar_...) nor a password (Basic)")
+            raise Unidentified("the Authorization header has neither a token (Bearer oar_...) nor a password (Basic).")
         return self.by_token(shown.strip(), config)
 
     def by_token(self, token: str, config: "Config") -> Caller:
@@ -210,10 +212,12 @@ class Identities:
             return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
         found = self._find(token)
         if found is None or SESSION in Scopes.parse(found.scope).words:
-            raise Unidentified("the token is unknown, revoked or has expired: oar-token create")
+            raise Unidentified(
+                "the token is not valid: it is unknown, revoked or expired. Create another one: oar-token create"
+            )
         scopes = self._of_live_jobs(Scopes.parse(found.scope))
         if scopes.agents:
-            raise NotAllowed("a token of an agent is for /oar-cgi")
+            raise NotAllowed("a token of an agent is valid for /oar-cgi only. Create another one: oar-token create")
         self._write_use(found, found.expires)
         user = user_named(found.user, config, administers=scopes.administers)
         return self._caller(found, user, Way.TOKEN, scopes)
@@ -226,13 +230,18 @@ class Identities:
         kind, _, shown = request.headers.get("authorization", "").partition(" ")
         found = self._find(shown.strip()) if kind.lower() == "bearer" else None
         if found is None:
-            raise Unidentified("an agent shows its token: oar-token create --agent NAME")
+            raise Unidentified(
+                "the agent has no valid token. An administrator creates one: oar-token create --agent NAME"
+            )
         scopes = Scopes.parse(found.scope)
         if not scopes.agents:
-            raise NotAllowed(f"the scope of this token ({scopes}) is not that of an agent")
+            raise NotAllowed(
+                f"the token is not one of an agent: its scope is {scopes}. Run: oar-token create --agent NAME"
+            )
         if not user_named(found.user, config, administers=True).is_admin:
             raise NotAllowed(
-                f"{found.user}, who made this token, is no administrator any more: oar-token create --agent"
+                f"the token is not valid: {found.user}, who created it, is not an administrator any more."
+                " Another administrator creates one: oar-token create --agent NAME"
             )
         self._write_use(found, found.expires)
         return AgentToken(found.id, scopes)
@@ -241,7 +250,7 @@ class Identities:
         try:
             name, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
         except ValueError:
-            raise Unidentified("the Authorization header holds no name and password") from None
+            raise Unidentified("the Authorization header has no name and password.") from None
         return Caller(self.check_password(name, password, request, config), Way.PASSWORD)
 
     def check_password(self, name: str, password: str, request: Request, config: "Config") -> User:
@@ -297,7 +306,7 @@ class Identities:
         with self._database.snapshot() as tx:
             live = tx.api_tokens.live(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
         if not live and not scopes.words:
-            raise Unidentified("the token has expired: its job has ended")
+            raise Unidentified("the token is not valid: its job has ended.")
         return scopes._replace(jobs=live)
 
     def _write_use(self, token: "ApiToken", expires: int) -> None:
@@ -313,7 +322,7 @@ def check_encrypted(request: Request, what: str) -> None:
     client = client_of(request)
     if not (client.is_local or client.is_trusted):
         raise NotAllowed(
-            f"{what} is taken over TLS only: use the address of the site's web server\n"
+            f"the API accepts {what} over TLS only. Use the https address of the site's web server.\n"
             f"# The request comes from {client}."
         )
 
@@ -355,7 +364,7 @@ def _by_proxy(request: Request, config: "Config") -> Caller:
 def _named(name: str, config: "Config") -> User:
     """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
     if name in PRIVILEGED or not _is_name(name, config):
-        raise NotAllowed(f"{name!r} cannot be named so: by the local socket or with a token of scope admin only")
+        raise NotAllowed(f"{name!r} cannot log in this way. Use the local socket, or a token of scope admin.")
     return user_named(name, config, administers=False)
 
 
@@ -377,4 +386,4 @@ def check_meant(request: Request) -> None:
         is_free = kind not in _OF_FORMS if kind else request.method != "POST"
         is_meant = is_free or "x-oar-request" in request.headers
     if not is_meant:
-        raise NotAllowed("the request comes from a page of another site: send the header X-OAR-Request: 1")
+        raise NotAllowed("the request may come from a page of another site. Send the header X-OAR-Request: 1")

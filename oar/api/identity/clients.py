@@ -26,6 +26,14 @@ _FORWARDING = frozenset({_FORWARDED_FOR, b"forwarded", b"via"})
 _LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
 
 
+def _account_of(uid: int | None) -> str:
+    """Return the name of an account; its number if it has none."""
+    try:
+        return pwd.getpwuid(-1 if uid is None else uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
 class Peer(NamedTuple):
     """The other end of a connection, as the kernel knows it."""
 
@@ -36,6 +44,16 @@ class Peer(NamedTuple):
     def key(self) -> str:
         """What connections are counted by."""
         return holder_of(self.address) if self.address else str(self)
+
+    @property
+    def name(self) -> str:
+        """How messages name it: by its address, or as the account of a local process."""
+        return self.address or f"account {_account_of(self.uid)}"
+
+    @property
+    def proxy_name(self) -> str:
+        """How API_TRUSTED_PROXIES names it."""
+        return self.address or f"{LOCAL_PROXY}{_account_of(self.uid)}"
 
     def __str__(self) -> str:
         return self.address or f"uid:{self.uid}"
@@ -72,8 +90,10 @@ class Client(NamedTuple):
     def __str__(self) -> str:
         if self.address:
             return self.address
-        reason = "sends no address in X-Forwarded-For" if self.is_trusted else "is not named in API_TRUSTED_PROXIES"
-        return f"an unknown address, because the proxy {self.peer} {reason}"
+        proxy = f"the proxy {self.peer.name}"
+        if self.is_trusted:
+            return f"an unknown address ({proxy} sends none in X-Forwarded-For)"
+        return f"an unknown address ({proxy} is not in API_TRUSTED_PROXIES: add {self.peer.proxy_name})"
 
 
 def find_client(scope: Scope, config: "Config") -> Client:

@@ -24,6 +24,7 @@ class Rate(NamedTuple):
 
     each_second: float
     burst: int
+    key: str = ""  #: the key of oar.conf that sets it
 
 
 class Buckets:
@@ -47,11 +48,17 @@ class Buckets:
             left = self._now_left(client, now)
             if left < 1:
                 wait = (1 - left) / self.rate.each_second
-                raise TooOften(f"too many {what}: ask again later", wait, self._allowance(left))
+                raise TooOften(self._describe(what, wait), wait, self._allowance(left))
             self._left[client] = (left - 1, now)
             if len(self._left) > MOST_CLIENTS:
                 self._forget(now)
             return self._allowance(left - 1)
+
+    def _describe(self, what: str, wait: float) -> str:
+        """Return the refusal of one request more, which would be accepted in ``wait`` seconds."""
+        key = f" ({self.rate.key})" if self.rate.key else ""
+        limit = f"the limit is {self.rate.each_second:g} a second, and {self.rate.burst:g} at once{key}"
+        return f"too many {what} of one client: {limit}. Try again in {math.ceil(wait)} s."
 
     def is_empty(self, client: Hashable) -> bool:
         """Whether nothing is left for a client."""
@@ -85,7 +92,7 @@ class Failures:
     def check(self, name: str, address: str) -> None:
         """Refuse to look at another password.  Raises TooOften."""
         if self._of_user.is_empty((name, address)) or self._of_address.is_empty(address):
-            raise TooOften("too many wrong passwords: wait a minute", 12)
+            raise TooOften("too many wrong passwords: the limit is 5 a minute. Try again in a minute.", 12)
 
     def count(self, name: str, address: str) -> None:
         """Count a wrong password."""
@@ -97,9 +104,10 @@ class Failures:
 class UnderWay:
     """Answers that last: how many there are, in all and for each client."""
 
-    def __init__(self, what: str, most_of_a_client: int = 0, unit: str = "times") -> None:
+    def __init__(self, what: str, most_of_a_client: int = 0, key: str = "") -> None:
+        """``key``: of oar.conf, on which the limit of all clients depends, and that of one if it changes."""
         self._what = what
-        self._unit = unit
+        self._key = f" ({key})" if key else ""
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
         self._mutex = threading.Lock()
@@ -122,9 +130,11 @@ class UnderWay:
         """Count some more, until they are removed.  Raises TooMany."""
         with self._mutex:
             if self._by_client[client] + number > part:
-                raise TooMany(f"{client} {self._what} {part} {self._unit} already: end one of them first")
+                limit = f"the limit for one client is {part}{'' if self._most_of_a_client else self._key}"
+                raise TooMany(f"too many {self._what} of {client}: {limit}. End one of them first.")
             if self._by_client.total() + number > most:
-                raise TooMany(f"others {self._what} {most} {self._unit}, no more can: try again later")
+                limit = f"the limit is {most}{self._key}"
+                raise TooMany(f"too many {self._what} of all clients: {limit}. Try again later.")
             self._by_client[client] += number
 
     def remove(self, client: str, number: int) -> None:
@@ -150,7 +160,7 @@ class InTurn:
         """Let the block be the only one of a client.  Raises TooOften."""
         with self._changed:
             if not self._changed.wait_for(lambda: client not in self._busy, self._patience):
-                raise TooOften(f"another {self._what} of yours is being answered: ask again later", 1)
+                raise TooOften(f"another {self._what} of yours is in progress: the limit is 1. Try again later.", 1)
             self._busy.add(client)
         try:
             yield

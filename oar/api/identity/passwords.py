@@ -38,7 +38,7 @@ class Passwords:
     def __init__(self, oardir: str) -> None:
         self.failures = Failures()
         self.program = f"{oardir}/{PROGRAM}"
-        refusal = "too many passwords are being checked at the same time: ask again"
+        refusal = f"too many password checks at the same time: the limit is {AT_A_TIME}. Try again."
         self._places = FairPlaces(AT_A_TIME, refusal, PATIENCE)
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()

@@ -24,10 +24,10 @@ class Places:
 
     def __init__(self, threads: int) -> None:
         self.threads = FairPlaces(threads)
-        self.arriving = UnderWay("sends bodies")
-        self.complete = UnderWay("waits for answers")
-        self.bytes = UnderWay("sends", unit="bytes at the same time")
-        self.of_users = UnderWay("waits for answers")
+        self.arriving = UnderWay("unfinished requests", key="API_THREADS")
+        self.complete = UnderWay("requests in progress", key="API_THREADS")
+        self.bytes = UnderWay("bytes of request bodies", key="API_MAX_BODY")
+        self.of_users = UnderWay("requests in progress", key="API_THREADS")
 
 
 class Seat:

@@ -65,13 +65,13 @@ READS_OF_A_USER = 4
 def _rates(config: "Config") -> tuple[Rate, ...]:
     """Return how often each client may read, be a reader, change something, ask for an estimate, and be a farm."""
     limits = (
-        (config.api_rate_read, READS_AT_ONCE),
-        (config.api_rate_readers, READS_AT_ONCE),
-        (config.api_rate_change, CHANGES_AT_ONCE),
-        (config.api_rate_estimate, ESTIMATES_AT_ONCE),
-        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE),
+        (config.api_rate_read, READS_AT_ONCE, "API_RATE_READ"),
+        (config.api_rate_readers, READS_AT_ONCE, "API_RATE_READERS"),
+        (config.api_rate_change, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
+        (config.api_rate_estimate, ESTIMATES_AT_ONCE, "API_RATE_ESTIMATE"),
+        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
     )
-    return tuple(Rate(each_second, each_second * at_once) for each_second, at_once in limits)
+    return tuple(Rate(each_second, each_second * at_once, key) for each_second, at_once, key in limits)
 
 
 _log = logging.getLogger(__name__)
@@ -110,14 +110,14 @@ class Service:
         self.state_tags = StateTags(self.hub)
         self.reservation_feed = ReservationFeed(runtime.database)
         self.workers = Workers(runtime)
-        self.follows = UnderWay("follows the output of a job", FOLLOWS_OF_A_USER)
-        self._files_read = UnderWay("reads files", READS_OF_A_USER)
-        self.streams_of_users = UnderWay("listens", STREAMS_OF_A_USER)
-        self.streams_of_addresses = UnderWay("listens", STREAMS_OF_AN_ADDRESS)
-        self.waits = UnderWay("waits", WAITS_OF_A_CLIENT)
-        self.exports = UnderWay("exports a list", EXPORTS_OF_A_CLIENT)
-        self.uploads = UnderWay("sends results", UPLOADS_OF_A_COMPUTER)
-        self.media = UnderWay("moves files", FILES_OF_A_USER)
+        self.follows = UnderWay("followed outputs", FOLLOWS_OF_A_USER, "API_MAX_FOLLOWS")
+        self._files_read = UnderWay("file reads in progress", READS_OF_A_USER, "API_THREADS")
+        self.streams_of_users = UnderWay("event streams", STREAMS_OF_A_USER, "API_MAX_STREAMS")
+        self.streams_of_addresses = UnderWay("event streams", STREAMS_OF_AN_ADDRESS, "API_MAX_STREAMS")
+        self.waits = UnderWay("waiting requests", WAITS_OF_A_CLIENT, "API_MAX_STREAMS")
+        self.exports = UnderWay("exports", EXPORTS_OF_A_CLIENT)
+        self.uploads = UnderWay("uploads of results", UPLOADS_OF_A_COMPUTER, "API_MAX_FOLLOWS")
+        self.media = UnderWay("file transfers", FILES_OF_A_USER)
         runtime.database.deliver = self._deliver
         runtime.database.use_cursors(TimedCursor)
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))

@@ -277,13 +277,17 @@ class Command(click.Command):
             ctx.obj.dashes = reader.dashes
             for option in reader.repeated.values():
                 ctx.obj.warn(
-                    f"{option.name} is given several times: {_printable(option.value)}: the last value counts."
+                    f"{option.name} is given several times: the last value is used: {_printable(option.value)}"
                 )
         ctx.allow_extra_args = True  # so that the message about them is ours
         extra = super().parse_args(ctx, canonical)
         if extra:
             raise click.UsageError(self._describe_extra(extra))
         return extra
+
+    def spell(self, names: Collection[str]) -> str:
+        """Return the spellings of options, in the order of the help.  ``names``: of their values."""
+        return ", ".join(max(each.opts, key=len) for each in self.params if each.name in names)
 
     def _describe_extra(self, extra: Sequence[str]) -> str:
         """Return the message about arguments that the command does not take."""

@@ -27,8 +27,9 @@ def connect(call: OarsubCall, names: frozenset[str]) -> int:
     ``names``: of the options that are given.  Raises Stop, NoSuchJob, DatabaseUnavailable.
     """
     context = call.context
-    if names - COMPATIBLE:
-        context.warn("-C opens a shell in a job that exists: the other options are ignored.")
+    if ignored := names - COMPATIBLE:
+        options = context.command.spell(ignored)
+        context.warn(f"-C opens a shell in a job that exists: these options are ignored: {options}")
     job_id = _job_id(call.options)
     with context.database.snapshot() as tx:
         jobs = [tx.jobs.get(job_id)] if job_id is not None else tx.jobs.live(context.user.name)

@@ -31,9 +31,10 @@ def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
     """Tell what was probably not meant."""
     options = line.options
     if "name" in line.names and (options.name or "").isdecimal() and not options.requests:
-        yield f"-n gives the job the name {options.name}: cores are asked for with -l core={options.name}."
+        number = options.name
+        yield f"-n gives the job the name {number}. To request {number} cores, write -l core={number}."
     if "directory" in line.names and _DEPENDENCY.match(options.directory or ""):
-        yield f"-d is the directory of the job, {options.directory}: jobs to wait for are named with -a."
+        yield f"-d sets the directory of the job to {options.directory}. To wait for a job, write -a JOB_ID."
     if command and not options.scan and not options.interactive:
         yield from _script_doubts(call, command)
 
@@ -56,9 +57,13 @@ def _script_doubts(call: OarsubCall, command: str) -> Iterator[str]:
     typed = shlex.quote(shlex.join([place, *script.arguments]))
     yield from map(visible, unread_lines(script.path, text, f"oarsub -S {typed}"))
     if script.is_program and not file.is_executable:
-        yield visible(f"{script.path} is not executable: the job would end with exit code 126. Type: chmod +x {place}")
+        yield visible(
+            f"{script.path}: it is not executable, the job would end with exit code 126. Run: chmod +x {place}"
+        )
     elif script.is_program and "/" not in script.path:
-        yield visible(f"{script.path} is searched for in PATH, not in the current directory. Type: oarsub {typed}")
+        yield visible(
+            f"{script.path}: the shell searches it in PATH, not in the current directory. Write: oarsub {typed}"
+        )
 
 
 def _is_known(word: str) -> bool:

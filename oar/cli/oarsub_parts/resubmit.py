@@ -34,9 +34,9 @@ def resubmit(call: OarsubCall, names: frozenset[str]) -> int:
     """Submit copies of jobs; return the exit code.  ``names``: of the options that are given.  Raises Stop."""
     context = call.context
     job_ids, is_one = _chosen(call)
-    if names - COMPATIBLE:
-        jobs = f"job {job_ids[0]} is" if is_one else "the jobs are"
-        context.warn(f"{jobs} submitted as {'it was' if is_one else 'they were'}: the other options are ignored.")
+    if ignored := names - COMPATIBLE:
+        jobs = f"job {job_ids[0]} is submitted as it was" if is_one else "the jobs are submitted as they were"
+        context.warn(f"{jobs}: these options are ignored: {context.command.spell(ignored)}")
     copies: list[int] = []
     for first in range(0, len(job_ids), _BATCH):
         copies += _resubmit_batch(call, job_ids[first : first + _BATCH], is_one=is_one)

@@ -115,7 +115,7 @@ def _joined(
         return option.join.join(former, value)
     if former != value:
         spelling = max(option.opts, key=len)
-        print_error(f"# Warning: {spelling} is given several times: {value}: the last value counts.")
+        print_error(f"# Warning: {spelling} is given several times: the last value is used: {value}")
     return value
 
 

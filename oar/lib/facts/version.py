@@ -54,10 +54,11 @@ class StoredSchema(NamedTuple):
 def explain_schema_mismatch(schema: StoredSchema | None) -> str:
     """Return why these programs cannot use a database, and what to do; '' if they can.  None: it has no schema."""
     if schema is None:
-        return "No OAR database schema version found."
+        return "No OAR database schema version found. Run on the server: oar-database --setup"
     if not (schema.is_outdated or schema.is_unknown):
         return ""
-    text = f"OAR database version mismatch. Current version is {schema.revision} while {SCHEMA} is required."
+    needs = f"this program ({VERSION}) needs schema {SCHEMA}"
+    text = f"OAR database version mismatch: the database has schema {schema.revision}, {needs}."
     if schema.is_outdated:
         return f"{text} Run on the server: oar-database --setup"
     return f"{text} {WAY_FROM_NEWER.format(revision=schema.revision)}"

@@ -35,5 +35,7 @@ def differences(config: Config, texts: dict[str, str]) -> list[str]:
     for option in Config.options():
         own = option.text(getattr(config, option.name))
         if option.name in texts and own != texts[option.name]:
-            lines.append(f'{option.key}: "{own}" here, "{texts[option.name]}" on the server, which holds')
+            lines.append(
+                f'{option.key}: "{own}": the server has "{texts[option.name]}", which is used. Correct this file.'
+            )
     return lines

@@ -22,6 +22,8 @@ from oar.lib.facts.errors import ConfigError, Refused
 #: Address space that rules may take beyond what the process has when they begin.
 MEMORY = 1 << 30
 
+#: Characters of a line of a rule that a message shows.
+_LONGEST_LINE = 80
 #: Names of the files that hold a rule; other files of the directory are ignored.
 _RULE_FILE = re.compile(r"(OFF_)?(\d{1,9})_.*", re.ASCII | re.DOTALL)
 
@@ -78,13 +80,16 @@ def compile_rule(rule_id: int, text: str) -> CodeType:
 
 
 def explain_bad_text(rule_id: int, text: str) -> str | None:
-    """Return why a text does not compile, as ``line 3: <error>``; None if it does."""
+    """Return the line of a text that is not Python, and what the compiler reports; None if it compiles."""
     try:
         compile_rule(rule_id, text)
     except SyntaxError as error:
-        return f"line {error.lineno or 1}: {error.msg}"
-    except ValueError as error:  # a NUL character
-        return f"line 1: {error}"
+        number = error.lineno or 1
+        line = next(iter(text.split("\n")[number - 1 : number]), "").strip()[:_LONGEST_LINE]
+        return f'line {number}: {line} (the compiler reports: "{error.msg}")'
+    except ValueError:
+        number = text.partition("\0")[0].count("\n") + 1
+        return f"line {number}: it has the character NUL"
     return None
 
 

@@ -179,7 +179,7 @@ def _alterable(user: User, job: Job | None, job_id: int, changes: JobChanges) ->
     if job is None:
         raise NoSuchJob(job_id)
     if not owns(user, job):
-        raise NotAllowed("you are not the right user.")
+        raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
     if job.state not in _ALTERABLE and changes.advance_reservation is not None:
         raise StaysInside("modifying the advance reservation is denied, the job is already running.")
     if job.state not in _ALTERABLE:

@@ -77,9 +77,10 @@ def find(tx: "Transaction", spec: JobSpec) -> tuple[Dependency, ...]:
         for member in _members(tx, array.required).values():
             dependencies.setdefault(member, array._replace(required=member))
     if len(dependencies) * spec.array_size > MOST_DEPENDENCIES:
-        text = f"{spec.array_size} jobs cannot depend on {len(dependencies)} jobs each: at most {MOST_DEPENDENCIES}"
+        number = len(dependencies) * spec.array_size
+        text = f"{number} ({spec.array_size} jobs on {len(dependencies)} jobs each): the limit is {MOST_DEPENDENCIES}"
         hint = "Let one job depend on them, and the others on that job."
-        raise BadSubmission(Code.REQUEST, f"too many dependencies: {text} dependencies are possible. {hint}")
+        raise BadSubmission(Code.REQUEST, f"too many dependencies: {text}. {hint}")
     return tuple(dependencies.values())
 
 

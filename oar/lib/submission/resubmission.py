@@ -42,7 +42,7 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     if job.state not in _ENDED:
         raise WrongState("the job must be in Error or Terminated state.")
     if not user.is_admin and user.name != job.user:
-        raise NotAllowed("you are not the right user.")
+        raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
     inside = tx.advance_reservations.select(list(tx.reservation_jobs.of_jobs([job_id]).values()))
     admission.check_queue(tx, job.queue, inside[0].queue if inside else "")
     submit.check_stored_bytes(tx, config, job.user, job.env, 1)

@@ -153,12 +153,12 @@ def doubts(name: str, text: str, *, has_options: bool) -> Iterator[str]:
     r"""Yield warnings about what the author of a script cannot have meant.  ``has_options``: some lines are read.
 
     >>> list(doubts("job.sh", "#!/bin/sh\n#PBS -l nodes=1\n", has_options=False))
-    ['job.sh has #PBS lines, which mean nothing here: write #OAR lines.']
+    ['job.sh: its #PBS lines are ignored: they are for another scheduler. Write #OAR lines.']
     """
     if "\n" in text and text.partition("\n")[0].endswith("\r"):
-        yield f"{name}: its lines end with CR LF, as on Windows, and nodes cannot run it. Convert it: dos2unix {name}"
+        yield f"{name}: its lines end with CR LF, and nodes cannot run it. Convert it: dos2unix {name}"
     if (foreign := foreign_lines(text)) and not has_options:
-        yield f"{name} has {foreign} lines, which mean nothing here: write #OAR lines."
+        yield f"{name}: its {foreign} lines are ignored: they are for another scheduler. Write #OAR lines."
     if lost := lost_line(text):
         shown = lost.text.rstrip()[:_LONGEST_SHOWN]
         yield f'{name}: line {lost.number} is ignored: "{shown}": {lost.reason}. {lost.way_out}'
@@ -174,12 +174,13 @@ def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
     ``command``: the command line that would read them.
 
     >>> list(unread_lines("./job.sh", "#!/bin/sh\n#OAR -n x\n", "oarsub -S ./job.sh"))
-    ['./job.sh has #OAR lines, which are ignored without -S. Type: oarsub -S ./job.sh']
+    ['./job.sh: the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S ./job.sh']
     """
     if option_lines(text) or lost_line(text):
-        yield f"{name} has #OAR lines, which are ignored without -S. Type: {command}"
+        yield f"{name}: the job is submitted without its #OAR lines, which need -S. To use them: {command}"
     elif text.startswith("#") and (foreign := foreign_lines(text)):
-        yield f"{name} has {foreign} lines, which mean nothing here. Write #OAR lines, and type: {command}"
+        told = f"the job is submitted without its {foreign} lines, which are for another scheduler"
+        yield f"{name}: {told}. Write #OAR lines, and run: {command}"
 
 
 def with_place(command: str) -> str:
