@@ -205,7 +205,7 @@ def test_a_dependency_that_is_never_met_is_told_with_the_ways_out(site: Site) ->
     lines = site.explain(waiting).out.splitlines()
     assert lines[1:4] == [
         f"    Why: Dependency on job {failed} cannot be satisfied.",
-        f"    Trouble: It asks of job {failed} that it ends well, and this one is over: Error.",
+        f"    Trouble: It can start only if job {failed} ends well, and job {failed} has ended: Error.",
         f"    What to do: oaralter {waiting} -a {failed}:any lets it start all the same; oarsub --resubmit {failed}"
         f" runs that one again, and this one waits for the copy; oardel {waiting} deletes it.",
     ]

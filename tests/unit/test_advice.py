@@ -30,7 +30,7 @@ DONE = job(2, JobState.TERMINATED, exit_code=0)
         (
             [Dependency(4, 2)],
             FAILED,
-            "It asks of job 2 that it ends well, and this one is over: Terminated, exit code 256 (1,0,0).",
+            "It can start only if job 2 ends well, and job 2 has ended: Terminated, exit code 1.",
             "oaralter 4 -a 2:any lets it start all the same; oarsub --resubmit 2 runs that one again, and this one"
             " waits for the copy; oardel 4 deletes it.",
         ),
@@ -42,19 +42,19 @@ DONE = job(2, JobState.TERMINATED, exit_code=0)
                 Dependency(4, 5, "", "+1"),
             ],
             DONE,
-            "It asks of job 2 that it fails, and this one is over: Terminated, exit code 0 (0,0,0).",
+            "It can start only if job 2 fails, and job 2 has ended: Terminated, exit code 0.",
             "oaralter 4 -a 1:ok -a 2:any -a '3,5,]60' -a '5,+1' lets it start all the same; oardel 4 deletes it.",
         ),
         (
             [Dependency(4, 2)],
             job(2, JobState.ERROR, user="bob"),
-            "It asks of job 2 that it ends well, and this one is over: Error.",
+            "It can start only if job 2 ends well, and job 2 has ended: Error.",
             "oaralter 4 -a 2:any lets it start all the same; oardel 4 deletes it.",
         ),
         (
             [Dependency(4, 2, "start")],
             job(2, JobState.ERROR, job_type=JobType.INTERACTIVE),
-            "It asks of job 2 that it starts, and this one is over: Error.",
+            "It can start only if job 2 starts, and job 2 has ended: Error.",
             "oaralter 4 -a 2:any lets it start all the same; oardel 4 deletes it.",
         ),
     ],
@@ -65,7 +65,7 @@ def test_a_dependency_that_is_never_met(needed: list[Dependency], required: Job,
 
 def test_the_condition_of_the_site_counts_where_none_is_given() -> None:
     advice = advise_on_dependencies(job(4), BROKEN, [Dependency(4, 2)], {2: DONE}, DependencyCondition.NOT_OK)
-    assert "It asks of job 2 that it fails" in advice.trouble
+    assert "It can start only if job 2 fails" in advice.trouble
 
 
 def test_jobs_that_wait_for_each_other() -> None:

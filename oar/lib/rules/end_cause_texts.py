@@ -325,6 +325,17 @@ def memory_size(count: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
+def describe_exit(status: int | None) -> str:
+    """Return the outcome that a raw wait status stands for; '' if there is none.
+
+    >>> describe_exit(256), describe_exit(9), describe_exit(None)
+    ('exit code 1', 'signal 9', '')
+    """
+    if status is None:
+        return ""
+    return f"signal {status & 0x7F}" if status & 0x7F else f"exit code {status >> 8}"
+
+
 def format_exit_code(status: int | None) -> str:
     """Return a raw wait status as oarstat shows it: ``256 (1,0,0)`` = status (code, signal, core); '' if none."""
     if status is None:

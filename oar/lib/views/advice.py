@@ -6,13 +6,13 @@ from typing import NamedTuple
 from oar.lib.facts.records import Dependency, Job, WaitReason
 from oar.lib.facts.states import DependencyCondition, JobType, ReasonCode, Reservation, ResourceState
 from oar.lib.facts.times import format_date
-from oar.lib.rules.end_cause_texts import format_exit_code
+from oar.lib.rules.end_cause_texts import describe_exit
 
 _ASKED = {
-    DependencyCondition.OK: "that it ends well",
-    DependencyCondition.NOT_OK: "that it fails",
-    DependencyCondition.ANY: "that it ends",
-    DependencyCondition.START: "that it starts",
+    DependencyCondition.OK: "ends well",
+    DependencyCondition.NOT_OK: "fails",
+    DependencyCondition.ANY: "ends",
+    DependencyCondition.START: "starts",
 }
 _STATES = {
     ResourceState.ABSENT: "it was switched off or taken out of service",
@@ -95,9 +95,9 @@ def advise_on_dependencies(
     if required is None or not required.is_final:
         return Advice()
     condition = DependencyCondition(broken[0].condition) if broken[0].condition else default
-    code = format_exit_code(required.exit_code)
-    how = f"{required.state}, exit code {code}" if code else required.state
-    trouble = f"It asks of job {required.id} {_ASKED[condition]}, and this one is over: {how}."
+    outcome = describe_exit(required.exit_code)
+    how = f"{required.state}, {outcome}" if outcome else required.state
+    trouble = f"It can start only if job {required.id} {_ASKED[condition]}, and job {required.id} has ended: {how}."
     ways = [f"oaralter {job.id} {_as_options(dependencies, broken[0])} lets it start all the same"]
     if condition is DependencyCondition.OK and job.user == required.user and _can_be_resubmitted(required):
         ways.append(f"oarsub --resubmit {required.id} runs that one again, and this one waits for the copy")
