@@ -43,7 +43,9 @@ YAML = frozenset({"text/yaml", "application/yaml", "application/x-yaml"})
 MOST_YAML, _SHORT_YAML = 1 << 17, 1 << 12
 #: Seconds that a long body waits until it is read, one after the other.
 _YAML_PATIENCE = 5.0
-_YAML_BODIES = FairPlaces(1, "too many long bodies of YAML at the same time: the limit is 1. Try again.", _YAML_PATIENCE)
+_YAML_BODIES = FairPlaces(
+    1, "too many long bodies of YAML at the same time: the limit is 1. Try again.", _YAML_PATIENCE
+)
 #: Items before a page, at most.
 MOST_SKIPPED = 100_000
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
