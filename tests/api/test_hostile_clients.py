@@ -300,7 +300,10 @@ def test_a_client_has_a_part_of_the_bytes_of_bodies(api: Api, anonymous: httpx.C
         wait_until(lambda: api.service.places.bytes.total == 999 * BYTES_OF_A_CLIENT)
         refused = anonymous.post("/v1/session", content=b" " * 900, headers={"Content-Type": "application/json"})
         assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (503, True)
-        assert "too many bytes of request bodies of 127.0.0.1: the limit for one client is 4000 (API_MAX_BODY)" in refused.json()["detail"]
+        assert (
+            "too many bytes of request bodies of 127.0.0.1: the limit for one client is 4000 (API_MAX_BODY)"
+            in refused.json()["detail"]
+        )
         assert local.post("/v1/session", content=b" " * 900).status_code not in (413, 503)
     wait_until(lambda: api.service.places.bytes.total == 0)
     assert anonymous.post("/v1/session", content=b" " * 900).status_code not in (413, 503)
