@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
+from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.sql.statements import Statements
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.frames import EndReport
 from oar.lib.facts.module_codes import NodeChangeStateCode
@@ -63,6 +66,37 @@ def test_an_end_that_was_told_late_has_its_own_date_which_is_not_before_the_star
         assert job is not None
         assert job.state is JobState.FINISHING
         assert job.stop_time == start + after_start
+
+
+def end_all(database: Database, monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[int, int]:
+    """Let so many jobs end together, from their reports to their final states; return transactions and statements."""
+    ids = [add_job(database, JobState.RUNNING, on=add_resources(database)[:1]) for _ in range(count)]
+    with database.begin() as tx:
+        for job_id in ids:
+            tx.job_runs.claim(job_id, "node-1")
+        tx.execute("UPDATE challenges SET challenge = '7' WHERE job_id = ANY(%s)", (ids,))
+    transactions = create_autospec(Database._started, side_effect=Database._started)
+    statements = create_autospec(Statements._run, side_effect=Statements._run)
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "_started", transactions)
+        patch.setattr(Statements, "_run", statements)
+        with database.begin() as tx:
+            answers = EndReports().store(tx, [EndReport(-1, job_id, 0, "0", "7", 0) for job_id in ids])
+        with database.begin() as tx:
+            tx.job_runs.set_phase(ids, Phase.CLEANED)
+            ends = [(EventType.SWITCH_INTO_TERMINATE_STATE, job_id, "") for job_id in ids]
+            tx.events.add_many(ends, to_check=True)
+        node_change_state.run(Runtime(Config(), database))
+    assert answers == [ReportAnswer.OK] * count
+    assert {state_of(database, job_id) for job_id in ids} == {JobState.TERMINATED}
+    return transactions.call_count, statements.call_count
+
+
+def test_a_hundred_jobs_that_end_together_cost_the_transactions_and_statements_of_two(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = end_all(database, monkeypatch, 2)
+    assert end_all(database, monkeypatch, 100) == two
 
 
 def test_a_job_that_ends_by_itself_has_its_exit_status_as_cause(database: Database) -> None:
