@@ -51,6 +51,7 @@ from oar.lib.facts.messages import (
     Mail,
     Notice,
     ReservationMail,
+    Tag,
     Wake,
 )
 from oar.lib.facts.node_protocol import ReportAnswer
@@ -415,6 +416,7 @@ class Almighty:
             self._mailer.administrators("Bad configuration", "\n".join(["The old values stay.", *problems]))
             return
         self._automaton.follow(timing(parsed.config))
+        self._automaton.on_tag(Tag.SCHEDULING)  # a round stores the keys that commands on frontends follow
         if not parsed.config.energy_saving_internal:
             self._children.retire(Module.GRETA, "", time.monotonic())
         self._mailer.close(1)

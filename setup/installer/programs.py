@@ -87,6 +87,7 @@ class Programs:
             self._user_wrapper(name)
         for name in tables.READABLE_COMMANDS:
             self._readable_wrapper(self.target.bin, name)
+        self._all(tables.FRONTEND_COMMANDS, lambda name: self._program(name, self.target.bin))
         self._program(tables.COMMAND_SERVER)
         for name, words in tables.OTHER_NAMES.items():
             text = f'#!/bin/sh\nexec {self.target.bin}/{words} "$@"\n'
@@ -125,8 +126,11 @@ class Programs:
             make(name)
         return there
 
-    def _program(self, name: str) -> None:
-        """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed."""
+    def _program(self, name: str, place: str = "") -> None:
+        """OARDIR/<name>: runs its module, deaf to the caller's Python settings, and knows where it is installed.
+
+        ``place``: another directory for it.
+        """
         lines = (
             f"#!{self.environment}/bin/python -I",
             "import os",
@@ -139,7 +143,7 @@ class Programs:
             "sys.exit(main())",
             "",
         )
-        write(self.target.under(f"{self.target.programs}/{name}"), "\n".join(lines), 0o755)
+        write(self.target.under(f"{place or self.target.programs}/{name}"), "\n".join(lines), 0o755)
 
     def _quick_program(self, name: str) -> None:
         """The same for a user's command: it names the packages itself, for Python takes longer to look for them."""

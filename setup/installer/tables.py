@@ -43,6 +43,9 @@ READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue", "oaradmissionr
 #: Commands of administrators that need to be root for a part of their work.
 ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
 
+#: Those of them that are on login nodes, too, in BINDIR.
+FRONTEND_COMMANDS = ("oar-conf",)
+
 #: Programs that only OAR itself and administrators in need call: in OARDIR.
 MODULES = {
     "oar-almighty": "oar.modules.almighty",

@@ -102,7 +102,7 @@ def test_no_file_is_in_two_packages(packages: dict[str, Path]) -> None:
 
 def test_packages_have_what_users_shells_readers_and_services_look_for(packages: dict[str, Path]) -> None:
     user, server, node = files(packages["oar-user"]), files(packages["oar-server"]), files(packages["oar-node"])
-    assert user["/usr/bin/oarsub"] == user["/usr/bin/oaradmissionrules"] == "-rwxr-xr-x"
+    assert user["/usr/bin/oarsub"] == user["/usr/bin/oaradmissionrules"] == user["/usr/bin/oar-conf"] == "-rwxr-xr-x"
     for path in (
         *("/usr/share/bash-completion/completions/oarsub", "/usr/share/zsh/vendor-completions/_oar"),
         *("/usr/share/fish/vendor_completions.d/oarsub.fish", "/usr/share/man/man1/oarsub.1.gz"),

@@ -352,6 +352,17 @@ def test_a_reload_is_heard(installation: Installation) -> None:
     wait_until(lambda: "the configuration was read again" in installation.log())
 
 
+def test_commands_elsewhere_follow_a_reload_at_once(installation: Installation) -> None:
+    """A round stores the values: it does not wait for its period."""
+    assert installation.control("start").returncode == 0
+    wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
+    rounds = installation.state()["rounds"]["number"]
+    installation.configure(MAIL_SENDER="oar@server")
+    assert installation.control("reload").returncode == 0
+    wait_until(lambda: re.search(r"MetaSched/\d+\|\|the configuration was read again", installation.log()))
+    assert installation.state()["rounds"]["number"] <= rounds + 2
+
+
 def test_a_reload_of_a_bad_configuration_fails_and_says_why(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     installation.configure(BIPBIP_WORKERS="none")
