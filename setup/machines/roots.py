@@ -15,8 +15,12 @@ _PACKAGES = (
     *("systemd-sysv", "dbus", "openssh-server", "openssh-client", "sudo", "iproute2", "iputils-ping", "procps"),
     *("make", "python3", "python3-venv", "postgresql", "logrotate"),
 )
-#: What a site has beside it: an MPI on one release, containers, and what an image of one is made of, on the other.
-_OF_THE_SITE = {"trixie": ("openmpi-bin",), "bookworm": ("charliecloud-runtime", "busybox-static")}
+#: What a site has beside it: an MPI on one release, containers, and what an image of one is made of, on the other; a
+#: directory of accounts, and what asks it.
+_OF_THE_SITE = {
+    "trixie": ("openmpi-bin", "libnss-ldapd"),
+    "bookworm": ("charliecloud-runtime", "busybox-static", "slapd", "libnss-ldapd"),
+}
 #: What must not begin by itself on a machine without hardware and without network.
 MASKED = ("systemd-udevd.service", "e2scrub_reap.service", "apt-daily.timer", "apt-daily-upgrade.timer")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from machines.site import Machine, Site
 from tests.documents import SOURCE, named_blocks
 
 _CHAPTER = SOURCE / "docs" / "installation.rst"
-_PROMPT = re.compile(r"    (server|frontend|node)# (.+)")
+_PROMPT = re.compile(r"    (?:(alice)@)?(server|frontend|node)[#$] (.+)")
+_ANY_PROMPT = re.compile(r"    [\w@-]+[#$] ")
 #: Where the programs come from: by packages, or by another section instead.
 _PACKAGES, _SOURCES = "Programs", "From the sources"
 #: Sections that an administrator reads for later.
@@ -36,6 +37,19 @@ class Step:
     section: str
     where: str
     command: str
+    user: str = "root"
+    shown: tuple[str, ...] = ()  #: what it prints, as the chapter shows it; () where nothing is shown
+
+    def prints(self, printed: str) -> bool:
+        """Whether this is what is shown: ``...`` stands for anything, and alone for any lines."""
+        pattern = "".join(_line_pattern(line) for line in self.shown)
+        return not self.shown or re.fullmatch(pattern, printed) is not None
+
+
+def _line_pattern(line: str) -> str:
+    if line.strip() == "...":
+        return r"(?:.*\n)*"
+    return ".*".join(map(re.escape, line.split("..."))) + r"\s*\n"
 
 
 def steps(*, by_packages: bool = True, chapter: Path = _CHAPTER) -> Iterator[Step]:
@@ -56,13 +70,21 @@ def _written(chapter: Path) -> Iterator[Step]:
     """Every command of the chapter, where it stands."""
     lines = chapter.read_text().split("\n")
     section = ""
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for number, (line, below) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
         if re.fullmatch(r"-{3,}", below):
             section = line
         if line.startswith(".. tested: "):
             yield Step(section, "", line.removeprefix(".. tested: "))
-        elif (match := _PROMPT.fullmatch(line)) and not match[2].startswith(_OTHER_WAYS):
-            yield Step(section, match[1], match[2])
+        elif (match := _PROMPT.fullmatch(line)) and not match[3].startswith(_OTHER_WAYS):
+            yield Step(section, match[2], match[3], match[1] or "root", tuple(_shown(lines[number + 1 :])))
+
+
+def _shown(lines: Sequence[str]) -> Iterator[str]:
+    """The lines below a command, up to the next one or the end of the block."""
+    for line in lines:
+        if not line.startswith("    ") or _ANY_PROMPT.match(line):
+            return
+        yield line[4:]
 
 
 class Reader:
@@ -82,7 +104,9 @@ class Reader:
                 for machine in self._machines(step.where):
                     # Asked whether to install more than was named, the reader says yes.
                     typed = "y\n" if step.command.startswith("apt-get") else ""
-                    machine.run(f"cd {self._directory} && {step.command}", stdin=typed)
+                    place = "" if step.user != "root" else f"cd {self._directory} && "
+                    printed = machine.run(f"exec 2>&1; {place}{step.command}", user=step.user, stdin=typed)
+                    assert step.prints(printed), f"{machine.name}: {step.command}\n{printed}"
             else:
                 getattr(self, f"_{step.command.replace(' ', '_')}")(self._blocks[step.command])
 
@@ -96,6 +120,10 @@ class Reader:
         self._access_to_the_database(self._blocks["access to the database"])
 
     # -- what the chapter has its reader fill in, by the names of its blocks -------------------------------------
+
+    def _local_accounts_need_no_directory(self, block: str) -> None:
+        for machine in self._site.machines.values():
+            machine.run("cat >> /etc/nslcd.conf && systemctl restart nslcd", stdin=block)
 
     def _keys_of_a_node(self, block: str) -> None:
         """The public halves of both keys, on each node; the oarsh key, where users are."""
