@@ -325,7 +325,7 @@ def interface() -> str:
 def main() -> None:
     """Renew all files."""
     (DOCS / "openapi.json").write_text(interface())
-    for path in sorted(DOCS.glob("*.rst")):
+    for path in sorted(DOCS.rglob("*.rst")):
         text = path.read_text()
         if (new := renewed(text)) != text:
             path.write_text(new)

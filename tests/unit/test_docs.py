@@ -112,14 +112,14 @@ def looks_like_ours(program: str) -> bool:
 # -- generated parts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted(generate.DOCS.glob("*.rst")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(generate.DOCS.rglob("*.rst")), ids=lambda path: path.name)
 def test_generated_parts_are_what_the_generator_writes(path: Path) -> None:
     text = path.read_text()
     assert generate.renewed(text) == text, "run python -m docs.generate"
 
 
 def test_every_part_that_can_be_generated_is_used() -> None:
-    text = "".join(path.read_text() for path in generate.DOCS.glob("*.rst"))
+    text = "".join(path.read_text() for path in generate.DOCS.rglob("*.rst"))
     assert set(generate.PARTS) == set(re.findall(r"^\.\. generated: ([\w-]+)$", text, re.MULTILINE))
 
 
