@@ -2,14 +2,22 @@
 
 Action ``check``.  Data: ``oar_tmp_directory``, ``cpuset_path``, ``options``, ``checks`` = list of {``kind``
 (``CheckKind``), ``user``: whose account or home is checked}.  One line of JSON per check, in their order: ``kind``,
-``user``, ``error``, '' if the check succeeds.
+``user``, ``error``, '' if the check succeeds, null if an earlier check of the same user has not ended; ``is_of_node``:
+whether no user could have made it fail.
 
-A child of its own runs this (it is not ``SHORT``): a file server that does not answer keeps it for ever.  As long as
-that lasts, no other check of the same user begins.
+Each check has a process and a time limit of its own: a file server that does not answer keeps it for ever, and delays
+no other check.  As long as that lasts, no other check of the same user begins.
 """
 
+import errno
+import functools
 import json
+import os
+import select
+import signal
+import stat
 import sys
+import time
 
 import node_base
 import node_cgroups
@@ -19,11 +27,17 @@ from node_protocol import CheckKind, ManagerExit, ProgramAction
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from node_base import Data, Kinds
 
 CHECK: "Kinds" = {"kind": (str,), "user": (str,)}
-#: So long a check waits for another one of the same user.
-LOCK_SECONDS = 2.0
+#: So long a check waits for another one of the same user, and so long it may take with that.
+LOCK_SECONDS, CHECK_SECONDS = 2.0, 6.0
+#: What is said of a check that takes longer.
+HANGS = "%s hangs: no answer within %d s"
+#: Bytes of an answer: a pipe takes so many at once.
+LONGEST_ANSWER = 4096
 #: The control group that is made and removed; the name of a job's group ends with its number.
 GROUP = "check_of_oar"
 
@@ -36,41 +50,122 @@ def main(action: str, data: "Data") -> int:
         node_base.require(data, {"oar_tmp_directory": (str,), "checks": list})
         for check in data["checks"]:
             node_base.require(check, CHECK)
-        for user in sorted({check["user"] for check in data["checks"]} - {""}):
-            keep_others_away(data["oar_tmp_directory"], user)
-        for check in data["checks"]:
-            node_base.say(json.dumps({"kind": check["kind"], "user": check["user"], "error": error_of(data, check)}))
+        for check, (error, is_of_node) in zip(data["checks"], results_of(data, data["checks"])):
+            answer = {"kind": check["kind"], "user": check["user"], "error": error, "is_of_node": is_of_node}
+            node_base.say(json.dumps(answer))
     except NodeError as error:
         node_base.complain("[node_check] " + str(error))
         return error.code
     return ManagerExit.OK
 
 
-def keep_others_away(directory: str, user: str) -> None:
-    """Let no other process check the same user until this one ends; raise NodeError if one does.
+def results_of(data: "Data", checks: "Sequence[Data]") -> "list[tuple[str | None, bool]]":
+    """Return for each check what does not work, and whether no user could have caused that."""
+    errors = answers_of([functools.partial(error_of, data, check) for check in checks])
+    titles = [check["kind"] + (check["user"] and " of " + node_base.escaped(check["user"])) for check in checks]
+    errors = [HANGS % (title, CHECK_SECONDS) if error is None else error for error, title in zip(errors, titles)]
+    homes = {check["user"] for check, error in zip(checks, errors) if error and check["kind"] == CheckKind.HOME}
+    causes = causes_of_missing_homes(sorted(homes))
+    results: "list[tuple[str | None, bool]]" = []
+    for check, error in zip(checks, errors):
+        cause = causes[check["user"]] if error and check["kind"] == CheckKind.HOME else error
+        results.append((None if error == BUSY else error, bool(cause) and error != BUSY))
+    return results
+
+
+def causes_of_missing_homes(users: "Sequence[str]") -> "dict[str, str]":
+    """Return for each user what is wrong with the directories above the home, or that it is not in them; '' = nothing.
+
+    What is in a home, and what is mounted on it, is the user's: it may hide the home, or hang.
+    """
+    looks = [functools.partial(look, user) for look in (error_above_home, absence_of_home) for user in users]
+    answers = answers_of(looks)
+    above, absent = answers[: len(users)], answers[len(users) :]
+    causes = ["hangs" if first is None else first or second or "" for first, second in zip(above, absent)]
+    return dict(zip(users, causes))
+
+
+# -- processes with a time limit -------------------------------------------------------------------------------------
+
+
+def answers_of(tasks: "Sequence[Callable[[], str]]") -> "list[str | None]":
+    """Return what each function returns, or its error; None for those that take too long.
+
+    Such a process cannot always be killed.  It is left behind, and keeps its lock until it ends.
+    """
+    children = [begin(task) for task in tasks]
+    deadline = time.monotonic() + CHECK_SECONDS
+    return [answer_of(pid, fd, deadline) for pid, fd in children]
+
+
+def begin(task: "Callable[[], str]") -> "tuple[int, int]":
+    """Let a process of its own call a function; return its pid, and the pipe from which the answer can be read."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, reading
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):  # the session waits until nobody has its pipes any more
+            os.dup2(nowhere, fd)
+        try:
+            text = task()
+        except (NodeError, OSError) as error:
+            text = str(error)
+        os.write(writing, b"=" + node_base.encode(text)[: LONGEST_ANSWER - 1])
+    finally:
+        os._exit(0)
+
+
+def answer_of(pid: int, fd: int, deadline: float) -> "str | None":
+    """Return the answer of a process, None if there is none before the deadline."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    is_ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+    if is_ready:
+        said = os.read(fd, LONGEST_ANSWER)
+        os.waitpid(pid, 0)
+    else:
+        os.kill(pid, signal.SIGKILL)
+    os.close(fd)
+    if not is_ready:
+        return None
+    return os.fsdecode(said[1:]) if said else "the check broke off"
+
+
+#: The answer of a check that has not begun: an earlier one of the same user has not ended.
+BUSY = "an earlier check has not ended"
+
+
+def is_alone(directory: str, check: "Data") -> bool:
+    """Let no other process make this check of a user until this one ends; return whether none does.
 
     The account is not looked up: that may be what hangs.
     """
+    if not check["user"]:
+        return True
     path = node_base.runtime_directory(directory, ManagerExit.RUNTIME_DIRECTORY)
+    name = "%s/check_%s.lock" % (path, node_base.encode(check["kind"] + " " + check["user"]).hex())
     with node_base.acting_as(node_base.oar_account()):
-        node_base.take_lock(
-            "%s/check_%s.lock" % (path, node_base.encode(user).hex()), ManagerExit.USER_LOCK, LOCK_SECONDS
-        )
+        return node_base.lock_within(node_base.open_lock(name, ManagerExit.USER_LOCK), LOCK_SECONDS)
+
+
+# -- the checks ------------------------------------------------------------------------------------------------------
 
 
 def error_of(data: "Data", check: "Data") -> str:
-    """Return what does not work, '' if the check succeeds."""
-    try:
-        if check["kind"] == CheckKind.ACCOUNT:
-            return "" if node_base.account_of(check["user"]) else node_base.why_no_account(check["user"])
-        if check["kind"] == CheckKind.HOME:
-            return error_of_home(check["user"])
-        if check["kind"] == CheckKind.DISK:
-            return error_of_disk(data["oar_tmp_directory"])
-        if check["kind"] == CheckKind.CGROUP:
-            try_group(data)
-    except (NodeError, OSError) as error:
-        return str(error)
+    """Return what does not work, '' if the check succeeds; raise NodeError or OSError."""
+    if not is_alone(data["oar_tmp_directory"], check):
+        return BUSY
+    if check["kind"] == CheckKind.ACCOUNT:
+        return "" if node_base.account_of(check["user"]) else node_base.why_no_account(check["user"])
+    if check["kind"] == CheckKind.HOME:
+        return error_of_home(check["user"])
+    if check["kind"] == CheckKind.DISK:
+        return error_of_disk(data["oar_tmp_directory"])
+    if check["kind"] == CheckKind.CGROUP:
+        try_group(data)
     return "" if check["kind"] in (CheckKind.CGROUP, CheckKind.REACH) else "unknown check"
 
 
@@ -81,6 +176,60 @@ def error_of_home(user: str) -> str:
         return node_base.why_no_account(user)
     with node_base.acting_as(account):
         return "" if node_faults.is_home(account.pw_dir, account.pw_uid) else "%s is missing" % account.pw_dir
+
+
+def error_above_home(user: str) -> str:
+    """Return what is wrong with the directories above the home of a user; '' if a user may have caused that.
+
+    As ``oar``: root has no business there, and is nobody for many file servers.
+    """
+    account = node_base.account_of(user)
+    parent = os.path.dirname(node_base.encode(account.pw_dir)) if account else b""
+    if not parent or is_in_fuse(parent):
+        return ""
+    path = b""
+    with node_base.acting_as(node_base.oar_account()):
+        for name in parent.rstrip(b"/").split(b"/"):
+            path = path.rstrip(b"/") + b"/" + name
+            try:
+                is_of_root = is_roots_alone(os.stat(path))
+                os.statvfs(path)
+            except OSError as error:
+                return "%s: %s" % (os.fsdecode(path), error.strerror) if error.errno in node_faults.ABSENT else ""
+            if not is_of_root:
+                return ""
+    return ""
+
+
+def is_in_fuse(path: bytes) -> bool:
+    """Return whether a directory is in a file system that users can mount: it may hang as they like."""
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            words, _, source = line.partition(b" - ")
+            point = words.split()[4].rstrip(b"/") + b"/"
+            if source.startswith(b"fuse") and (path + b"/").startswith(point):
+                return True
+    return False
+
+
+def is_roots_alone(status: os.stat_result) -> bool:
+    """Return whether nobody but root can change a directory."""
+    return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def absence_of_home(user: str) -> str:
+    """Return that the home of a user is not in the directory of root where it belongs; '' if nothing tells that."""
+    account = node_base.account_of(user)
+    if account is None:
+        return ""
+    home = node_base.encode(account.pw_dir)
+    with node_base.acting_as(node_base.oar_account()):
+        if is_roots_alone(os.stat(os.path.dirname(home))):
+            try:
+                os.lstat(home)
+            except OSError as error:
+                return "it is not there" if error.errno in (errno.ENOENT, errno.ENOTDIR) else ""
+    return ""
 
 
 def error_of_disk(directory: str) -> str:

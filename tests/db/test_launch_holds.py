@@ -693,23 +693,27 @@ def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Ru
 
 
 class Answers:
-    """Nodes that answer checks: ``missing`` are the users whose home is missing on node-1."""
+    """Nodes that answer checks: ``missing`` are the users whose home or account is missing on node-1."""
 
-    def __init__(self, missing: set[str]) -> None:
+    def __init__(self, missing: set[str], *, is_of_node: bool) -> None:
         self.missing = missing
+        self.is_of_node = is_of_node  #: node-1 knows that no user has caused it
 
     def run(self, requests: Mapping[str, NodeRequest], _seconds: float) -> dict[str, Outcome]:
         return {node: CommandRan(0, self._lines(node, request.data["checks"])) for node, request in requests.items()}
 
     def _lines(self, node: str, checks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
         bad = self.missing if node == "node-1" else set()
-        return tuple(json.dumps({"error": "missing" if one["user"] in bad else ""}) for one in checks)
+        answers = [{"error": "missing" if one["user"] in bad else "", "is_of_node": self.is_of_node} for one in checks]
+        return tuple(json.dumps(answer) for answer in answers)
 
 
-def ask(runtime: Runtime, missing: set[str]) -> None:
+def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False) -> None:
     """Let node-1 and others be asked about the holds of node-1."""
     pass_time(runtime.database, LONGEST_PAUSE)
-    context = SimpleNamespace(config=runtime.config, database=runtime.database, remote=Answers(missing))
+    context = SimpleNamespace(
+        config=runtime.config, database=runtime.database, remote=Answers(missing, is_of_node=is_of_node)
+    )
     check.check(cast(ActionContext, context), "node-1")
 
 
@@ -726,24 +730,30 @@ def test_no_user_makes_a_node_suspected_by_his_own_home(runtime: Runtime, sent: 
     assert holds(database) == []
 
 
-def test_a_node_without_the_homes_of_two_users_is_suspected(runtime: Runtime) -> None:
+def test_no_users_together_make_a_node_suspected_by_their_homes(runtime: Runtime) -> None:
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
-    for user in ("anna", "ben"):
+    for user in ("mallory", "trudy"):
         fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
-    ask(runtime, {"anna", "ben"})
+    for _ in range(2):
+        ask(runtime, {"mallory", "trudy"})
+    assert set(node_states(database).values()) == {"Alive"}
+    assert [hold.user for hold in holds(database)] == ["mallory", "trudy"]
+
+
+def test_a_node_that_says_itself_that_its_homes_are_missing_is_suspected(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"
     assert holds(database) == []
-
-
-def test_the_good_home_of_another_user_accuses_no_node(runtime: Runtime) -> None:
-    database = runtime.database
-    resources = add_resources(database, nodes=4, cores=1)
-    for user in ("anna", "mallory"):
-        fail(runtime, "HOME_MISSING", user, on=resources[:1], hosts=["node-1"])
-    ask(runtime, {"mallory"})
-    assert set(node_states(database).values()) == {"Alive"}
-    assert [hold.user for hold in holds(database)] == ["mallory"]
+    ask(runtime, {"anna"}, is_of_node=True)
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == []
+    ask(runtime, {"anna"})  # from now on that is her own doing
+    with database.begin() as tx:
+        assert tx.resources.to_sweep() == ["node-1"]
 
 
 def test_launches_go_on_when_the_node_without_the_home_is_out_of_use(runtime: Runtime) -> None:
@@ -761,5 +771,5 @@ def test_a_node_that_knows_no_account_is_suspected_at_once(runtime: Runtime) -> 
     database = runtime.database
     resources = add_resources(database, nodes=4, cores=1)
     fail(runtime, "USER_SHELL", "anna", on=resources[:1], hosts=["node-1"])
-    ask(runtime, {"anna"})
+    ask(runtime, {"anna"}, is_of_node=True)
     assert node_states(database)["node-1"] == "Suspected"

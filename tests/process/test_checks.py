@@ -1,19 +1,27 @@
 """Nodes check what made launches fail, on a real node: oar/modules/runner/actions/check.py, oar/tools/node_check.py."""
 
+import contextlib
 import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oar.lib.facts.records import LaunchHold
 from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck, ResourceState
+from oar.lib.io.remote.requests import CommandRan
 from oar.lib.resources import nodes
 from oar.lib.resources.nodes import Suspicion
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import check, finish
 from oar.modules.runner.actions.launch import launch_job
-from tests.process.node_box import NODE
+from tests.process.node_box import NODE, NodeBox
 from tests.process.world import World
 
 
@@ -54,7 +62,7 @@ def test_a_job_of_root_blames_no_node_and_holds_the_launches_of_nobody_else(worl
 
 def test_a_node_runs_one_check_of_a_user_at_a_time(world: World) -> None:
     config = world.context.config
-    lock = f"{config.oar_runtime_directory}/check_{b'alice'.hex()}.lock"
+    lock = f"{config.oar_runtime_directory}/check_{b'home alice'.hex()}.lock"
     with world.database.begin() as tx:
         tx.launch_holds.hold(LaunchFault.HOME, "alice", NODE, 0, "", is_confirmed=False)
     check.check(world.context, NODE)
@@ -118,3 +126,76 @@ def test_a_node_that_fails_its_check_stays_suspected(world: World) -> None:
     check.check(world.context, NODE)
     with world.database.begin() as tx:
         assert tx.resources.to_sweep() == []
+
+
+# -- what a node answers ----------------------------------------------------------------------------------------------
+
+#: Mounts a file system whose program never answers, until the end of the standard input.
+_HANG = """
+import ctypes, os, sys
+fd = os.open("/dev/fuse", os.O_RDWR)
+options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % fd
+libc = ctypes.CDLL(None, use_errno=True)
+code = libc.mount(b"hang", sys.argv[1].encode(), b"fuse", 0, options.encode())
+print(code, os.strerror(ctypes.get_errno()), flush=True)
+sys.stdin.read()
+libc.umount2(sys.argv[1].encode(), 2)
+"""
+
+
+@contextlib.contextmanager
+def hanging(box: NodeBox, directory: Path) -> Iterator[None]:
+    """In here a directory of the node does not answer."""
+    words = [*box.enter(), sys.executable, "-c", _HANG, str(directory)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mount:
+        assert mount.stdin
+        assert mount.stdout
+        try:
+            assert mount.stdout.readline() == "0 Success\n"
+            yield
+        finally:
+            mount.stdin.close()
+
+
+def answers(world: World, *checks: tuple[NodeCheck, str]) -> list[dict[str, Any]]:
+    """Return what the node says of some checks."""
+    data: dict[str, Any] = {
+        "oar_tmp_directory": world.context.config.oar_runtime_directory,
+        "cpuset_path": None,
+        "options": {},
+        "checks": [{"kind": kind, "user": user} for kind, user in checks],
+    }
+    outcome = world.box.run("node_check", "check", data)
+    assert isinstance(outcome, CommandRan), outcome
+    assert outcome.exit == 0, outcome
+    return [json.loads(line) for line in outcome.lines]
+
+
+def test_a_home_that_hangs_delays_no_other_check(world: World) -> None:
+    others = [(NodeCheck.HOME, "bob"), (NodeCheck.ACCOUNT, "alice"), (NodeCheck.DISK, "")]
+    with hanging(world.box, world.box.home("alice")):
+        hung, *well = answers(world, (NodeCheck.HOME, "alice"), *others)
+    assert "home of alice hangs" in hung["error"]
+    assert not hung["is_of_node"]  # users can mount such a file system on their homes
+    assert [answer["error"] for answer in well] == ["", "", ""]
+
+
+def test_a_node_tells_what_no_user_can_have_caused(world: World) -> None:
+    world.box.sh("echo roamer:x:5322:5322::/tmp/roamer:/bin/sh >>/etc/passwd")
+    home = world.box.home("alice")
+    home.rename(home.with_name("away"))
+    try:
+        missing, roamer, unknown = answers(
+            world, (NodeCheck.HOME, "alice"), (NodeCheck.HOME, "roamer"), (NodeCheck.ACCOUNT, "nobody-knows")
+        )
+    finally:
+        home.with_name("away").rename(home)
+    assert (missing["error"], missing["is_of_node"]) == (f"{home} is missing", True)
+    assert (roamer["error"], roamer["is_of_node"]) == ("/tmp/roamer is missing", False)  # anybody may write in /tmp
+    assert unknown["is_of_node"]
+
+
+def test_a_directory_above_the_homes_that_is_missing_is_the_nodes_fault(world: World) -> None:
+    world.box.sh("echo far:x:5323:5323::/mnt/nfs/far:/bin/sh >>/etc/passwd")
+    (far,) = answers(world, (NodeCheck.HOME, "far"))
+    assert (far["error"], far["is_of_node"]) == ("/mnt/nfs/far is missing", True)

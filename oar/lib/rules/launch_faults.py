@@ -188,6 +188,13 @@ class Blame(Enum):
     UNKNOWN = auto()  #: nobody answered: when that comes twice, the fault is common
 
 
+class CheckAnswer(NamedTuple):
+    """What a node says of a check."""
+
+    is_well: bool
+    is_of_node: bool = False  #: it fails by what no user controls
+
+
 def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
     """Return who is to blame for a fault.
 
@@ -204,18 +211,6 @@ def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
     if here is False or elsewhere:
         return Blame.SERVICE
     return Blame.UNKNOWN
-
-
-def accusers_of_node(hold: LaunchHold, holds: Iterable[LaunchHold]) -> list[LaunchHold]:
-    """Return the holds that together blame the node of a failed check; none if one user alone cannot.
-
-    A user may hide his own home on a node, by a file system that he mounts over it.
-    """
-    if hold.fault is not LaunchFault.HOME:
-        return [hold]
-    seen = [other for other in holds if other.is_confirmed and (other.fault, other.node) == (hold.fault, hold.node)]
-    others = [other for other in seen if other.user != hold.user]
-    return [hold, *others] if others else []
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:

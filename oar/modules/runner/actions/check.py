@@ -17,7 +17,7 @@ from oar.lib.jobs import fault_holds
 from oar.lib.resources import nodes
 from oar.lib.resources.nodes import Suspicion
 from oar.lib.rules import launch_faults
-from oar.lib.rules.launch_faults import Blame
+from oar.lib.rules.launch_faults import Blame, CheckAnswer
 from oar.modules.runner.actions import job_data
 from oar.modules.runner.actions.context import ActionContext, log
 
@@ -30,6 +30,8 @@ WITNESSES = 3
 
 #: What is checked, and the user whose account or home it is.
 Check = tuple[NodeCheck, str]
+#: What a node says of checks.
+Answers = Mapping[Check, CheckAnswer]
 
 
 def check(context: ActionContext, host: str) -> None:
@@ -40,7 +42,7 @@ def check(context: ActionContext, host: str) -> None:
         holds = [hold for hold in tx.launch_holds.all() if _is_due(hold, host, tx.now)]
         witnesses = tx.resources.alive_nodes(host, WITNESSES) if holds else []
     held = [(launch_faults.CHECKS[hold.fault], hold.user) for hold in holds]
-    questions = {host: [*suspicions, *held], **dict.fromkeys(witnesses, held)}
+    questions = {host: list(dict.fromkeys([*suspicions, *held])), **dict.fromkeys(witnesses, held)}
     answers = _ask(context, {node: checks for node, checks in questions.items() if checks})
     with context.database.begin() as tx:
         if suspicions:
@@ -53,8 +55,8 @@ def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
     return hold.fault in launch_faults.CHECKS and hold.node == host and hold.next_try <= now
 
 
-def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, dict[Check, bool]]:
-    """Return the results of the checks by node; nodes that do not answer are left out."""
+def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, Answers]:
+    """Return the answers by node; nodes that do not answer are left out, and so are checks that cannot be made now."""
     requests = {
         node: NodeRequest("node_check", NodeAction.CHECK, job_data.check_data(checks, context.config))
         for node, checks in questions.items()
@@ -67,24 +69,37 @@ def _has_answered(outcome: Outcome) -> bool:
     return isinstance(outcome, CommandRan) and outcome.exit == 0
 
 
-def _read(outcome: Outcome, checks: Collection[Check]) -> dict[Check, bool]:
+def _read(outcome: Outcome, checks: Collection[Check]) -> Answers:
     """Read a line for each check, in their order; what a node does not say has failed."""
     lines = outcome.lines if isinstance(outcome, CommandRan) else ()
-    results = [_succeeded(line) for line in lines[: len(checks)]]
-    return dict(zip(checks, [*results, *[False] * (len(checks) - len(results))], strict=True))
+    answers = [_answer(line) for line in lines[: len(checks)]]
+    answers += [CheckAnswer(False)] * (len(checks) - len(answers))
+    return {check: answer for check, answer in zip(checks, answers, strict=True) if answer}
 
 
-def _succeeded(line: str) -> bool:
+def _answer(line: str) -> CheckAnswer | None:
+    """Return what a node says of a check, None if it could not make it now."""
     try:
         report = json.loads(line)
     except ValueError:
-        return False
-    return isinstance(report, dict) and report.get("error") == ""
+        return CheckAnswer(False)
+    if not isinstance(report, dict):
+        return CheckAnswer(False)
+    error = report.get("error")
+    return None if error is None else CheckAnswer(error == "", report.get("is_of_node") is True)
 
 
-def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check], answers: Mapping[Check, bool]) -> None:
-    """Ask for a suspected node to be Alive if all its checks succeed; it is swept before."""
-    failed = [f"{kind} {user}".strip() for kind, user in suspicions if not answers.get((kind, user))]
+def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check], answers: Answers) -> None:
+    """Ask for a suspected node to be Alive if all its checks succeed; it is swept before.
+
+    No user can keep it Suspected by his home.
+    """
+    failed = [
+        f"{kind} {user}".strip()
+        for kind, user in suspicions
+        if (answer := answers.get((kind, user))) is None
+        or not (answer.is_well or (kind is NodeCheck.HOME and not answer.is_of_node))
+    ]
     if failed:
         of_nodes(log, host).info("%s stays Suspected: the check fails: %s", host, ", ".join(failed))
         return
@@ -96,27 +111,22 @@ def _store_suspicions(tx: "Transaction", host: str, suspicions: Sequence[Check],
         tx.outbox.append(Wake(Tag.CHSTATE))
 
 
-def _store_hold(
-    tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Mapping[Check, bool]]
-) -> None:
+def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: Mapping[str, Answers]) -> None:
     """Store who is to blame for the fault of held launches, if they are still held."""
-    present = tx.launch_holds.all()
-    if hold.id not in {other.id for other in present}:
+    if hold.id not in {other.id for other in tx.launch_holds.all()}:
         return
-    here = answers[hold.node][question] if hold.node in answers else None
-    elsewhere = {node: results[question] for node, results in answers.items() if node != hold.node}
-    blame = launch_faults.judge_check(here, elsewhere.values())
-    lifted = [hold]
+    of_check = {node: answer for node, others in answers.items() if (answer := others.get(question))}
+    here = of_check.pop(hold.node, None)
+    elsewhere = {node: answer.is_well for node, answer in of_check.items()}
+    blame = launch_faults.judge_check(here and here.is_well, elsewhere.values())
     if blame is Blame.NODE:
-        if accusers := launch_faults.accusers_of_node(hold, present):
+        if here and here.is_of_node:
             _suspect(tx, hold, question)
-            lifted = accusers
         elif any(one.state is ResourceState.ALIVE for one in tx.resources.of_nodes([hold.node])):
             blame = Blame.USER
     is_well_there = blame in (Blame.NOBODY, Blame.NODE)
     witnesses = [node for node, is_well in elsewhere.items() if is_well is is_well_there]
-    for each in lifted:
-        fault_holds.store_check(tx, each, blame, witnesses)
+    fault_holds.store_check(tx, hold, blame, witnesses)
 
 
 def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
