@@ -68,7 +68,7 @@ def main(
 def _check(wish: TraceWish, path: str, metadata_file: str | None) -> None:
     """Refuse what would make a trace of nothing, or two files in one.  Raises Stop."""
     if wish.first > wish.last:
-        raise Stop(f"[ERROR] No job is from {wish.first} to {wish.last}: --first is the smaller number.")
+        raise Stop(f"[ERROR] --first {wish.first} is greater than --last {wish.last}. Write the smaller job id first.")
     if wish.start > wish.stop:
         raise Stop("[ERROR] No job is between these dates: --from is the earlier one.")
     if not wish.chunk:

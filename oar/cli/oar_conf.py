@@ -51,7 +51,7 @@ def main(
             raise click.UsageError("--history goes without --check, --connect and --sample.")
         return _history(context, key, _Choice(_date(since), _date(until), author))
     if since or until or author:
-        raise click.UsageError("--since, --until and --by go with --history.")
+        raise click.UsageError("--since, --until and --by need --history.")
     if connect and not check:
         raise click.UsageError("--connect goes with --check.")
     if key is not None and (check or as_sample):

@@ -139,7 +139,7 @@ def main(
     options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
     _require(settings, create=action in ("create", "create_empty"))
     if (options.origin is None) is (action == "adopt"):
-        raise click.UsageError("--adopt and --from URL, the address of the old database, need each other.")
+        raise click.UsageError("--adopt and --from URL need each other. URL is the address of the old database.")
     if force_sql:
         context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
     if action in WARNINGS and not (force_yes or options.dry_run):
@@ -178,7 +178,9 @@ def _chosen(actions: Sequence[str], flags: Sequence[str]) -> str:
         raise click.UsageError(f"Unknown action: {unknown[0]}")
     chosen = sorted({*flags, *(WORDS[action] for action in actions)})
     if len(chosen) != 1:
-        raise click.UsageError("Only one action can be done at a time." if chosen else "What is to be done?")
+        raise click.UsageError(
+            "Only one action can be done at a time." if chosen else "No action is given. See: oar-database --help"
+        )
     return chosen[0]
 
 

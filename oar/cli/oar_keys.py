@@ -40,7 +40,7 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
 def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], ssh: str) -> int:
     """Run the command."""
     if is_printing is bool(nodes):
-        raise click.UsageError("Give --node HOST, once for each, or --print.")
+        raise click.UsageError("No node is given. Write --node HOST for each node, or --print.")
     for node in nodes:
         if not is_host_name(node.rpartition("@")[2]) or node.startswith("-"):
             raise Stop(f"[ERROR] {node} is not the name of a host.")

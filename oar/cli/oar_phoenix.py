@@ -91,7 +91,9 @@ def _broken(context: Context) -> set[str]:
         kept = {each.network_address for each in resources if each.id in maintained} | tx.resources.busy_nodes()
     odd = sorted(node for node in nodes - kept if not reboots.can_be_named(node))
     if odd:
-        context.warn(f"not rebooted, because their names cannot stand in a command: {', '.join(odd)}")
+        context.warn(
+            f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."
+        )
     return nodes - kept - set(odd)
 
 

@@ -85,7 +85,9 @@ def main(
     if not hostfile:
         return show_usage()
     if hostfile == "-" and not is_sure:
-        raise Stop("Error: hosts that come by the standard input need -y, for nobody can answer then")
+        raise Stop(
+            "Error: -y is missing: the list of hosts is read from standard input, so that no question can be asked."
+        )
     if conf:
         context.environment = {**context.environment, "OARCONFFILE": os.path.abspath(conf)}
     hosts = _checked(read_hosts(hostfile))
@@ -156,7 +158,7 @@ def _resources(
     found = []
     for host, machine in answers.machines.items():
         if host in known and not update:
-            context.warn(f"{host} has resources already, it is left as it is (--update sets their properties)")
+            context.warn(f"{host}: it has resources already, nothing is changed. To set their properties: --update")
             continue
         units, last = found_machines.units_of(host, machine, last, each_thread=each_thread)
         found.append(HostUnits(host, units, machine.memory, host in known))

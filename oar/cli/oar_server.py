@@ -54,7 +54,7 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 def main(context: Context, action: str, *, check: bool) -> int:
     """Run the command."""
     if check and action != "status":
-        raise click.UsageError("--check goes with status.")
+        raise click.UsageError("--check needs the action status. Run: oar-server status --check")
     if action != "status":
         context.require_admin()
     path = conf_file(context.environment)
@@ -266,7 +266,9 @@ class Server:
         except ProcessLookupError:
             return
         except PermissionError:
-            raise Stop(f"[ERROR] oar-server (pid {self.pid()}) belongs to somebody else.") from None
+            raise Stop(
+                f"[ERROR] cannot signal oar-server: pid {self.pid()}: another account runs it. Run the command as root."
+            ) from None
 
     def _spawn(self, account: Account, output: IO[bytes], notify_socket: bytes) -> "subprocess.Popen[bytes]":
         environment = {name: value for name, value in self._environment.items() if name in ("PATH", "TZ", "OARDIR")}

@@ -95,7 +95,7 @@ def main(context: Context, **values: Any) -> int | None:
         way_out = f"Write: oaradmissionrules --test -- {' '.join(options.words)}"
         raise click.UsageError(f"Unexpected argument: {options.words[0]}: only --test takes arguments. {way_out}")
     if options.as_user is not None and not options.test:
-        raise click.UsageError("--as says who submits with --test.")
+        raise click.UsageError("--as needs --test. Write: oaradmissionrules --test --as USER -- OARSUB ARGUMENTS")
     action = _chosen(options)
     if action is None:
         return show_usage()

@@ -527,12 +527,13 @@ class TestCommand:
 
     def test_a_text_that_is_not_python_is_stored_by_force_only_and_disabled(self, site: Site, tmp_path: Path) -> None:
         path = self.file(tmp_path, "a = 1\nif a\n")
-        text = f"Error: {path}: line 2: expected ':'. Admission rules are written in Python.\n"
+        fault = """line 2: if a (the compiler reports: "expected ':'")"""
+        text = f"Error: {path}: {fault}. Admission rules are written in Python.\n"
         assert site.rule("-n", "-r", path) == CommandResult(3, "", text)
         assert site.rule("--check") == CommandResult(0, "", "")
         rule = self.created(site, "-r", path, "--force")
         assert str(rule) in self.ids(site, "-N")
-        assert site.rule("--check") == CommandResult(1, f"#{rule}: line 2: expected ':'\n", "")
+        assert site.rule("--check") == CommandResult(1, f"#{rule}: {fault}\n", "")
         assert site.rule("--check", rule).exit == 1
 
     @pytest.mark.parametrize(
@@ -543,7 +544,10 @@ class TestCommand:
             (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
             (("-n", "-e", "vi '"), "Error: --edit vi ': write a command line: a quote is not closed\n"),
             (("-s", "1", "-d", "2"), f"Only one thing at a time: --show or --delete.\n{USAGE}"),
-            (("-S", "--as", "alice"), f"--as says who submits with --test.\n{USAGE}"),
+            (
+                ("-S", "--as", "alice"),
+                f"--as needs --test. Write: oaradmissionrules --test --as USER -- OARSUB ARGUMENTS\n{USAGE}",
+            ),
         ],
     )
     def test_what_cannot_be_done(self, site: Site, words: tuple[str, ...], text: str) -> None:

@@ -110,7 +110,7 @@ def test_a_trace_is_a_file_with_its_resources_beside(console: Console, past: lis
         (["-f", "/nowhere/trace"], "[ERROR] Cannot write /nowhere/trace: No such file or directory."),
         (["-f", "-", "-m", "xml"], "[ERROR] xml is no format of traces: use swf or owf (-m)."),
         (["-f", "-", "-p", "colour"], "[ERROR] There is no property colour: oarproperty -l lists them."),
-        (["-f", "-", "-b", 5, "-e", 2], "[ERROR] No job is from 5 to 2: --first is the smaller number."),
+        (["-f", "-", "-b", 5, "-e", 2], "[ERROR] --first 5 is greater than --last 2. Write the smaller job id first."),
         (
             ["-f", "-", "--from", "2031-02-01", "--to", "2031-01-01"],
             "[ERROR] No job is between these dates: --from is the earlier one.",

@@ -351,7 +351,7 @@ def test_debug_shows_what_is_done(run: Run) -> None:
         (["--create", "--conf", "/nowhere/oar.conf"], "[ERROR] cannot read the configuration file /nowhere/oar.conf"),
         (["--create", "--drop"], "Only one action can be done at a time."),
         (["archive-all"], "Unknown action: archive-all"),
-        ([], "What is to be done?"),
+        ([], "No action is given. See: oar-database --help"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(run: Run, arguments: list[str], error: str) -> None:

@@ -126,7 +126,7 @@ def test_a_clock_that_was_set_ahead_makes_no_step_come_early(phoenix: Console, t
 def test_a_name_that_could_be_an_option_is_left_alone(phoenix: Console, tmp_path: Path) -> None:
     add_resources(phoenix.database, nodes=1, network_address="-oProxyCommand=x", state="Suspected")
     result = phoenix.type(oar_phoenix.main)
-    assert "their names cannot stand in a command: -oProxyCommand=x" in result.err
+    assert "nodes are not rebooted: -oProxyCommand=x: a reboot command cannot contain these names." in result.err
     assert done(tmp_path) == []
 
 

@@ -108,7 +108,7 @@ REFUSED = [
     (
         ("-p", "1/(resource_id - resource_id) = 1", "x"),
         8,
-        f"# Error: cannot evaluate the SQL condition: it divides by zero\n{VERIFY}",
+        f"# Error: cannot evaluate the SQL condition: a number is divided by zero\n{VERIFY}",
     ),
     (
         ("-p", "long-jobs", "x"),
@@ -151,7 +151,11 @@ REFUSED = [
     (("-n", "a" * 101, "x"), 8, f"# Error: the job name is longer than 100 characters.\n{VERIFY}"),
     (("-n", "a\nb", "x"), 8, f"# Error: the job name has a control character.\n{VERIFY}"),
     (("--force_cpuset_name", "12", "x"), 8, f'# Error: invalid cpuset name "12".\n{VERIFY}'),
-    (("--force-cpuset-name", "a", "--array", "2", "x"), 8, f'# Error: invalid cpuset name "a".\n{VERIFY}'),
+    (
+        ("--force-cpuset-name", "a", "--array", "2", "x"),
+        8,
+        f'# Error: invalid cpuset name "a": the jobs of an array cannot share a cpuset.\n{VERIFY}',
+    ),
     (("-O", "a;b", "x"), 244, "# Error: invalid stdout file name (bad character)\n"),
     (("-E", "a;b", "x"), 243, "# Error: invalid stderr file name (bad character)\n"),
     (

@@ -573,7 +573,7 @@ def test_the_file_of_the_site_is_refused_if_others_may_write_it(site: Desk, file
     path = files / "ar_request"
     path.write_text("-d 600\n")
     path.chmod(0o666)
-    refused = f"error: {path} must belong to root or oar, and nobody else may write it\n"
+    refused = f"error: {path}: others than root and oar can write it. Run: chown root {path}; chmod go-w {path}\n"
     assert site.qrsub("-d", "60") == CommandResult(1, "", refused)
 
 

@@ -141,7 +141,7 @@ def test_the_conditions_of_a_session_share_a_savepoint(site: Database, monkeypat
     monkeypatch.setattr(Statements, "execute", execute)
     with session(site, Subject.RESOURCES, SITE) as opened:
         for _ in range(3):
-            with pytest.raises(BadCondition, match="it divides by zero"):
+            with pytest.raises(BadCondition, match="a number is divided by zero"):
                 opened.check("cpu = 1/0")
             assert opened.check("cpu = 1") == "cpu = 1"
     assert sent.count("SAVEPOINT condition") == 1
@@ -274,7 +274,7 @@ def test_memory_and_server_agree(database: Database, rows: list[tuple[str, str, 
 
 
 def test_a_column_of_text_in_arithmetic_is_refused_with_the_way_out(database: Database) -> None:
-    refusal = r"these types: mod\(character varying, integer\): make a number of a text first, as in cpuset::int$"
+    refusal = r"these types: mod\(character varying, integer\)\. Convert a text to a number first, as in cpuset::int$"
     with pytest.raises(BadCondition, match=refusal):
         found(database, "cpuset % 2 = 1")
 

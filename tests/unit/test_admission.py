@@ -172,7 +172,7 @@ class TestFiles:
 
     def test_a_directory_that_others_may_write_is_refused(self, tmp_path: Path) -> None:
         self.directory(tmp_path).chmod(0o775)
-        with pytest.raises(ConfigError, match="writable by nobody else"):
+        with pytest.raises(ConfigError, match="others than root and oar can write there"):
             admission_rules.read_rules(str(tmp_path))
 
     def test_a_directory_that_is_not_there_is_named(self) -> None:

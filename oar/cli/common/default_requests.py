@@ -64,7 +64,9 @@ def _of_site(path: str) -> str:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         status = os.fstat(file.fileno())
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Stop(f"error: {path} must belong to root or oar, and nobody else may write it")
+            raise Stop(
+                f"error: {path}: others than root and oar can write it. Run: chown root {path}; chmod go-w {path}"
+            )
         return file.read()
 
 

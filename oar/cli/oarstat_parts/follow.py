@@ -102,7 +102,7 @@ def _since(context: "Context", begin: Position | None, now: Position) -> Iterato
     if begin is None:
         return
     if begin.state_log > now.state_log or begin.event > now.event:
-        raise BadRequest(f'"{begin}" is no position in the history of this database: give one that was told')
+        raise BadRequest(f'"{begin}" is no position in the history of this database. Write one that --follow printed.')
     while begin != now:
         with context.database.snapshot() as tx:
             news = news_between(tx, begin, now)

@@ -102,7 +102,10 @@ def read_rules(directory: str) -> list[AdmissionRule]:
         status = os.stat(directory)
         names = sorted(os.listdir(directory))
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
-            raise ConfigError(f"{directory} must belong to root or oar and be writable by nobody else")
+            raise ConfigError(
+                f"cannot use the admission rules of {directory}: others than root and oar can write there. Run:"
+                f" chown root {directory}; chmod go-w {directory}"
+            )
         rules = [_read_rule(directory, match) for name in names if (match := _RULE_FILE.fullmatch(name))]
     except OSError as error:
         raise ConfigError(f"cannot read the admission rules of {directory}: {error.strerror}") from None
@@ -196,7 +199,7 @@ def _trace(rule: AdmissionRule, error: BaseException) -> str:
     import traceback
 
     if isinstance(error, _TimeIsUp):
-        error = TimeoutError("ADMISSION_RULES_TIMEOUT is over")
+        error = TimeoutError("the rules took longer than ADMISSION_RULES_TIMEOUT")
     steps = traceback.extract_tb(error.__traceback__)[1:]
     lines = rule.text.splitlines()
     where = [

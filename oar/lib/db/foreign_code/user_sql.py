@@ -199,19 +199,19 @@ class Conditions:
 _NOT_ALLOWED = "42501"
 #: Why PostgreSQL rejects a condition, by its codes.
 _REASONS = {
-    "22003": "a number is too large",
-    "22008": "there is no such date",
-    "22012": "it divides by zero",
+    "22003": "a number is out of the range of its column",
+    "22008": "a date does not exist",
+    "22012": "a number is divided by zero",
     "22P02": "a value does not have the type of its column",
     "2201B": "a pattern is not a regular expression",
     "22025": "a pattern ends with its escape character",
     _NOT_ALLOWED: "it reads a table that users may not read",
     "42601": "it is not SQL",
-    "42703": "there is no such column",
+    "42703": "a column does not exist",
     "42702": "a column name is ambiguous",
-    "42804": "types do not fit",
-    _WRONG_TYPES: "there is no such function, or an operator does not take these types",
-    "42P01": "there is no such table",
+    "42804": "two values have different types",
+    _WRONG_TYPES: "a function does not exist, or an operator does not accept these types",
+    "42P01": "a table does not exist",
 }
 _QUOTED = re.compile(r'"[^"]{1,100}"')
 #: What PostgreSQL writes around an operator or a function with the types of its operands.
@@ -225,7 +225,7 @@ class TooSlow(BadCondition):
 def _refusal(error: psycopg2.Error, limit: float) -> BadCondition:
     if error.pgcode == _CANCELED:
         return TooSlow(f"cannot evaluate the SQL condition: it takes longer than {limit:g} s")
-    hint = ": make a number of a text first, as in cpuset::int" if error.pgcode == _WRONG_TYPES else ""
+    hint = ". Convert a text to a number first, as in cpuset::int" if error.pgcode == _WRONG_TYPES else ""
     reason = _REASONS.get(error.pgcode or "", f"PostgreSQL rejects it (SQLSTATE {error.pgcode})")
     return BadCondition(f"cannot evaluate the SQL condition: {reason}{_named_in(error)}{hint}")
 
