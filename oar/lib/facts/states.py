@@ -508,7 +508,7 @@ class ReasonCode(StrEnum):
     EXTERNAL = "EXTERNAL"  #: a scheduler of the site plans it
     QUEUE = "QUEUE"  #: its queue is stopped
     HOLD = "HOLD"  #: it is on hold
-    FAULT = "FAULT"  #: launches are held because something that several nodes need does not work
+    FAULT = "FAULT"  #: launches are held because of a fault that is no job's
     INTERNAL = "INTERNAL"  #: the scheduler failed for this job: see its log
 
 

@@ -261,7 +261,6 @@ TEXTS: Mapping[LaunchFault, HoldTexts] = {
     LaunchFault.SERVER_EPILOGUE: HoldTexts(
         "the server epilogue fails", "Correct SERVER_EPILOGUE_EXEC_FILE.", resumption=""
     ),
-    LaunchFault.CONFIGURATION: HoldTexts("oar.conf names what cannot be used", "Correct oar.conf."),
 }
 
 
