@@ -1,7 +1,7 @@
 """Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
-while both wait, ends have a fifth of the places.  What an end frees is in use again only by a launch, so a burst of
+while both wait, ends have a third of the places.  What an end frees is in use again only by a launch, so a burst of
 ends does not leave nodes idle; and where nodes are full, ends make the room for each launch, so that there are soon no
 more launches.  Nor does a burst of submissions keep nodes occupied.  Kills, signals and probes have another limit.  So
 have the commands of users and the lines for their oarsubs, since users decide how long those take.
@@ -21,7 +21,7 @@ from oar.lib.facts.messages import JobAction
 from oar.lib.facts.states import JobState, Phase
 
 #: Of so many places that launches and ends share, ends have one while both wait.
-PLACES_PER_END = 5
+PLACES_PER_END = 3
 #: Limit of running actions other than launches, ends, and those whose duration users decide.
 OTHERS_AT_A_TIME = 64
 #: Limits of running TELL actions, of all users and of one: an oarsub may wait, be gone, or be stopped by its user.
