@@ -1,10 +1,10 @@
 """Dispatch: which action of the Runner goes to which bipbip, and when.  Pure.
 
 One action at a time works on a job.  Ends and launches share a limit (``MAX_CONCURRENT_JOBS_STARTING_OR_TERMINATING``):
-while both wait, ends have a third of the places.  What an end frees is in use again only by a launch, so a burst of
-ends does not leave nodes idle; and where nodes are full, ends make the room for each launch, so that there are soon no
-more launches.  Nor does a burst of submissions keep nodes occupied.  Kills, signals and probes have another limit.  So
-have the commands of users and the lines for their oarsubs, since users decide how long those take.
+while both wait, ends have a third of the places.  What an end frees is in use again only by a launch, which takes about
+twice as long, so a burst of ends does not leave nodes idle; nor does a burst of submissions keep them occupied.  Kills,
+signals and probes have another limit.  So have the commands of users and the lines for their oarsubs, since users
+decide how long those take.
 An action goes to the bipbip that talks to its host, whose connection is warm.  A failed action is tried again after
 1, 2, 4 ... 60 s (docs/design/launch.rst, "Dispatch").
 """
