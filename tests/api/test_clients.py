@@ -52,8 +52,10 @@ def test_the_address_of_a_client(peer: Peer, headers: dict[str, str], address: s
 def test_a_client_without_an_address_is_in_no_network() -> None:
     unknown = Client(Peer(uid=33), is_trusted=True)
     assert not unknown.is_local
-    assert "uid:33" in str(unknown)
-    assert "X-Forwarded-For" in str(unknown)
+    assert str(unknown) == "an unknown address (the proxy account www-data sends none in X-Forwarded-For)"
+    way_out = "is not in API_TRUSTED_PROXIES: add unix:www-data"
+    assert str(unknown._replace(is_trusted=False)) == f"an unknown address (the proxy account www-data {way_out})"
+    assert "account 12345678 " in str(Client(Peer(uid=12345678)))  # an account without a name
 
 
 def test_metrics_behind_a_web_server_are_for_the_networks_of_the_site(api: Api, local: httpx.Client) -> None:
