@@ -19,7 +19,8 @@ from oar.lib.db.history.history import Log
 from oar.lib.db.listening.feed import News, SettledRows, news_between
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.records import Job
+from oar.lib.facts.messages import Mail
+from oar.lib.facts.records import Event, Job
 from oar.lib.facts.states import FINAL, EventType, JobState
 from oar.lib.io.logs import of_job
 from oar.lib.rules import job_lives
@@ -36,11 +37,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks, and after a look that failed.
 LOOK, AFTER_FAILURE = 2.0, 30.0
+#: Administrators get at most one mail about failing admission rules in this time, in seconds.
+MAIL_SECONDS = 86400
 
 #: Looks at the database, and says whether to look again at once.
 _Look = Callable[["Database"], bool]
-#: What is to be done with news; it is done when the transaction is over.
-_Deed = Callable[[], None]
+#: Writes news when the transaction is over; returns what to mail once the news is noted as written.
+_Deed = Callable[[], "Sequence[Mail]"]
 
 
 class HistoryReader:
@@ -63,9 +66,10 @@ class HistoryReader:
         with database.snapshot() as tx:
             news = news_between(tx, self._read, until)
             deed = self._treat(tx, news)
-        deed()
+        mails = deed()
         with database.begin() as tx:
             tx.history_positions.store(self._name, news.position)
+            tx.outbox += mails
         self._read = news.position
         return True
 
@@ -142,15 +146,27 @@ def tell(tx: "Transaction", news: News) -> _Deed:
     refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
     failed = [event for event in news.events if event.type == EventType.ADMISSION_RULE_FAILED]
 
-    def write() -> None:
+    mails = _rule_mails(tx, failed)
+
+    def write() -> Sequence[Mail]:
         for job, nodes, text in texts:
             of_job(log, job.id, queue=job.queue, nodes=nodes).info("%s", text)
         for event in refused:
             log.info("refused: %s", event.description)
         for event in failed:
             log.error("an admission rule failed: %s", event.description)
+        return mails
 
     return write
+
+
+def _rule_mails(tx: "Transaction", failed: Sequence[Event]) -> Sequence[Mail]:
+    """Return the mail about a failed admission rule; none within a day of an earlier failure."""
+    if not failed or tx.events.has_earlier(failed[0], MAIL_SECONDS):
+        return ()
+    text = f"An admission rule failed and refused a submission: {failed[0].description}"
+    advice = "Correct the rule, or disable it: oaradmissionrules -m ID -N. Test the rules: oaradmissionrules --test"
+    return (Mail("An admission rule fails", f"{text}\n{advice}"),)
 
 
 def _kind(change: JobStateChange) -> JobState | None:
@@ -197,11 +213,11 @@ def _of(kinds: Sequence[tuple[Job, JobState | None]], wanted: JobState) -> list[
 
 def _count(metrics: MetricsFile, tx: "Transaction", news: News) -> _Deed:
     metrics.count(tx, news)
-    return _nothing
+    return _nothing_to_write
 
 
-def _nothing() -> None:
-    """Do nothing: what had to be done with the news is done."""
+def _nothing_to_write() -> Sequence[Mail]:
+    return ()
 
 
 # -- COMPLETION_LOG ---------------------------------------------------------------------------------------------------
@@ -213,7 +229,12 @@ def complete(tx: "Transaction", news: News, path: str) -> _Deed:
     jobs = _work(tx, changes)
     ended = [jobs[change.job_id] for change in changes if change.job_id in jobs]
     lines = [json.dumps(end.record, ensure_ascii=False) + "\n" for end in completions(tx, ended)]
-    return lambda: append(path, "".join(lines).encode("utf-8", "backslashreplace"))
+
+    def write() -> Sequence[Mail]:
+        append(path, "".join(lines).encode("utf-8", "backslashreplace"))
+        return ()
+
+    return write
 
 
 def append(path: str, text: bytes) -> None:

@@ -92,6 +92,19 @@ def test_a_refused_submission_is_told(
     ]
 
 
+def test_a_failing_rule_is_mailed_once_a_day(reader: HistoryReader, database: Database) -> None:
+    mails = []
+    database.deliver = mails.extend
+    for trace in ("rule #2: NameError", "rule #2: NameError", "rule #3: TypeError"):
+        with database.begin() as tx:
+            tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, trace)
+        while reader.look(database):
+            pass
+    (mail,) = mails
+    assert mail.subject == "An admission rule fails"
+    assert "rule #2: NameError\nCorrect the rule" in mail.text
+
+
 def test_more_than_one_piece_is_told_in_order(
     database: Database, reader: HistoryReader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

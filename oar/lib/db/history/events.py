@@ -70,6 +70,8 @@ _LAST_TEXTS = """
         SELECT e.date, e.description FROM event_log_hostnames h JOIN event_logs e USING (event_id)
         WHERE h.hostname = node.name AND e.type = %s ORDER BY h.event_id DESC LIMIT 1) e"""
 _NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
+_HAS_EARLIER = """
+    SELECT EXISTS (SELECT FROM event_logs WHERE type = %s AND date >= %s AND date <= %s AND event_id < %s)"""
 _ANY_OPEN = Prepared("""
     SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%s) AND type = %s AND to_check = 'YES')""")
 _IS_OPEN = Prepared("SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')")
@@ -203,6 +205,11 @@ class Events(Table):
         """Return how many events of a type were written after a date."""
         count: int = self._tx.value(_NUMBER, (str(type_), date))
         return count
+
+    def has_earlier(self, event: Event, seconds: int) -> bool:
+        """Return whether an event has an earlier one of the same type within some seconds before it."""
+        found: bool = self._tx.value(_HAS_EARLIER, (event.type, event.date - seconds, event.date, event.id))
+        return found
 
     def of_nodes(self, nodes: Collection[str], *, since: int = 0, last: int | None = None) -> dict[str, list[Event]]:
         """Return the events of nodes, oldest first: those since a date, or the ``last`` of each node."""
