@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_refused_submission_is_told(
 
 
 def test_a_failing_rule_is_mailed_once_a_day(reader: HistoryReader, database: Database) -> None:
-    mails = []
+    mails: list[Any] = []
     database.deliver = mails.extend
     for trace in ("rule #2: NameError", "rule #2: NameError", "rule #3: TypeError"):
         with database.begin() as tx:
