@@ -134,3 +134,21 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
     monkeypatch.setattr(job_pages, "MOST_READ", 200)
     read = [[len(ids) for ids in ids_of(page)] for page in pages(database, ALL, 10)]
     assert read == [[500], [1, 1, 1, 500], []]  # only the last page can be empty
+
+
+def test_a_page_inside_a_long_array_reads_a_bounded_part_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_pages, "MOST_READ", 4)
+    insert(database, [(1, (1, "Error", 0)), *((job_id, (2, "Error", 0)) for job_id in range(2, 400))])
+    looks = []
+    one_page = job_pages.JobPages._folded_page
+    monkeypatch.setattr(
+        job_pages.JobPages, "_folded_page", lambda self, *words: (looks.append(1), one_page(self, *words))[1]
+    )
+    shown = []
+    for page in pages(database, ALL, 1):
+        assert len(looks) <= 5
+        looks.clear()
+        shown += ids_of(page)
+    assert shown == [tuple(range(2, 400)), (1,)]

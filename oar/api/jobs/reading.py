@@ -51,7 +51,8 @@ _STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `
 _FOLD = (
     "Return one item for the jobs of an array that have the same state and exit code: the job with the lowest id, and "
     "`members`. All items of an array are on one page, which exceeds `limit` if the array alone has more items. A page "
-    "of ended jobs can have fewer items than `limit` although `next` is not null."
+    "of ended jobs can have fewer items than `limit`, even none, although `next` is not null. An array whose jobs "
+    "change their states between two pages can come again."
 )
 
 

@@ -10,6 +10,8 @@ from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
 from oar.lib.facts.records import Job, date_of_start
 from oar.lib.facts.states import FINAL, NOT_STARTED, JobState
 
+#: Number of times that a folded page goes on inside an array that was shown before.
+_MORE_LOOKS = 4
 #: More jobs than this are not counted.
 MOST_COUNTED = 100_000
 #: Jobs that a folded page of ended jobs reads at most to find the arrays that it shows.
@@ -151,9 +153,17 @@ class JobPages(Table):
     def folded(self, query: JobQuery, place: JobPlace) -> FoldedPage:
         """Return a page on which similar jobs of an array are one row.
 
-        All rows of an array are on the page that reaches the first of its jobs, even if its jobs change their states
-        between two pages.  A page has more than ``place.limit`` rows only if one array has more.
+        All rows of an array are on the page that reaches the first of its jobs.  A page has more than ``place.limit``
+        rows only if one array has more, and fewer, even none, where it lies inside an array that was shown before.
         """
+        page = self._folded_page(query, place)
+        for _ in range(_MORE_LOOKS):
+            if page.rows or page.next is None:
+                break
+            page = self._folded_page(query, place._replace(after=page.next))
+        return page
+
+    def _folded_page(self, query: JobQuery, place: JobPlace) -> FoldedPage:
         conditions, following = list(_conditions(query)), None
         if query.states is None or not query.states <= LIVE_STATES:
             arrays, following = self._arrays(query, place)
@@ -164,8 +174,6 @@ class JobPages(Table):
             cut = groups[place.limit].position  # of the array whose rows do not all fit
             groups = [group for group in groups if group.position != cut] or groups
             following = groups[-1].position
-        elif not groups and following is not None:  # the page would be inside an array that a page before has shown
-            return self.folded(query, place._replace(after=following))
         if place.newest_first:
             groups.sort(key=lambda group: (group.position, group.highest), reverse=True)
         else:
