@@ -4,16 +4,19 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.kao.rounds.writing import held_launches
 from oar.lib.db.database import Database
 from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
+from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.facts.module_codes import MetaSchedCode
 from oar.lib.facts.records import Group, LaunchHold, Level
+from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import (
     EventType,
     JobState,
@@ -605,6 +608,63 @@ def test_no_job_starts_and_no_besteffort_job_leaves_while_the_configuration_is_w
     assert mails(sent) == ["No job is started"]
 
 
+def begin_configuration_trial(database: Database, **columns: Any) -> int:
+    """Let a launch find a fault of the configuration and be its first trial; the pause is over."""
+    trial = add_job(database, JobState.LAUNCHING, **columns)
+    with database.begin() as tx:
+        fault_holds.hold_for_configuration(tx, "the checker fails", trial)
+    pass_time(database, 600)
+    return trial
+
+
+def may_go_on(database: Database, job_id: int, *types: str) -> bool:
+    """Whether the launch of a job may go on."""
+    with database.begin() as tx:
+        return fault_holds.may_go_on(tx, tx.jobs.get(job_id), JobTypes(types))
+
+
+def test_a_launch_that_waited_for_a_trial_goes_on_when_that_runs(runtime: Runtime, sent: list[Effect]) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    trial = begin_configuration_trial(database, on=resources[:1])
+    others = [add_job(database, JobState.LAUNCHING, on=[resource]) for resource in resources[1:]]
+    assert not may_go_on(database, others[0])
+    with database.begin() as tx:
+        lifecycle.move(tx, trial, JobState.RUNNING)
+    assert Wake(Tag.SCHEDULING) in sent
+    assert all(may_go_on(database, other) for other in others)
+    assert [hold.trial_job for hold in holds(database)] == [trial]
+    MetaScheduler(runtime).round()
+    assert holds(database) == []
+
+
+def test_a_fault_that_a_launch_found_concerns_all_that_run_the_checker(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    trial = begin_configuration_trial(database, on=resources[:1], types=["deploy"])
+    other = add_job(database, JobState.LAUNCHING, on=resources[1:2])
+    assert [may_go_on(database, other, name) for name in ("deploy", "cosystem", "noop")] == [False, False, True]
+    with database.begin() as tx:
+        tx.execute("UPDATE launch_holds SET next_try = %s", (tx.now + 60,))
+    assert not may_go_on(database, trial, "deploy")
+
+
+def test_of_two_that_would_be_the_trial_one_is(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    failed = begin_configuration_trial(database, on=resources[:1])
+    with database.begin() as tx:
+        lifecycle.move(tx, failed, JobState.FINISHING)
+        lifecycle.move(tx, failed, JobState.ERROR)
+    launching = add_job(database, JobState.LAUNCHING, on=resources[1:2])
+    waiting = add_job(database)
+    situation = SnapshotReader(database, runtime.config).read()
+    assert may_go_on(database, launching)
+    with database.begin() as tx:
+        assert held_launches.begin_trials(tx, situation, [waiting]) == {waiting}
+    assert [hold.trial_job for hold in holds(database)] == [launching]
+
+
 # -- what is not planned meanwhile ------------------------------------------------------------------------------------
 
 
@@ -665,6 +725,17 @@ def test_a_node_whose_checks_succeed_too_often_stays_suspected(runtime: Runtime)
         assert tx.state_reasons.checks() == {}
 
 
+def test_faults_of_all_nodes_use_up_no_check_of_a_node(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    with database.begin() as tx:
+        for text in ("not to blame: the prologue fails", "checked again: disk works") * 2:
+            tx.events.add(EventType.FINAUD_RECOVER, 0, f"node-1: {text}", hosts=["node-1"])
+    fail(runtime, "CAN_NOT_WRITE_NODE_FILE", "anna", on=resources[:1], hosts=["node-1"])
+    with database.begin() as tx:
+        assert list(tx.state_reasons.checks()) == ["node-1"]
+
+
 def suspect(database: Database, suspicion: Suspicion) -> None:
     """Suspect node-1."""
     with database.begin() as tx:
@@ -695,8 +766,9 @@ def test_a_node_that_was_only_silent_has_to_pass_a_check_from_now_on(runtime: Ru
 class Answers:
     """Nodes that answer checks: ``missing`` are the users whose home or account is missing on node-1."""
 
-    def __init__(self, missing: set[str], *, is_of_node: bool) -> None:
+    def __init__(self, missing: set[str], *, is_of_node: bool, is_busy: bool = False) -> None:
         self.missing = missing
+        self.error = None if is_busy else "missing"
         self.is_of_node = is_of_node  #: node-1 knows that no user has caused it
 
     def run(self, requests: Mapping[str, NodeRequest], _seconds: float) -> dict[str, Outcome]:
@@ -704,16 +776,15 @@ class Answers:
 
     def _lines(self, node: str, checks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
         bad = self.missing if node == "node-1" else set()
-        answers = [{"error": "missing" if one["user"] in bad else "", "is_of_node": self.is_of_node} for one in checks]
+        answers = [{"error": self.error if one["user"] in bad else "", "is_of_node": self.is_of_node} for one in checks]
         return tuple(json.dumps(answer) for answer in answers)
 
 
-def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False) -> None:
+def ask(runtime: Runtime, missing: set[str], *, is_of_node: bool = False, is_busy: bool = False) -> None:
     """Let node-1 and others be asked about the holds of node-1."""
     pass_time(runtime.database, LONGEST_PAUSE)
-    context = SimpleNamespace(
-        config=runtime.config, database=runtime.database, remote=Answers(missing, is_of_node=is_of_node)
-    )
+    remote = Answers(missing, is_of_node=is_of_node, is_busy=is_busy)
+    context = SimpleNamespace(config=runtime.config, database=runtime.database, remote=remote)
     check.check(cast(ActionContext, context), "node-1")
 
 
@@ -728,6 +799,19 @@ def test_no_user_makes_a_node_suspected_by_his_own_home(runtime: Runtime, sent: 
     assert mails(sent) == ["Launches are held"]
     ask(runtime, set())
     assert holds(database) == []
+
+
+def test_a_node_that_cannot_check_a_home_now_ends_no_hold(runtime: Runtime) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=4, cores=1)
+    fail(runtime, "HOME_MISSING", "anna", on=resources[:1], hosts=["node-1"])
+    ask(runtime, {"anna"}, is_busy=True)
+    assert [(hold.user, hold.failures) for hold in holds(database)] == [("anna", 2)]
+    assert node_states(database)["node-1"] == "Alive"
+    with database.begin() as tx:
+        tx.resources.move(resources[:1], ResourceState.SUSPECTED, finaud=False)
+    ask(runtime, {"anna"}, is_busy=True)
+    assert [hold.failures for hold in holds(database)] == [3]
 
 
 def test_no_users_together_make_a_node_suspected_by_their_homes(runtime: Runtime) -> None:

@@ -174,6 +174,19 @@ def test_files_that_do_not_answer_for_long_are_a_fault_until_the_configuration_n
     files.answers.set()
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "timed out"), ValueError("no path")])
+def test_a_look_that_breaks_off_is_told_and_made_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    watch = LaunchNeedsWatch()
+    look = Mock(side_effect=[error, ""])
+    monkeypatch.setattr(launch_needs, "find_fault", look)
+    monkeypatch.setattr(launch_needs, "LOOK_SECONDS", 120.0)
+    with pytest.raises(type(error)):
+        watch.find_fault(world.context.config, world.context.oardir)
+    assert watch.find_fault(world.context.config, world.context.oardir) == ""
+
+
 def test_what_is_not_known_neither_begins_nor_ends_a_hold(world: World) -> None:
     def follow(fault: str | None) -> list[str]:
         with world.database.begin() as tx:

@@ -229,14 +229,13 @@ def hold_launch(tx: "Transaction", job_id: int, fault: str) -> bool:
 def may_go_on(tx: "Transaction", job: Job, types: JobTypes) -> bool:
     """Whether a launch that has begun may go on: not while another one is the trial, nor before its next try."""
     hold = configuration_hold(tx)
-    if hold is None or launch_faults.is_watched(hold) or not launch_faults.concerns(hold, job.user, types):
+    if hold is None or launch_faults.is_watched(hold) or launch_faults.is_over(hold):
         return True
     if hold.trial_job == job.id:
         return hold.next_try <= tx.now
-    if launch_faults.may_launch(hold, tx.now):
-        tx.launch_holds.begin_trial(hold, job.id)
+    if not launch_faults.concerns(hold, job.user, types):
         return True
-    return False
+    return launch_faults.may_launch(hold, tx.now) and tx.launch_holds.begin_trial(hold, job.id)
 
 
 # -- the end of holds -------------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ def _follow(
     used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
     if to is JobState.RUNNING and tx.events.is_any_open(moved_ids, EventType.HOLD_RUNNING_JOB):
         tx.outbox.append(Wake(Tag.CHSTATE))  # for a suspension that was asked for during the launch
+    if to is JobState.RUNNING and tx.launch_holds.has_trial(moved_ids):
+        tx.outbox.append(Wake(Tag.SCHEDULING))  # it ends the holds
     for job in moved:
         tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))
     return moved_ids

@@ -67,6 +67,8 @@ OF_SERVER = (LaunchFault.SERVER_SCRIPT, LaunchFault.SERVER_EPILOGUE)
 TRIED = (LaunchFault.PROLOGUE, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT)
 #: Types of jobs that need no node for their launch.
 WITHOUT_NODE = (JobTypeName.NOOP, JobTypeName.DEPLOY, JobTypeName.COSYSTEM, JobTypeName.DESKTOP_COMPUTING)
+#: Types of jobs whose launch runs no program that oar.conf names, but for the server prologue.
+_WITHOUT_PROGRAM = (JobTypeName.NOOP, JobTypeName.DESKTOP_COMPUTING)
 #: States of a trial that was launched, and of one of which nothing is known yet.
 _LAUNCHED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING, JobState.TERMINATED)
 _UNDECIDED = (JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.FINISHING)
@@ -141,9 +143,11 @@ def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
 
 def concerns(hold: LaunchHold, user: str, types: JobTypes) -> bool:
     """Whether a hold concerns the launch of a job."""
-    is_of_node = not (hold.fault in OF_SERVER or is_watched(hold))
-    is_spared = is_of_node and any(name in types for name in WITHOUT_NODE)
-    return hold.user in ("", user) and not is_spared
+    if hold.fault in OF_SERVER or is_watched(hold):
+        spared: Sequence[JobTypeName] = ()
+    else:
+        spared = _WITHOUT_PROGRAM if hold.fault is LaunchFault.CONFIGURATION else WITHOUT_NODE
+    return hold.user in ("", user) and not any(name in types for name in spared)
 
 
 def is_watched(hold: LaunchHold) -> bool:
@@ -161,7 +165,7 @@ def is_over(hold: LaunchHold) -> bool:
 
 def may_launch(hold: LaunchHold, now: int) -> bool:
     """Whether one of the jobs that a hold concerns may be launched now, as a trial."""
-    is_tried = hold.fault not in CHECKS and not is_watched(hold)
+    is_tried = hold.fault not in CHECKS and not is_watched(hold) and not is_over(hold)
     return is_tried and hold.trial_state not in _UNDECIDED and now >= hold.next_try
 
 
@@ -214,9 +218,12 @@ def judge_check(here: bool | None, elsewhere: Collection[bool]) -> Blame:
 
 
 def has_relapsed(events: Iterable[Event]) -> bool:
-    """Whether OAR has ended the suspicion of a node so often that it stays Suspected."""
+    """Whether OAR has ended the suspicion of a node so often, in one of both ways, that it stays Suspected.
+
+    A fault of all nodes must not use up the checks that a node may pass.
+    """
     ends = [event.description for event in events if event.type == EventType.FINAUD_RECOVER]
-    return sum(CHECKED in text or COMMON in text for text in ends) >= LIFTS_FORGIVEN
+    return any(sum(way in text for text in ends) >= LIFTS_FORGIVEN for way in (CHECKED, COMMON))
 
 
 #: How OAR ends the holds of faults that it does not check itself.

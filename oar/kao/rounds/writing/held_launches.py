@@ -43,12 +43,18 @@ def restrain(situation: Situation, plan: Plan) -> Plan:
     )
 
 
-def begin_trials(tx: Transaction, situation: Situation, started: Collection[int]) -> None:
-    """Note which of the started jobs are trials of holds."""
-    concerned = _concerned_jobs(situation)
-    for job_id in started if concerned else ():
-        for hold in concerned.get(job_id, ()):
-            tx.launch_holds.begin_trial(hold, job_id)
+def begin_trials(tx: Transaction, situation: Situation, starting: Collection[int]) -> set[int]:
+    """Note which of the jobs that start are trials of holds.
+
+    Return those that must not start: the hold has another trial by now, or has changed.
+    """
+    concerned = _concerned_jobs(situation) if starting else {}
+    trials = {job_id: concerned[job_id] for job_id in starting if job_id in concerned}
+    return {
+        job_id
+        for job_id, holds in trials.items()
+        if not all(tx.launch_holds.begin_trial(hold, job_id) for hold in holds)
+    }
 
 
 def reason_of(hold: LaunchHold) -> Reason:

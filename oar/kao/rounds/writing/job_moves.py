@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
 from oar.kao.rounds.reading.situation import Alterations, Situation
+from oar.kao.rounds.writing.held_launches import begin_trials
 from oar.lib.db.jobs.jobs import GivenStart
 from oar.lib.db.planning.rounds import JobRow, StartRow
 from oar.lib.db.transaction import Transaction
@@ -39,6 +40,8 @@ def start_jobs(tx: Transaction, situation: Situation, starts: Sequence[JobStart]
         if may_miss_nodes or alive.issuperset(needed[job_id]):
             start = max(placement.start, situation.rows[job_id].submission_time)
             rows.append(StartRow(job_id, placement.alternative, start, needed[job_id], placement.walltime))
+    late = begin_trials(tx, situation, [row.job_id for row in rows])
+    rows = [row for row in rows if row.job_id not in late]
     started = set(lifecycle.start_all(tx, {row.job_id: GivenStart(row.start, row.moldable) for row in rows}))
     tx.rounds.give([row for row in rows if row.job_id in started])
     return started

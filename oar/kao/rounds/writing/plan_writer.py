@@ -14,7 +14,7 @@ from oar.kao.facts.plan import Plan, Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.rounds.reading.filter_pools import Deferral
 from oar.kao.rounds.reading.situation import Situation
-from oar.kao.rounds.writing.held_launches import begin_trials, reason_of
+from oar.kao.rounds.writing.held_launches import reason_of
 from oar.kao.rounds.writing.job_moves import (
     answer_reservations,
     end_refused_jobs,
@@ -73,7 +73,6 @@ class PlanWriter:
         self._ended_frames = _ended_frames(tx, plan)
         fault_holds.end_holds(tx, situation.launch_holds)
         started = start_jobs(tx, situation, plan.started)
-        begin_trials(tx, situation, started)
         answer_reservations(tx, plan)
         kill_besteffort_jobs(tx, plan.kills)
         write_reservation_events(tx, plan, started)

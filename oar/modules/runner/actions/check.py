@@ -30,8 +30,8 @@ WITNESSES = 3
 
 #: What is checked, and the user whose account or home it is.
 Check = tuple[NodeCheck, str]
-#: What a node says of checks.
-Answers = Mapping[Check, CheckAnswer]
+#: What a node says of checks; None of those that it cannot make now.
+Answers = Mapping[Check, CheckAnswer | None]
 
 
 def check(context: ActionContext, host: str) -> None:
@@ -56,7 +56,7 @@ def _is_due(hold: LaunchHold, host: str, now: int) -> bool:
 
 
 def _ask(context: ActionContext, questions: Mapping[str, Collection[Check]]) -> dict[str, Answers]:
-    """Return the answers by node; nodes that do not answer are left out, and so are checks that cannot be made now."""
+    """Return the answers by node; nodes that do not answer are left out."""
     requests = {
         node: NodeRequest("node_check", NodeAction.CHECK, job_data.check_data(checks, context.config))
         for node, checks in questions.items()
@@ -72,9 +72,9 @@ def _has_answered(outcome: Outcome) -> bool:
 def _read(outcome: Outcome, checks: Collection[Check]) -> Answers:
     """Read a line for each check, in their order; what a node does not say has failed."""
     lines = outcome.lines if isinstance(outcome, CommandRan) else ()
-    answers = [_answer(line) for line in lines[: len(checks)]]
+    answers: list[CheckAnswer | None] = [_answer(line) for line in lines[: len(checks)]]
     answers += [CheckAnswer(False)] * (len(checks) - len(answers))
-    return {check: answer for check, answer in zip(checks, answers, strict=True) if answer}
+    return dict(zip(checks, answers, strict=True))
 
 
 def _answer(line: str) -> CheckAnswer | None:
@@ -115,11 +115,14 @@ def _store_hold(tx: "Transaction", hold: LaunchHold, question: Check, answers: M
     """Store who is to blame for the fault of held launches, if they are still held."""
     if hold.id not in {other.id for other in tx.launch_holds.all()}:
         return
-    of_check = {node: answer for node, others in answers.items() if (answer := others.get(question))}
-    here = of_check.pop(hold.node, None)
-    elsewhere = {node: answer.is_well for node, answer in of_check.items()}
+    here = answers.get(hold.node, {}).get(question)
+    elsewhere = {
+        node: answer.is_well for node, of in answers.items() if node != hold.node and (answer := of.get(question))
+    }
     blame = launch_faults.judge_check(here and here.is_well, elsewhere.values())
-    if blame is Blame.NODE:
+    if here is None and hold.node in answers and blame is Blame.NOBODY:
+        blame = Blame.USER  # an earlier check has not ended: the fault may last
+    elif blame is Blame.NODE:
         if here and here.is_of_node:
             _suspect(tx, hold, question)
         elif any(one.state is ResourceState.ALIVE for one in tx.resources.of_nodes([hold.node])):

@@ -3,11 +3,10 @@
 A fault in it is the administrator's to repair: no job and no node is to blame.
 """
 
-import contextlib
 import os
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from oar.lib.config.files import Config
@@ -38,10 +37,11 @@ class LaunchNeedsWatch:
         is_new = config is not self._config
         if is_new:
             self._begin(config, oardir)
-        with contextlib.suppress(TimeoutError):
-            fault = self._look.result(LOOK_SECONDS if is_new else 0)
+        if is_new:
+            wait([self._look], LOOK_SECONDS)
+        if self._look.done():
             self._config = None
-            return fault
+            return self._look.result()
         if time.monotonic() - self._begun < SILENT_SECONDS:
             return None
         return f"the files that oar.conf names: no answer for {SILENT_SECONDS:.0f} s. Repair their file server."
