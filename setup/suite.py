@@ -3,6 +3,9 @@
 Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), browser (the pages, by Chromium),
 cluster (on four test clusters at once), site (Debian machines with systemd, on which OAR is installed by its chapter).
 They run one after another; the last one, which mostly waits for machines, beside all others.
+
+For daily work the parts browser and cluster run a choice of their tests, the part site none, and properties are tested
+with few examples. ``--all`` runs everything.
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
 
@@ -25,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +58,7 @@ class Part:
     commands: tuple[tuple[str, ...], ...]
     is_aside: bool = False  #: it waits more than it works: it runs beside the others
     single: tuple[str, ...] = ()  #: runs the tests whose names follow; empty if the part has no tests
+    daily: tuple[str, ...] | None = None  #: test files for daily work, in place of the last word; None: everything
 
 
 #: Tests run in random order, so that none depends on another; in continuous integration always in the same order, so
@@ -63,6 +67,9 @@ ORDER = (f"--randomly-seed={1361225378 if os.environ.get('CI') else random.randr
 _PYTEST = ("pytest", "-p", "tests.journal", *ORDER)
 #: With more failures than this in a run, its tests are not run again: the run fails.
 MAX_UNSTABLE = 5
+#: The tests of pages and of the whole system for daily work: those that find most of what breaks.
+_DAILY_PAGES = ("tests/browser/test_acting.py",)
+_DAILY_ACCEPTANCE = tuple(f"tests/acceptance/test_{name}.py" for name in ("jobs", "interactive", "kinds", "steering"))
 PARTS = (
     Part("style", (("ruff", "check", "--no-cache", "."), ("ruff", "format", "--no-cache", "--check", "."))),
     Part("types", (("mypy",),)),
@@ -84,10 +91,27 @@ PARTS = (
         ),
         single=_PYTEST,
     ),
-    Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),), single=_PYTEST),
-    Part("cluster", ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),), single=_PYTEST),
-    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),), is_aside=True, single=_PYTEST),
+    Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),), daily=_DAILY_PAGES, single=_PYTEST),
+    Part(
+        "cluster",
+        ((*_PYTEST, "-n", "4", "--durations", "10", "tests/acceptance"),),
+        daily=_DAILY_ACCEPTANCE,
+        single=_PYTEST,
+    ),
+    Part("site", ((*_PYTEST, "--durations", "10", "tests/site"),), daily=(), is_aside=True, single=_PYTEST),
 )
+
+
+def daily(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts for daily work, with a choice of their tests."""
+    chosen = []
+    for part in parts:
+        if part.daily is None:
+            chosen.append(part)
+        elif part.daily:
+            commands = tuple((*command[:-1], *part.daily) for command in part.commands)
+            chosen.append(replace(part, commands=commands))
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -290,7 +314,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [part.name for part in PARTS]
     parser = argparse.ArgumentParser(prog="setup/test", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(names)}; all when none is given")
-    chosen = parser.parse_args(arguments).parts
+    parser.add_argument("--all", action="store_true", help="run all tests, and properties with many examples")
+    options = parser.parse_args(arguments)
+    chosen = options.parts
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"no part {unknown[0]!r}: choose from {', '.join(names)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -298,7 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         top = sources()
         venv = environment(top)
-        outcomes = run_parts([part for part in PARTS if not chosen or part.name in chosen], top, venv)
+        parts = [part for part in PARTS if not chosen or part.name in chosen]
+        os.environ.setdefault("OAR_TEST_PROFILE", "deep" if options.all else "fast")
+        outcomes = run_parts(parts if options.all else daily(parts), top, venv)
     except (InstallError, OSError) as error:
         print(f"test: {error}", file=sys.stderr)
         return 1

@@ -18,15 +18,17 @@ from tests.postgres import PostgreSQL, running
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is, not whether the code is right.  Whoever runs tests looks at
-# new examples each time; continuous integration looks at the same ones, so that it judges the change and nothing else.
-hypothesis.settings.register_profile(
-    "suite",
-    deadline=None,
-    derandomize=bool(os.environ.get("CI")),
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("suite")
+# Profiles "fast" (daily work) and "deep" (setup/test --all).  Examples have no deadline: how long one takes depends on
+# the load of the machine.  Continuous integration uses the same examples each time, so that it judges only the change.
+for name, number in (("fast", 20), ("deep", 150)):
+    hypothesis.settings.register_profile(
+        name,
+        max_examples=number,
+        deadline=None,
+        derandomize=bool(os.environ.get("CI")),
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile(os.environ.get("OAR_TEST_PROFILE", "fast"))
 
 #: ``select`` fails for descriptors from this number on.
 SELECT_LIMIT = 1024

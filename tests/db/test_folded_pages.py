@@ -143,9 +143,12 @@ def test_a_page_inside_a_long_array_reads_a_bounded_part_of_it(
     insert(database, [(1, (1, "Error", 0)), *((job_id, (2, "Error", 0)) for job_id in range(2, 400))])
     looks = []
     one_page = job_pages.JobPages._folded_page
-    monkeypatch.setattr(
-        job_pages.JobPages, "_folded_page", lambda self, *words: (looks.append(1), one_page(self, *words))[1]
-    )
+
+    def counted(self: job_pages.JobPages, query: JobQuery, place: JobPlace) -> job_pages.FoldedPage:
+        looks.append(place)
+        return one_page(self, query, place)
+
+    monkeypatch.setattr(job_pages.JobPages, "_folded_page", counted)
     shown = []
     for page in pages(database, ALL, 1):
         assert len(looks) <= 5

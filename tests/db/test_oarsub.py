@@ -406,7 +406,7 @@ class TestScript:
             f"# Warning: {path} is not executable: the job would end with exit code 126. Type: chmod +x {path}\n",
         )
 
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
     def test_whatever_stands_in_a_script_gets_an_answer(
         self, site: LoginNode, script: Callable[[str], str], text: str

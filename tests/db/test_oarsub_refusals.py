@@ -317,7 +317,7 @@ def hostile_words() -> st.SearchStrategy[str]:
     return st.lists(pieces, max_size=8).map("".join)
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     option=st.sampled_from(
         [

@@ -116,7 +116,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(rows=rows, groups=st.lists(levels, min_size=1, max_size=2))
 def test_the_database_counts_as_the_planner_does(
     database: Database, rows: Sequence[tuple[str, str, int]], groups: Sequence[tuple[Level, ...]]

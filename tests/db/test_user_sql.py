@@ -250,7 +250,7 @@ values = st.tuples(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(values, min_size=1, max_size=8), text=conditions)
 def test_memory_and_server_agree(database: Database, rows: list[tuple[str, str, int | None]], text: str) -> None:
     with database.begin() as tx:

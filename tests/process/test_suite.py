@@ -213,6 +213,19 @@ def test_a_part_aside_runs_beside_the_others_and_is_told_of_behind_them(
     assert lines == ["==== part_in_view ====", "view is done", "==== aside_part ====", "aside is done"]
 
 
+def test_daily_work_runs_a_choice_of_the_tests_that_need_most_time() -> None:
+    parts = {part.name: part for part in suite.daily(suite.PARTS)}
+    whole = {part.name: part for part in suite.PARTS}
+    assert {*whole} - {*parts} == {"site"}
+    for name in ("style", "types", "tests"):
+        assert parts[name] == whole[name]
+    for name in ("browser", "cluster"):
+        (command,) = parts[name].commands
+        files = [word for word in command if word.endswith(".py")]
+        assert files
+        assert all(Path(file).is_file() for file in files)
+
+
 def test_a_part_whose_process_is_lost_has_failed(tmp_path: Path) -> None:
     lost = part_of("lost", "os.kill(os.getppid(), signal.SIGKILL)\n", tmp_path)
     (outcome,) = suite.run_parts([lost], tmp_path, VENV)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement
@@ -91,7 +91,6 @@ def is_one_too_many(snapshot: Snapshot, job: WaitingJob, place: Placement, place
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_each_job_has_the_earliest_place_that_resources_and_its_array_allow(seed: int) -> None:
     snapshot = random_arrays(seed)
     reference = Reference(snapshot, is_forbidden=lambda *asked: is_one_too_many(snapshot, *asked))
@@ -103,7 +102,6 @@ def test_each_job_has_the_earliest_place_that_resources_and_its_array_allow(seed
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice, snapshot = random.Random(seed), random_arrays(seed)
     plan, memory, _ = planned(snapshot)

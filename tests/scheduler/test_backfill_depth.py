@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot
@@ -169,7 +169,6 @@ def test_behind_the_depth_what_has_no_room_now_is_searched_for_once(monkeypatch:
 
 
 @given(seeds)
-@settings(max_examples=150)
 def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> None:
     snapshot = to_depth(random_cluster(seed).snapshot(), random.Random(seed))
     plan = schedule(snapshot)
@@ -180,7 +179,6 @@ def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> No
 
 
 @given(seeds)
-@settings(max_examples=60)
 def test_every_job_has_a_place_or_a_reason(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = to_depth(dice.choice([busy, crowded])(seed), dice)
@@ -191,7 +189,6 @@ def test_every_job_has_a_place_or_a_reason(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=60)
 def test_a_depth_that_is_never_reached_changes_nothing(seed: int) -> None:
     snapshot = random.Random(seed).choice([busy, crowded])(seed)
     deep = replace(snapshot, settings=replace(snapshot.settings, backfill_depths={"_": 1000}))
@@ -202,7 +199,6 @@ def test_a_depth_that_is_never_reached_changes_nothing(seed: int) -> None:
 @example(227214)  # whether there is room was asked for before, and the limit of an array after it
 @example(23148)  # a job without any place is refused by a quota, unless the resources leave that others have taken
 @example(117511628)  # jobs of an array behind a passed one are counted when that is placed at last
-@settings(max_examples=200)
 def test_an_urgent_pass_decides_as_a_full_plan_of_the_same_depth(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = to_depth(dice.choice([busy, busy, crowded, reserved])(seed), dice)
@@ -228,7 +224,6 @@ def test_a_passed_besteffort_job_counts_in_its_array_for_those_behind_the_depth_
 
 
 @given(seeds)
-@settings(max_examples=120)
 def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = to_depth(limited(random_cluster(seed).snapshot(), dice), dice)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import ParsedTypes
@@ -55,7 +55,6 @@ def ask(rng: random.Random, hierarchy: Hierarchy) -> SlotQuery:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_the_search_in_blocks_finds_what_the_search_among_all_resources_finds(seed: int) -> None:
     rng = random.Random(seed)
     hierarchy, space, plain = hierarchy_in_order(rng), Space(SlotSet(0, EVERYTHING)), SlotSet(0, EVERYTHING)
@@ -76,7 +75,6 @@ def test_the_search_in_blocks_finds_what_the_search_among_all_resources_finds(se
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=60)
 def test_a_plan_is_the_same_whether_it_counts_in_blocks_or_not(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     expected = counting_no_blocks(snapshot)

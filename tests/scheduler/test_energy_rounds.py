@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.snapshot import Snapshot
@@ -23,7 +23,6 @@ def changed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=80)
 def test_with_nodes_that_sleep_and_wake_memory_changes_nothing(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = saving(dice.choice([busy, crowded])(seed), dice)

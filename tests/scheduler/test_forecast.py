@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import JobForecast
@@ -60,7 +60,6 @@ def test_nothing_is_planned_behind_the_job_or_in_queues_of_less_priority() -> No
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
 def test_a_forecast_is_what_a_round_without_limits_plans(seed: int) -> None:
     snapshot = without_limits(random_cluster(seed, has_quotas=seed % 2 == 0).snapshot())
     plan = schedule(snapshot)
@@ -74,7 +73,6 @@ def test_a_forecast_is_what_a_round_without_limits_plans(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 12))
-@settings(max_examples=150, deadline=None)
 def test_without_time_a_forecast_is_a_date_that_the_start_is_not_before(seed: int, looks: int) -> None:
     snapshot = without_limits(random_cluster(seed, has_quotas=seed % 2 == 0).snapshot(), 10)
     starts = {place.job_id: place.start for place in schedule(snapshot).placements}

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
@@ -99,7 +99,6 @@ seeds = st.integers(0, 10**9)
 
 
 @given(seeds)
-@settings(max_examples=250)
 def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     expected = Reference(snapshot).plan()
@@ -111,7 +110,6 @@ def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> No
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_jobs_that_may_not_share_never_meet(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     reference = Reference(snapshot)
@@ -132,7 +130,6 @@ def _meet(one: Occupation, other: Occupation) -> bool:
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_every_job_has_a_place_or_a_reason_and_one_that_does_not_start_has_one(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     plan = schedule(snapshot)
@@ -146,7 +143,6 @@ def test_every_job_has_a_place_or_a_reason_and_one_that_does_not_start_has_one(s
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_later_jobs_change_nothing_for_earlier_ones(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     if not snapshot.waiting:
@@ -162,7 +158,6 @@ def test_later_jobs_change_nothing_for_earlier_ones(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_besteffort_jobs_change_no_place_of_others(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     depended_on = {dependency.required for job in snapshot.waiting for dependency in job.dependencies}
@@ -181,7 +176,6 @@ def test_besteffort_jobs_change_no_place_of_others(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_a_besteffort_job_dies_only_for_one_that_needs_its_place_now(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     plan = schedule(snapshot)
@@ -196,7 +190,6 @@ def test_a_besteffort_job_dies_only_for_one_that_needs_its_place_now(seed: int) 
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_what_starts_is_on_living_resources_that_nobody_holds(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     states = snapshot.resources.states
@@ -213,7 +206,6 @@ def test_what_starts_is_on_living_resources_that_nobody_holds(seed: int) -> None
 
 
 @given(seeds)
-@settings(max_examples=60)
 def test_the_order_of_rows_does_not_matter(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     rng = random.Random(seed)
@@ -227,7 +219,6 @@ def test_the_order_of_rows_does_not_matter(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40)
 def test_one_jobs_trouble_is_its_own(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     cluster = random_cluster(seed)
@@ -262,7 +253,6 @@ def test_another_process_with_another_hash_seed_plans_the_same() -> None:
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_a_reservation_keeps_its_resources_its_start_and_its_end(seed: int) -> None:
     """Before its date nothing changes; from then on it may lose what is not usable, and its end stays."""
     snapshot, rng = random_cluster(seed).snapshot(), random.Random(seed)
@@ -292,7 +282,6 @@ def test_a_reservation_keeps_its_resources_its_start_and_its_end(seed: int) -> N
 
 
 @given(seeds)
-@settings(max_examples=100)
 def test_a_job_that_ends_sooner_never_makes_the_first_of_the_queue_end_later(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     plan = schedule(snapshot)

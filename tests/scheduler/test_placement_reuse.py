@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Plan
@@ -139,7 +139,6 @@ def disturbed(snapshot: Snapshot, dice: random.Random) -> Snapshot:
     return snapshot
 
 
-@settings(max_examples=250)
 @given(st.integers(0, 10**9))
 @example(1).via("something is free that was not")
 @example(3).via("a place is taken")
@@ -154,7 +153,6 @@ def test_a_plan_with_memory_is_the_plan_from_nothing(seed: int) -> None:
     check_that_memory_changes_nothing(limited(random_cluster(seed).snapshot(), dice), dice)
 
 
-@settings(max_examples=250)
 @given(st.integers(0, 10**9))
 def test_neither_does_memory_change_the_places_of_requests_whose_groups_compete(seed: int) -> None:
     dice = random.Random(seed)

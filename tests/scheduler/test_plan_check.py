@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Placement, Plan
@@ -35,7 +35,6 @@ def changed(cluster: Cluster, job: int, **given: Any) -> dict[int, str]:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_what_the_planner_makes_passes(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     assert wrong(snapshot, schedule(snapshot)) == {}
@@ -119,7 +118,6 @@ def test_a_refused_job_leaves_nothing_in_the_plan_but_its_reason() -> None:
 
 
 @given(st.lists(st.integers(0, 255), max_size=12), st.data())
-@settings(max_examples=100)
 def test_what_is_held_is_what_those_have_that_are_left(holders: list[int], data: st.DataObject) -> None:
     counts = HolderCounts()
     for resources in holders:

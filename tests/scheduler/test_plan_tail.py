@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from oar.kao.facts.plan import Placement, Plan
@@ -229,7 +229,6 @@ def test_a_slice_ends_within_the_search_for_a_plain_request(tmp_path: Path, monk
 
 
 @given(st.integers(0, 10**9), st.sampled_from((crowded, busy)))
-@settings(max_examples=60)
 def test_a_plan_whose_searches_give_way_at_each_start_is_that_of_one_go(
     seed: int, site: Callable[[int], Snapshot]
 ) -> None:

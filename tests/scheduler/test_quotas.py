@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
@@ -342,7 +342,6 @@ def _is_counted(bind: QuotaRule, other: PlannedJob, job: PlannedJob) -> bool:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_no_place_exceeds_a_quota_at_any_second(seed: int) -> None:
     """With what was placed before it.  One behind may count for a rule that does not bind it: a special rule does."""
     snapshot = random_limited(seed, with_hours=True).snapshot()
@@ -356,7 +355,6 @@ def test_no_place_exceeds_a_quota_at_any_second(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=150)
 def test_each_job_has_the_earliest_place_that_resources_and_quotas_allow(seed: int) -> None:
     snapshot = random_limited(seed, with_hours=False).snapshot()
     reference = Reference(snapshot, is_forbidden=lambda job, place, placed: is_over(snapshot, job, place, placed))
@@ -365,7 +363,6 @@ def test_each_job_has_the_earliest_place_that_resources_and_quotas_allow(seed: i
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30)
 def test_quotas_go_with_a_saved_snapshot(seed: int) -> None:
     snapshot = random_limited(seed, with_hours=True).snapshot()
     assert from_json(Snapshot, to_json(snapshot)) == snapshot

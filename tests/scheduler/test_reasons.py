@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts import reasons
@@ -395,7 +395,6 @@ def unexplained(snapshot: Snapshot, plan: Plan) -> set[int]:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=300)
 def test_no_job_is_left_without_a_reason_that_can_be_told(seed: int) -> None:
     snapshot = hindered(seed)
     plan = schedule(snapshot)

@@ -7,7 +7,7 @@ and outside, in random situations.
 import random
 from dataclasses import replace
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import parse_types
@@ -178,7 +178,6 @@ def check_windows(after: dict[int, Window]) -> None:
             assert not (held & other and start < other_end and other_start < end)
 
 
-@settings(max_examples=80)
 @given(st.integers(0, 10**6))
 def test_nobody_meets_a_reservation_and_no_two_reservations_meet(seed: int) -> None:
     site = Among(seed)
@@ -208,7 +207,6 @@ def test_nobody_meets_a_reservation_and_no_two_reservations_meet(seed: int) -> N
             assert not any(is_met(place, window) for number, window in after.items() if number != own)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_what_starts_now_finds_its_resources_free(seed: int) -> None:
     site = Among(seed)
@@ -225,7 +223,6 @@ def test_what_starts_now_finds_its_resources_free(seed: int) -> None:
             assert other == job_id or may_share or not resources & held
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 @example(27).via("a reason tells what is left of a reservation")
 def test_with_the_memory_of_the_last_round_a_plan_is_the_same_as_from_nothing(seed: int) -> None:
@@ -238,7 +235,6 @@ def test_with_the_memory_of_the_last_round_a_plan_is_the_same_as_from_nothing(se
         assert getattr(with_memory, name) == getattr(from_nothing, name)
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_an_urgent_pass_decides_on_reservations_and_their_jobs_as_a_full_plan_does(seed: int) -> None:
     snapshot = Among(seed).snapshot()

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.facts.job_types import SharingKey
@@ -88,7 +88,6 @@ def random_ask(rng: random.Random) -> SlotQuery:
 
 
 @given(st.integers(0, 10**9), st.booleans())
-@settings(max_examples=150)
 def test_the_search_finds_what_trying_every_instant_finds(seed: int, has_small_pages: bool) -> None:
     rng = random.Random(seed)
     length = 60

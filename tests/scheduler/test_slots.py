@@ -32,7 +32,6 @@ def row(slots: SlotSet) -> list[tuple[int, int]]:
     ]
 
 
-@settings(max_examples=60)
 @given(occupants)
 def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, SharingKey | None]]) -> None:
     together, one_by_one = SlotSet(10, 255), SlotSet(10, 255)
@@ -44,7 +43,6 @@ def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, 
     assert row(together) == row(one_by_one)
 
 
-@settings(max_examples=60)
 @given(occupants)
 def test_what_is_free_in_a_slot_is_never_more_than_its_count(
     wanted: list[tuple[int, int, int, SharingKey | None]],
@@ -93,7 +91,7 @@ def longest_of_each_second(slots: SlotSet, resources: int, begin: int, end: int)
     return found
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(derandomize=True)
 @given(occupants, st.integers(1, 255), st.integers(10, 60), st.integers(1, 60))
 def test_the_longest_time_of_some_resources_is_that_of_each_second(
     wanted: list[tuple[int, int, int, SharingKey | None]],

@@ -177,7 +177,6 @@ def check(plan: Plan, full: Plan) -> None:
         assert full.reasons.keys() == plan.reasons.keys() | set(plan.undecided)
 
 
-@settings(max_examples=150)
 @given(st.integers(0, 10**9))
 @example(6807).via("a moldable job begins sooner than one of its alternatives can")
 def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int) -> None:
@@ -185,7 +184,6 @@ def test_an_urgent_pass_starts_kills_and_answers_what_a_full_plan_does(seed: int
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=150)
 @given(st.integers(0, 10**9))
 @example(71).via("a job that was passed over begins when one ends that comes behind it")
 def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> None:
@@ -193,7 +191,7 @@ def test_a_long_queue_of_few_kinds_is_decided_as_by_a_full_plan(seed: int) -> No
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(derandomize=True)
 @given(st.integers(0, 10**9))
 @example(321).via("the container of a job is passed over because it waits for another job")
 def test_in_parts_that_meet_arrays_and_workflows_are_decided_as_by_a_full_plan(seed: int) -> None:
@@ -201,7 +199,6 @@ def test_in_parts_that_meet_arrays_and_workflows_are_decided_as_by_a_full_plan(s
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=150)
 @given(st.integers(0, 10**9))
 def test_nodes_that_sleep_make_no_difference(seed: int) -> None:
     dice = random.Random(seed)
@@ -243,7 +240,6 @@ def besteffort_rules(dice: random.Random) -> tuple[QuotaRule, ...]:
     )
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 10**9))
 def test_besteffort_jobs_under_quotas_are_decided_as_by_a_full_plan_or_left_to_it(seed: int) -> None:
     snapshot = counted_besteffort(seed)
@@ -324,14 +320,12 @@ def test_a_besteffort_job_for_which_quotas_may_lack_room_is_left_to_a_full_plan(
     assert [start.placement.job_id for start in schedule(snapshot).started] == [11]
 
 
-@settings(max_examples=80)
 @given(st.integers(0, 10**9))
 def test_advance_reservations_are_answered_and_their_jobs_started_as_by_a_full_plan(seed: int) -> None:
     snapshot = reserved(seed)
     check(urgent(snapshot), schedule(snapshot))
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 10**9))
 @example(187618812).via("a besteffort job would begin beside one that is passed over")
 @example(242689152).via("a job in a container that is passed over is given up")
@@ -504,7 +498,6 @@ def test_jobs_in_containers_that_do_not_run_yet_are_not_placed() -> None:
     assert decisions(plan) == decisions(schedule(cluster.snapshot()))
 
 
-@settings(max_examples=100)
 @given(st.integers(0, 10**9), st.sampled_from([0, 3, 20]))
 def test_a_pass_that_gives_up_for_a_full_plan_decides_the_same(seed: int, searches: int) -> None:
     dice = random.Random(seed)
@@ -542,7 +535,6 @@ def workflows(seed: int) -> Snapshot:
     return cluster.snapshot()
 
 
-@settings(max_examples=200)
 @given(st.integers(0, 10**9))
 def test_workflows_are_decided_as_by_a_full_plan(seed: int) -> None:
     snapshot = workflows(seed)
@@ -560,7 +552,6 @@ class _Clock:
         return self.is_late
 
 
-@settings(max_examples=100)
 @given(st.integers(0, 10**9), st.sampled_from([0.01, 0.05, 0.3, 1.0]))
 def test_a_pass_whose_time_is_over_in_a_search_leaves_the_rest_and_starts_nothing_else(
     seed: int, chance: float

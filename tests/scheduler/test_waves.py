@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.cliffs import equal_array
@@ -58,7 +58,6 @@ seeds = st.integers(0, 10**9)
 
 
 @given(seeds)
-@settings(max_examples=150)
 def test_equal_jobs_have_the_places_that_trying_every_instant_gives(seed: int) -> None:
     snapshot = of_equal_jobs(seed).snapshot()
     granted = {job.id for job in snapshot.waiting if job.granted}
@@ -69,7 +68,6 @@ def test_equal_jobs_have_the_places_that_trying_every_instant_gives(seed: int) -
 
 @given(seeds)
 @example(12956234)  # with other resources a quota lets the second of two equal jobs begin before the first
-@settings(max_examples=250)
 def test_a_plan_of_waves_is_that_of_one_job_after_the_other(seed: int) -> None:
     """Also the reasons and messages, and under quotas and limits of arrays."""
     dice = random.Random(seed)
@@ -83,7 +81,6 @@ def test_a_plan_of_waves_is_that_of_one_job_after_the_other(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=250)
 def test_with_memory_waves_are_the_same_when_jobs_of_them_come_and_go(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = limited(of_equal_jobs(seed).snapshot(), dice)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oar.lib.facts.messages import Tag
@@ -481,7 +481,6 @@ def test_rounds_that_end_jobs_one_after_another_do_not_keep_sarko_from_its_pass(
     assert begun == [Module.LEON, Module.SARKO, Module.LEON]
 
 
-@settings(max_examples=300)
 @example(
     [("tag", Tag.QSUB), ("tag", Tag.VILLAINS), *[("end", code) for code in (0, 0, 1)], ("tag", Tag.QSUB)]
     + [("end", code) for code in (0, 2, 1, 0, 2, 0)]
