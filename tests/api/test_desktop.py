@@ -330,7 +330,7 @@ def test_a_token_of_agents_dies_with_the_rights_of_who_made_it(agents: Agents, m
     question = {"request": "PULL", "hostname": HOST}
     former, gone = (agents.post(None, json=question, headers={"Authorization": f"Bearer {each}"}) for each in made)
     assert (former.status_code, gone.status_code) == (403, 403)
-    assert "no administrator any more" in former.json()["detail"]
+    assert "not an administrator any more" in former.json()["detail"]
 
 
 def test_a_token_of_all_computers_is_not_as_many_as_it_names(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,6 @@ def test_a_command_does_not_wait_for_ever_for_the_rows_of_another(database: Data
         told = frontend.type(oarhold.main, job)
     assert (told.exit, told.err) == (
         3,
-        "# Error: somebody else is changing the same for a long time: nothing was changed, try again.\n",
+        "# Error: the change waited too long for another transaction: nothing was changed. Try again.\n",
     )
     assert state_of(database, job) is JobState.WAITING
