@@ -109,8 +109,8 @@ def metrics(request: Request) -> Answer:
     """
     service, client = service_of(request), client_of(request)
     if not client.is_in(Networks(service.runtime.config.api_metrics_networks)):
-        way_out = "An administrator adds its address to API_METRICS_NETWORKS in oar.conf."
-        raise NotAllowed(f"cannot read the metrics: {client}: it is in no network of API_METRICS_NETWORKS. {way_out}")
+        way_out = "it is in no network of API_METRICS_NETWORKS. An administrator adds it in oar.conf."
+        raise NotAllowed(f"cannot read the metrics: {client}{f': {way_out}' if client.address else ''}")
     found: Metrics = request.app.state.metrics
     form = OPEN if OPEN.type.partition(";")[0] in request.headers.get("accept", "") else PLAIN
     return Answer(found.text(form), 200, {"Cache-Control": "no-store"}, form.type)

@@ -173,7 +173,7 @@ class Server:
         answer = ask(self._config, StatusQuestion(), Status, CHECK_SECONDS)
         home = self._account.home if self._account else None
         surroundings = health_probes.probe_surroundings(self._config, self._errors, pid, home)
-        report = judge_status(answer.state if isinstance(answer, Status) else None, time.time())
+        report = judge_status(answer.state if isinstance(answer, Status) else None, time.time(), CHECK_SECONDS)
         if not surroundings.database:
             report = report.joined(judge_cluster(health_probes.probe_cluster(self._config), time.time()))
         report = report.joined(judge_surroundings(surroundings))
@@ -226,7 +226,7 @@ class Server:
     def reloaded(self) -> int:
         """Tell what is wrong in the configuration, with which the server keeps the old one; 0 if it takes the new."""
         for error in self._errors:
-            click.echo(f"[ERROR] {error}: the old configuration stays.", err=True)
+            click.echo(f"[ERROR] {error}: the server uses the former values.", err=True)
         return 1 if self._errors else 0
 
     def prepare(self) -> Account:

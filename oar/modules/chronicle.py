@@ -10,6 +10,7 @@ See docs/design/events.rst, "The chronicle".
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -165,7 +166,12 @@ def _rule_mails(tx: "Transaction", failed: Sequence[Event]) -> Sequence[Mail]:
     if not failed or tx.events.has_earlier(failed[0], MAIL_SECONDS):
         return ()
     text = f"An admission rule failed and refused a submission: {failed[0].description}"
-    advice = "Correct the rule, or disable it: oaradmissionrules -m ID -N. Test the rules: oaradmissionrules --test"
+    number = re.search(r"rule #(\d+)", failed[0].description)
+    rule, rule_id = (f"rule {number[1]}", number[1]) if number else ("the rule", "ID")
+    advice = (
+        f"Correct {rule}, or disable it: oaradmissionrules -m {rule_id} -N."
+        " Failures in the next 24 h are in LOG_FILE only. Test the rules: oaradmissionrules --test"
+    )
     return (Mail("An admission rule fails", f"{text}\n{advice}"),)
 
 

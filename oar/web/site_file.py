@@ -39,7 +39,12 @@ class SiteFile:
             try:
                 self._choices = _read(path)
             except (OSError, ValueError, yaml.YAMLError) as error:
-                _log.error("cannot read %s: %s; what it said before stays in force", path, " ".join(str(error).split()))
+                reason = " ".join(str(error).split())
+                _log.error(
+                    "cannot read the site file: %s: %s. The pages use the former content. Correct the file.",
+                    path,
+                    reason,
+                )
         return self._choices
 
 

@@ -16,7 +16,7 @@ _TAKE_AWAY = """
 
 @contextlib.contextmanager
 def without_directory(cluster: Cluster) -> Iterator[None]:
-    """In here no node knows alice and bob, as if the directory service were down."""
+    """In here no node knows alice and bob, as if the name service were down."""
     for node in cluster.nodes:
         node.as_user("root").run(_TAKE_AWAY)
     try:
@@ -58,7 +58,7 @@ def test_a_minute_without_the_directory_holds_its_users_and_nobody_else(cluster:
         assert resource_states(cluster) == {"Alive"}
         assert cluster.sql("SELECT * FROM launch_holds") == []
         subjects = [subject for subject, _ in post.to("root@server")]
-        assert len([subject for subject in subjects if "Launches are held" in subject]) == 1
+        assert len([subject for subject in subjects if "Launches of " in subject]) == 1
 
 
 def test_a_node_that_alone_does_not_know_an_account_is_suspected_and_comes_back(cluster: Cluster) -> None:

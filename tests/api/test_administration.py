@@ -158,7 +158,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
         "a reason goes with a state, or with a drain or a maintenance that begins",
     ),
     ({"nodes": ["node-1"], "reason": "x"}, 400, "name what is to be changed"),
-    ({"nodes": ["node-1"], "drain": True, "reason": "a\nb"}, 400, "a reason is one line"),
+    ({"nodes": ["node-1"], "drain": True, "reason": "a\nb"}, 400, "bad reason: it has a line break"),
     ({"nodes": ["node-9"], "drain": True}, 404, "there is no node 'node-9'"),
     ({"condition": "resource_id < 0", "drain": True}, 404, "no resource satisfies"),
     ({"condition": "resource_id <", "drain": True}, 400, "condition"),

@@ -185,9 +185,9 @@ def test_what_a_token_has_submitted_it_may_delete() -> None:
     caller = Caller(user, Way.TOKEN, scopes, find_submitted=lambda jobs: frozenset(jobs) & {1})
     assert caller.submitting().name == USER
     assert caller.acting(JobAct.DELETE, [1]).name == USER
-    with pytest.raises(NotAllowed, match=r"the scope of this token \(submit\) does not allow to hold job 1"):
+    with pytest.raises(NotAllowed, match=r"cannot hold job 1: the token has the scope submit\. Create a token with"):
         caller.acting(JobAct.HOLD, [1])
-    with pytest.raises(NotAllowed, match="to delete job 2"):
+    with pytest.raises(NotAllowed, match="cannot delete job 2"):
         caller.acting(JobAct.DELETE, [1, 2])
 
 

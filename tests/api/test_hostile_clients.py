@@ -220,7 +220,7 @@ def test_more_requests_than_threads_can_answer_are_told_to_come_again(
             assert answer
         assert b'"too-many"' in answer
         old = _raw(api, _VERSION.replace(b"/v1/version", b"/oarapi/version"))
-        assert b'"code":503,"message":"too many requests in progress of 127.0.0.1: the limit for one client is 8' in old
+        assert b'"code":503,"message":"too many requests in progress: 127.0.0.1: the limit for one client is 8' in old
         assert b"\r\nretry-after: 1\r\n" in answer
         not_ready = _raw(api, _VERSION.replace(b"/v1/version", b"/health/ready"))
         alive = _raw(api, _VERSION.replace(b"/v1/version", b"/health/live"))
@@ -301,7 +301,7 @@ def test_a_client_has_a_part_of_the_bytes_of_bodies(api: Api, anonymous: httpx.C
         refused = anonymous.post("/v1/session", content=b" " * 900, headers={"Content-Type": "application/json"})
         assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (503, True)
         assert (
-            "too many bytes of request bodies of 127.0.0.1: the limit for one client is 4000 (API_MAX_BODY)"
+            "too many request bodies in progress: 127.0.0.1: the limit for one client is 4000 bytes (4 x API_MAX_BODY)"
             in refused.json()["detail"]
         )
         assert local.post("/v1/session", content=b" " * 900).status_code not in (413, 503)

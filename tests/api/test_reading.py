@@ -97,7 +97,7 @@ def test_exports_are_counted_while_they_last(api: Api, anonymous: httpx.Client, 
         refused = anonymous.get("/v1/jobs", headers=LINES_ALONE)
         assert (refused.status_code, refused.json()["detail"]) == (
             503,
-            "too many exports of 127.0.0.1: the limit for one client is 1. End one of them first.",
+            "too many exports: 127.0.0.1: the limit for one client is 1. Try again when a request has ended.",
         )
         assert anonymous.get("/v1/jobs").status_code == 200
     assert anonymous.get("/v1/jobs", headers=LINES_ALONE).status_code == 200

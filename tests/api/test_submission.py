@@ -385,9 +385,9 @@ def test_what_the_request_says_wins_over_the_script(nobody: httpx.Client, databa
     ("line", "trouble"),
     [
         ("#OAR --nonsense", "--nonsense is no option of scripts"),
-        ("#OAR --checkpoint soon", "--checkpoint: 'soon' is no number"),
-        ("#OAR -n", "--name needs a text"),
-        ("#OAR --hold now", "--hold takes no value"),
+        ("#OAR --checkpoint soon", "--checkpoint: 'soon' is not a number"),
+        ("#OAR -n", "the option requires a value. Write: #OAR -n VALUE"),
+        ("#OAR --hold now", "the option takes no value. Write: #OAR --hold"),
         ("#OAR words", "not an option"),
     ],
 )
@@ -397,7 +397,7 @@ def test_a_line_that_is_not_understood_is_told(
     add_resources(database)
     refused = nobody.post("/v1/jobs", json={"script": f"#!/bin/sh\n{line}\n", "scanscript": True})
     assert refused.status_code == 400
-    assert refused.json()["detail"] == f"script: the line {line!r} is not understood: {trouble}"
+    assert refused.json()["detail"] == f"script: line 2: {line}: {trouble}"
     with database.snapshot() as tx:
         assert tx.jobs.live() == []
 

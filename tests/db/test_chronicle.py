@@ -103,7 +103,7 @@ def test_a_failing_rule_is_mailed_once_a_day(reader: HistoryReader, database: Da
             pass
     (mail,) = mails
     assert mail.subject == "An admission rule fails"
-    assert "rule #2: NameError\nCorrect the rule" in mail.text
+    assert "rule #2: NameError\nCorrect rule 2, or disable it: oaradmissionrules -m 2 -N. " in mail.text
 
 
 def test_more_than_one_piece_is_told_in_order(

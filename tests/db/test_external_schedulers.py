@@ -23,6 +23,7 @@ from tests.db.test_meta_sched import NOW, ask, at, held, job, submit, tables
 from tests.documents import SOURCE, named_blocks
 
 #: What a program of a site begins with: it finds the database by oar.conf, and its queue in its arguments.
+STOPPED = "The queue default is stopped. Correct the scheduler, then run: oarqueue --enable default"
 HEADER = """\
     #!{python}
     import os, psycopg2, sys
@@ -294,7 +295,7 @@ def test_a_program_that_fails_too_often_loses_its_queue_and_the_others_go_on(
     assert f"{trouble}. Failure 1 of 2 in a row; queue default waits" in caplog.text
     assert not any(isinstance(each, Mail) for each in sent)
     scheduler.round()
-    text = f"{trouble}. Disabling queue default (see oarnotify)"
+    text = f"{trouble}. {STOPPED}"
     assert Mail("Queue default stopped", text) in sent
     assert ask(site.database, "SELECT state FROM queues WHERE queue_name = 'default'") == [("notActive",)]
     scheduler.round()
@@ -319,7 +320,7 @@ def test_a_name_that_is_no_program_stops_the_queue(site: Site, name: str, sent: 
     site.scheduler(external_scheduler_max_failures=1).round()
     mails = [each for each in sent if isinstance(each, Mail)]
     assert mails[0].text.startswith(f"Execution of {name} failed (")
-    assert mails[0].text.endswith(". Disabling queue default (see oarnotify)")
+    assert mails[0].text.endswith(f". {STOPPED}")
 
 
 def test_a_program_replaces_a_policy_of_ours_where_schedulers_are_external(site: Site) -> None:

@@ -134,7 +134,7 @@ def test_the_directory_is_told_once_and_launches_go_on_when_the_account_is_known
         for hold in holds(database):
             with database.begin() as tx:
                 fault_holds.store_check(tx, hold, Blame.SERVICE, ["node-3"])
-    assert mails(sent) == ["Launches are held"]
+    assert mails(sent) == ["Launches of anna are held"]
     assert [hold.is_confirmed for hold in holds(database)] == [True, True]
     for hold in holds(database):
         with database.begin() as tx:
@@ -153,7 +153,7 @@ def test_a_directory_of_which_no_node_can_say_anything_twice_is_told(runtime: Ru
         with database.begin() as tx:
             fault_holds.store_check(tx, hold, Blame.UNKNOWN, [])
         assert [hold.is_confirmed for hold in holds(database)] == [is_confirmed]
-    assert mails(sent) == ["Launches are held"]
+    assert mails(sent) == ["Launches of anna are held"]
 
 
 def test_a_removed_account_costs_one_job_and_no_node(runtime: Runtime) -> None:
@@ -187,7 +187,7 @@ def test_a_prologue_that_fails_everywhere_empties_no_cluster(runtime: Runtime, s
     assert list(node_states(database).values()) == ["Suspected"] * 2 + ["Alive"] * 4
     (hold,) = holds(database)
     assert (hold.fault, hold.user) == (LaunchFault.PROLOGUE, "")
-    assert mails(sent).count("Launches are held") == 1
+    assert mails(sent).count("Launches of all users are held") == 1
     scheduler = MetaScheduler(runtime)
     scheduler.round()
     waiting = copies(database, *failed)
@@ -453,11 +453,14 @@ def test_users_whom_the_server_prologue_refuses_among_launches_hold_nobody_else(
     assert [hold.user for hold in holds(database)] == ["anna", "ben"]
 
 
-def test_two_users_whom_the_server_prologue_fails_without_a_launch_between_hold_all(runtime: Runtime) -> None:
+def test_two_users_whom_the_server_prologue_fails_without_a_launch_between_hold_all(
+    runtime: Runtime, sent: list[Effect]
+) -> None:
     resources = add_resources(runtime.database, nodes=3, cores=1)
     for user in ("anna", "ben"):
         fail(runtime, "SERVER_PROLOGUE_EXIT_CODE_ERROR", user, on=resources[:1])
     assert [hold.user for hold in holds(runtime.database)] == [""]
+    assert mails(sent) == ["Launches of anna are held", "Launches of all users are held"]
 
 
 @pytest.mark.parametrize("type_", ["SERVER_PROLOGUE_ERROR", "SERVER_EPILOGUE_ERROR"])
@@ -796,7 +799,7 @@ def test_no_user_makes_a_node_suspected_by_his_own_home(runtime: Runtime, sent: 
         ask(runtime, {"mallory"})
     assert set(node_states(database).values()) == {"Alive"}
     assert [(hold.user, hold.is_confirmed) for hold in holds(database)] == [("mallory", True)]
-    assert mails(sent) == ["Launches are held"]
+    assert mails(sent) == ["Launches of mallory are held"]
     ask(runtime, set())
     assert holds(database) == []
 

@@ -61,7 +61,7 @@ STATUS = {
     "last_round": {
         "jobs": 12,
         "phases": {"read": 0.01, "plan": 0.5, "write": 0.02},
-        "file_errors": ["cannot read /etc/oar/quotas_conf.json: Permission denied; nothing of it is in force"],
+        "file_errors": ["cannot read the quotas: /etc/oar/quotas_conf.json: Permission denied."],
     },
 }
 

@@ -223,7 +223,7 @@ def test_the_head_of_a_job_whose_prologue_failed_is_suspected(runtime: Runtime, 
     assert log_of(database, ids[0]) == ["Alive", "Suspected"]
     assert log_of(database, ids[2]) == ["Alive"]
     assert Ask(JobAction.HEAL, 0, (f"{ids[0]} node-1", f"{ids[1]} node-1")) in sent
-    way_out = "when it is repaired: oarnodesetting -h NODE -s Alive"
+    way_out = "Repair them, then run: oarnodesetting -h NODE -s Alive"
     assert Mail("Suspecting nodes", f"node-1\n{reason}\n{way_out}") in sent
     with database.begin() as tx:
         named = tx.events.of_nodes(["node-1"])["node-1"]
@@ -241,8 +241,11 @@ def test_who_is_told_of_a_suspicion_reads_whether_nodes_come_back_by_themselves(
     config = Config(disable_suspected_nodes_repair=is_repair_disabled)
     ncs.run(Runtime(config, runtime.database))
     (mail,) = (one for one in sent if isinstance(one, Mail) and one.subject == "Suspecting nodes")
-    by_themselves = "when they answer, they are swept and used again"
-    by_hand = "when it is repaired: oarnodesetting -h NODE -s Alive"
+    by_themselves = (
+        "OAR waits until these nodes answer, removes leftover processes and uses them again by itself."
+        " If one stays Suspected: oarnodes --reasons"
+    )
+    by_hand = "Repair them, then run: oarnodesetting -h NODE -s Alive"
     assert mail.text.splitlines()[-1] == (by_hand if is_repair_disabled else by_themselves)
 
 

@@ -48,12 +48,18 @@ def reasons(console: Console) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-d", "off", "-h", "node-1"), "a reason goes with a state, or with a drain or a maintenance that begins"),
+        (
+            ("-d", "off", "-h", "node-1"),
+            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins.",
+        ),
         (
             ("-p", "drain=NO", "-h", "node-1"),
-            "a reason goes with a state, or with a drain or a maintenance that begins",
+            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins.",
         ),
-        (("-a", "-h", "node-9"), "a reason is that of resources that exist"),
+        (
+            ("-a", "-h", "node-9"),
+            "cannot set a reason for new resources. Add them without it, then drain them with it.",
+        ),
     ],
 )
 def test_a_reason_is_that_of_a_state_a_drain_or_a_maintenance(
@@ -108,9 +114,11 @@ def test_the_reasons_of_oar_drains_and_maintenances_are_listed_too(console: Cons
 
 def test_a_reason_is_one_line(console: Console) -> None:
     console.nodesetting("-a", "-h", "node-1")
-    for text in ("two\nlines", "x" * 256):
+    line = "bad reason: it has a line break or a control character. Write one line of text."
+    short = "bad reason: it has 256 characters: the limit is 255. Shorten it."
+    for text, said in (("two\nlines", line), ("x" * 256, short)):
         result = console.nodesetting("-d", "on", "--reason", text, "-h", "node-1")
-        assert result.err.endswith("a reason is one line of at most 255 characters\n")
+        assert result.err.endswith(f"{said}\n")
         assert console.values("drain") == ["NO"]
 
 

@@ -69,10 +69,16 @@ def test_a_site_says_how_long_tokens_are_valid_at_most(console: Console) -> None
     [
         (["create", "--scope", "all"], "'all' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
         (["create", "--scope", "job:0"], "'job:0' is no scope: rw, ro, submit, job:ID, admin, agent:NAME"),
-        (["create", "--scope", "rw,session"], "a session is what the login page makes"),
+        (
+            ["create", "--scope", "rw,session"],
+            "bad scope: rw,session: only the login page creates sessions. Use rw, ro or submit.",
+        ),
         (["create", "--scope", "ro,admin"], "only administrators may have tokens of scope admin"),
         (["create", "--agent", "desk-1"], "only administrators make tokens of agents"),
-        (["create", "--scope", "ro,agent:desk-1"], "a token of an agent is nothing else"),
+        (
+            ["create", "--scope", "ro,agent:desk-1"],
+            "bad scope: ro,agent:desk-1: an agent token has no other scope. Create two tokens.",
+        ),
         (["create", "--expires", "0"], "a token is valid for 1 to 365 days, not for 0 (API_TOKEN_DAYS)"),
         (["create", "--expires", "366"], "a token is valid for 1 to 365 days, not for 366 (API_TOKEN_DAYS)"),
         (["create", "--comment", "a\nb"], "a comment has at most 200 characters, all of them printable"),

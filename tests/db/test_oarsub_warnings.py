@@ -88,16 +88,18 @@ def test_letters_that_mean_something_else_elsewhere(site: LoginNode, words: list
     [
         (
             "#!/bin/sh\n#OAR -n x\n",
-            "the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S '{path} 1 2'",
+            "the job is submitted without its #OAR lines, which need -S."
+            " To use them, delete this job (oardel) and run: oarsub -S '{path} 1 2'",
         ),
         (
             "#!/bin/sh\n  #OAR -n x\n",
-            "the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S '{path} 1 2'",
+            "the job is submitted without its #OAR lines, which need -S."
+            " To use them, delete this job (oardel) and run: oarsub -S '{path} 1 2'",
         ),
         (
             "#!/bin/sh\n#SBATCH -n 1\n",
-            "the job is submitted without its #SBATCH lines, which are for another scheduler. Write #OAR lines, and"
-            " run: oarsub -S '{path} 1 2'",
+            "the job is submitted without its #SBATCH lines, which are for another scheduler. Write #OAR lines,"
+            " delete this job (oardel) and run: oarsub -S '{path} 1 2'",
         ),
         ("#!/bin/sh\necho '#OAR'\n", ""),
         ("#!/bin/sh\n##OAR -n x\n", ""),

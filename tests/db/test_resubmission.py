@@ -145,7 +145,10 @@ class TestRefusal:
     def test_jobs_that_have_not_ended(self, site: Frontend) -> None:
         job = submit(site, "x")
         assert resubmit(site, job.id) == CommandResult(
-            4, "", "# Error: the job must be in Error or Terminated state.\n"
+            4,
+            "",
+            "# Error: the job must be in Error or Terminated state."
+            f" Job {job.id} is Waiting. Wait for its end: oarstat -j {job.id}\n",
         )
 
     def test_jobs_of_others(self, site: Frontend) -> None:
@@ -240,7 +243,8 @@ class TestSeveral:
         result = resubmit(site, array[0].id, array[3].id, 10**12)
         assert (result.exit, result.out) == (4, f"OAR_JOB_ID={site.jobs()[-1].id}\n")
         assert result.err == (
-            f"# Error: job {array[3].id}: the job must be in Error or Terminated state.\n"
+            f"# Error: job {array[3].id}: the job must be in Error or Terminated state."
+            f" Job {array[3].id} is Waiting. Wait for its end: oarstat -j {array[3].id}\n"
             "# Error: job 1000000000000 does not exist.\n"
         )
 

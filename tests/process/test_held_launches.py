@@ -70,13 +70,13 @@ def resume(world: World) -> bool:
 
 #: Keys that make every launch fail, and the beginning of what is said.
 FAULTS = [
-    ({"job_resource_manager_file": "/no/manager.pl"}, "JOB_RESOURCE_MANAGER_FILE: /no/manager.pl: it cannot be read. "),
+    ({"job_resource_manager_file": "/no/manager.pl"}, "JOB_RESOURCE_MANAGER_FILE: /no/manager.pl: no such program "),
     ({"pingchecker_generic_command": "/no/check"}, "PINGCHECKER_GENERIC_COMMAND: /no/check: no such program on "),
     ({"server_prologue_exec_file": "/no/prologue"}, "SERVER_PROLOGUE_EXEC_FILE: /no/prologue: no such program "),
     ({"server_epilogue_exec_file": "/etc/passwd"}, "SERVER_EPILOGUE_EXEC_FILE: /etc/passwd: it is not executable. "),
     (
         {"openssh_cmd": "/no/ssh -p 6667 -J gateway"},
-        "OPENSSH_CMD: /no/ssh: no such program on this machine. Install it, or remove the key.",
+        "OPENSSH_CMD: /no/ssh: no such program on this machine. Install it, or remove OPENSSH_CMD from oar.conf.",
     ),
 ]
 
@@ -168,7 +168,10 @@ def test_files_that_do_not_answer_for_long_are_a_fault_until_the_configuration_n
     files = FileServer(world, monkeypatch)
     monkeypatch.setattr(launch_needs, "SILENT_SECONDS", 0.0)
     fault = files.fault(files.bad)
-    assert fault == "the files that oar.conf names: no answer for 0 s. Repair their file server."
+    assert fault == (
+        "cannot check the programs of oar.conf: no answer of their file system for 0 s."
+        " Check the mounts of PINGCHECKER_GENERIC_COMMAND, OPENSSH_CMD."
+    )
     monkeypatch.setattr(launch_needs, "LOOK_SECONDS", 120.0)
     assert files.fault(files.good) == ""
     files.answers.set()

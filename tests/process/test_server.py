@@ -367,7 +367,7 @@ def test_a_reload_of_a_bad_configuration_fails_and_says_why(installation: Instal
     assert installation.control("start").returncode == 0
     installation.configure(BIPBIP_WORKERS="none")
     told = installation.control("reload")
-    error = r"\[ERROR\] .*oar\.conf:\d+: BIPBIP_WORKERS: write a whole number.*: the old configuration stays\.\n"
+    error = r"\[ERROR\] .*oar\.conf:\d+: BIPBIP_WORKERS: write a whole number.*: the server uses the former values\.\n"
     assert told.returncode == 1
     assert re.fullmatch(error, told.stderr)
     wait_until(lambda: re.search(r"\|Almighty/.*was not read again: .*write a whole number", installation.log()))

@@ -82,7 +82,8 @@ def test_a_file_is_read_again_when_it_changes_and_a_bad_one_leaves_the_old_rules
     assert rules(files.quotas(snapshot, mails)) == (QuotaRule("*", "*", "*", "/", 3, 2, 3 * 3600),)
     assert rules(files.quotas(snapshot, mails)) is not None
     assert [mail.text for mail in mails] == [
-        f'cannot read {file}: line 3: "x" is not <queue>,<project>,<type>,<user>; what it said before stays in force'
+        f'cannot read the quotas: {file}: line 3: "x" is not <queue>,<project>,<type>,<user>.'
+        " The scheduler uses the former content. Correct the file."
     ]
     file.write_text('{"quotas": {"*,*,*,/": 6}}')
     assert rules(files.quotas(snapshot, mails)) == (QuotaRule("*", "*", "*", "/", 6),)
@@ -97,4 +98,4 @@ def test_a_file_that_was_never_read_well_is_said_to_be_without_effect(directory:
     files = PolicyFiles(Config(quotas=True, quotas_conf_file=str(file)))
     mails = list[Mail]()
     assert rules(files.quotas(situation("kamelot", quotas=True), mails)) == ()
-    assert mails[0].text.endswith("; nothing of it is in force")
+    assert mails[0].text.endswith(". The scheduler treats the file as empty. Correct the file.")

@@ -355,7 +355,7 @@ def test_a_limit_of_another_version_is_told_by_its_text() -> None:
 
 
 def test_a_fault_of_the_configuration_is_told_in_its_own_words() -> None:
-    fault = "TAKTUK_CMD: /no/taktuk: no such program on this machine. Install it, or remove the key."
+    fault = "TAKTUK_CMD: /no/taktuk: no such program on this machine. Install it, or remove TAKTUK_CMD from oar.conf."
     reason = reasons.launch_held(LaunchFault.CONFIGURATION, "", fault, NOW)
     assert told(reason) == f"No job is started until an administrator has repaired this: {fault}"
 

@@ -52,7 +52,7 @@ def watched(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def directory(watched: Site) -> Iterator[Machine]:
-    """The server, which has a directory of accounts, too, by which all machines know carol."""
+    """The server, which has a name service, too, by which all machines know carol."""
     server, machines = watched["server"], watched.machines.values()
     server.run("systemctl stop slapd && slapadd && chown -R openldap:openldap /var/lib/ldap", stdin=_CAROL)
     server.run("systemctl start slapd && install -d -o 2003 -g 2003 /home/carol")
@@ -100,8 +100,8 @@ def test_a_directory_that_stops_holds_its_users_and_nobody_else(directory: Machi
     watched["frontend"].run("rm block", user="alice")
     wait_until(lambda: "the account carol is unknown" in check(watched).out)
     assert check(watched).code == 1
-    wait_until(lambda: mails(watched, "Launches are held") != [])
-    assert "The account carol is unknown." in mails(watched, "Launches are held")[0]
+    wait_until(lambda: mails(watched, "Launches of carol are held") != [])
+    assert "The account carol is unknown." in mails(watched, "Launches of carol are held")[0]
     wait_for(watched, submit(watched, "-l core=1 true"), "Terminated")  # alice is in the files of each machine
     directory.run("systemctl start slapd")
     wait_until(lambda: last_job_of_carol(watched) == "Terminated\n", 600)

@@ -186,7 +186,10 @@ def test_the_kernel_and_sudo_tell_who_is_asking(
 
 @pytest.mark.parametrize("variables", [{"SUDO_UID": "54321"}, {"SUDO_UID": "x"}, {"SUDO_UID": "9" * 40}])
 def test_a_uid_without_a_name_is_refused(variables: dict[str, str]) -> None:
-    with pytest.raises(NotAllowed, match="nobody has the user id"):
+    with pytest.raises(
+        NotAllowed,
+        match=r"cannot identify the user: uid .*: no account on this machine has it\. Check the name service: getent",
+    ):
         caller(variables, 999, 999, LOGINS.__getitem__)
 
 

@@ -1,4 +1,4 @@
-"""Accounts that a directory on another machine has to be asked for, which may be silent."""
+"""Accounts of a name service on another machine, which may be silent."""
 
 import pwd
 import threading
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.api.answers.statuses import TooMany
 from oar.api.identity import directory
 from oar.api.identity.limits import FairPlaces
 from oar.api.identity.seats import SEAT, Places, Seat
@@ -37,19 +38,29 @@ def silent_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_a_directory_that_never_answers_is_given_up(silent_directory: list[str]) -> None:
-    with pytest.raises(Unavailable, match="cannot look up the account: alice: the directory of accounts did not"):
+    with pytest.raises(
+        Unavailable, match=r"cannot look up the account: alice: the name service \(LDAP, SSSD\) did not"
+    ):
         directory.user_named("alice", Config(), administers=False)
     assert directory.user_named("root", Config(), administers=False).uid == 0
 
 
 def test_a_silent_directory_holds_few_threads_and_half_of_them_for_one_client(silent_directory: list[str]) -> None:
     for client, asked in (("192.0.2.1", 4), ("192.0.2.2", 6)):
-        seat = SEAT.set(Seat(Places(1), client, 1))
         for number in range(directory.MOST_WAITING):
             with pytest.raises(Unavailable):
-                directory.user_named(f"user{number}", Config(), administers=False)
-        SEAT.reset(seat)
+                _look_up_for(client, f"user{number}")
         assert len(silent_directory) == asked
+    with pytest.raises(TooMany, match=r"cannot look up the account: carol: too many\. Try again later\."):
+        _look_up_for("192.0.2.1", "carol")
+
+
+def _look_up_for(client: str, name: str) -> None:
+    seat = SEAT.set(Seat(Places(1), client, 1))
+    try:
+        directory.user_named(name, Config(), administers=False)
+    finally:
+        SEAT.reset(seat)
 
 
 def test_an_account_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +76,7 @@ def test_an_account_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_who_has_no_account_is_told_so() -> None:
-    with pytest.raises(NotAllowed, match="there is no user 'nobody-here'"):
+    with pytest.raises(NotAllowed, match="'nobody-here': no account on this machine has this name"):
         directory.user_named("nobody-here", Config(), administers=False)
-    with pytest.raises(NotAllowed, match="there is no user"):
+    with pytest.raises(NotAllowed, match="cannot identify the user"):
         directory.user_named("with\0nul", Config(), administers=False)

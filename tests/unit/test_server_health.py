@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, Refusals, ServerTask
+from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, Refusals, ServerTask, UserHold
 from oar.lib.facts.states import EndCode
+from oar.lib.facts.times import format_date
 from oar.lib.rules.server_health import (
     LATE_ACCOUNTING,
     LATE_ROUND,
@@ -19,6 +20,8 @@ from oar.lib.rules.server_health import (
 )
 
 NOW = 1_900_000_000.0
+#: A finding about a pass that failed.
+FAILED = f"the last pass of meta_sched, begun at {format_date(int(NOW) - 20)}, failed. See LOG_FILE"
 
 
 def status(**changes: Any) -> dict[str, Any]:
@@ -53,10 +56,10 @@ def test_a_server_that_is_well_says_so() -> None:
 @pytest.mark.parametrize(
     ("record", "health", "text"),
     [
-        (None, ServerHealth.CRITICAL, "does not answer"),
+        (None, ServerHealth.CRITICAL, "the server runs and did not answer within 0 s. See LOG_FILE"),
         (status(ready=False), ServerHealth.WARNING, "is starting"),
         ({}, ServerHealth.WARNING, "is starting"),
-        (status(modules=rounds(20, "failed")), ServerHealth.CRITICAL, "the last pass of meta_sched failed"),
+        (status(modules=rounds(20, "failed")), ServerHealth.CRITICAL, FAILED),
         (status(modules=rounds(LATE_ROUND + 1)), ServerHealth.WARNING, "no scheduling pass has begun for 301 s"),
         (
             status(modules=rounds(LOST_ROUND + 1)),
@@ -71,9 +74,9 @@ def test_a_server_that_is_well_says_so() -> None:
         (status(modules=late("finaud", 3000, 300)), ServerHealth.WARNING, "no pass of finaud has succeeded"),
         (status(modules=late("finaud", 4000, 300)), ServerHealth.CRITICAL, "no pass of finaud has succeeded"),
         (
-            status(last_round={"file_errors": ["cannot read /etc/oar/quotas.json: Permission denied; nothing"]}),
+            status(last_round={"file_errors": ["cannot read the quotas: /etc/oar/quotas.json: Permission denied."]}),
             ServerHealth.WARNING,
-            "the scheduler cannot read /etc/oar/quotas.json: Permission denied",
+            "OAR WARNING: cannot read the quotas: /etc/oar/quotas.json: Permission denied",
         ),
         (status(runner={"waiting": MANY_ACTIONS + 1}), ServerHealth.WARNING, "1001 actions on jobs wait"),
     ],
@@ -91,7 +94,7 @@ def test_a_server_that_has_just_begun_has_time_for_its_first_round() -> None:
 
 def test_the_worst_comes_first() -> None:
     found = judge_status(status(modules=rounds(20, "failed"), runner={"waiting": 9999}), NOW)
-    assert found.line.startswith("OAR CRITICAL: the last pass of meta_sched failed; 9999 actions")
+    assert found.line.startswith(f"OAR CRITICAL: {FAILED}; 9999 actions")
 
 
 def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -> None:
@@ -100,7 +103,7 @@ def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -
         judge_surroundings(Surroundings("no such host", places={"LOG_FILE": "/l: no space is left on its file system"}))
     ).line
     assert line == (
-        "OAR CRITICAL: the database cannot be used: no such host; the last pass of meta_sched failed;"
+        f"OAR CRITICAL: the database cannot be used: no such host; {FAILED};"
         " cannot write the log: LOG_FILE: /l: no space is left on its file system"
     )
     assert judge_status(status(), NOW).joined(judge_surroundings(Surroundings())).health is ServerHealth.OK
@@ -109,14 +112,16 @@ def test_a_database_that_does_not_answer_is_told_before_what_follows_from_it() -
 def test_a_file_that_a_reload_refuses_is_told() -> None:
     found = judge_surroundings(Surroundings(configuration=["/etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"]))
     assert found.line == (
-        "OAR WARNING: the old configuration stays, and no start would succeed:"
-        " /etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port"
+        "OAR WARNING: oar.conf has errors: /etc/oar/oar.conf:3: SERVER_PORT: 'x' is not a port: the server uses the"
+        " former values and would not start again. Correct oar.conf before you restart it: oar-conf --check"
     )
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
+REPAIR = "Correct SERVER_PROLOGUE_EXEC_FILE."
 ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active=False, author="root")
+STOPPED = OFF._replace(author="")
 
 
 @pytest.mark.parametrize(
@@ -124,10 +129,34 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
     [
         (HealthFacts([ON]), ServerHealth.OK, ""),
         (HealthFacts([ON, OFF]), ServerHealth.OK, ""),  # an administrator wants it so
-        (HealthFacts([ON, OFF._replace(author="")]), ServerHealth.WARNING, "the queue night is not active"),
-        (HealthFacts([OFF]), ServerHealth.CRITICAL, "no queue is active (stopped by root). Run: oarqueue --enable-all"),
-        (HealthFacts([OFF._replace(author="")]), ServerHealth.CRITICAL, "(stopped by OAR, the log says why)"),
-        (HealthFacts([]), ServerHealth.CRITICAL, "no queue is active"),
+        (
+            HealthFacts([ON, STOPPED._replace(since=86400)]),
+            ServerHealth.WARNING,
+            f"the queue night is stopped since {format_date(86400)}: OAR stopped it after failures."
+            " Correct the error in LOG_FILE, then run: oarqueue --enable night",
+        ),
+        (
+            HealthFacts([OFF]),
+            ServerHealth.CRITICAL,
+            "all queues are stopped: root stopped night. If the reason is gone, run: oarqueue --enable night",
+        ),
+        (
+            HealthFacts([STOPPED, STOPPED._replace(name="day")]),
+            ServerHealth.CRITICAL,
+            "all queues are stopped: OAR stopped them after failures. Correct the error in LOG_FILE, then run: oarqueue"
+            " --enable-all",
+        ),
+        (
+            HealthFacts([STOPPED._replace(name="day"), OFF._replace(since=86400)]),
+            ServerHealth.CRITICAL,
+            ": OAR stopped day after failures. Correct the error in LOG_FILE, then run: oarqueue --enable day",
+        ),
+        (HealthFacts([]), ServerHealth.CRITICAL, "no job can start: there is no queue. Add one: oarqueue --add"),
+        (
+            "the database: it is starting",
+            ServerHealth.WARNING,
+            "cannot check the jobs: the database: it is starting. Run",
+        ),
         (HealthFacts([ON], resources=10, suspected=5), ServerHealth.OK, ""),
         (HealthFacts([ON], resources=10, suspected=6), ServerHealth.WARNING, "6 of 10 resources are Suspected"),
         (HealthFacts([ON], resources=4, suspected=4, lost_nodes=2), ServerHealth.CRITICAL, "no job can start: no node"),
@@ -141,14 +170,19 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
         (HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 2)), ServerHealth.OK, ""),
         (HealthFacts([ON], launch_holds=["TAKTUK_CMD"]), ServerHealth.CRITICAL, "no job is started: TAKTUK_CMD"),
         (
-            HealthFacts([ON], user_holds=["the account anna is unknown"]),
+            HealthFacts([ON], user_holds=[UserHold("bob", "the server prologue fails", REPAIR)]),
             ServerHealth.WARNING,
-            "launches of 1 user are held: the account anna is unknown",
+            f"launches of bob are held: the server prologue fails. {REPAIR}",
         ),
         (
-            HealthFacts([ON], user_holds=["the account anna is unknown", "the account bob is unknown"]),
+            HealthFacts([ON], user_holds=[UserHold(user, "it fails", REPAIR) for user in ("bob", "anna", "bob")]),
             ServerHealth.WARNING,
-            "launches of 2 users are held, the first: the account anna is unknown",
+            f"launches of bob and anna are held: it fails. {REPAIR}",
+        ),
+        (
+            HealthFacts([ON], user_holds=[UserHold(user, "it fails", REPAIR) for user in "abcde"]),
+            ServerHealth.WARNING,
+            f"launches of a, b and 3 more users are held: it fails. {REPAIR}",
         ),
         (
             HealthFacts([ON], failed_launches=FailedLaunches(EndCode.PROLOGUE, 3)),
@@ -157,7 +191,7 @@ ON, OFF = QueueStatus("default", is_active=True), QueueStatus("night", is_active
         ),
     ],
 )
-def test_what_keeps_jobs_from_running_is_named(facts: HealthFacts, health: ServerHealth, text: str) -> None:
+def test_what_keeps_jobs_from_running_is_named(facts: HealthFacts | str, health: ServerHealth, text: str) -> None:
     report = judge_cluster(facts, NOW)
     assert report.health is health
     assert text in report.line

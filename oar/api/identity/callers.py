@@ -90,13 +90,13 @@ class Caller(NamedTuple):
     def submitting(self) -> User:
         """Return the user who submits jobs.  Raises Unidentified, NotAllowed."""
         user = self.identified()
-        self._check(self.scopes.submits, "to submit")
+        self._check(self.scopes.submits, "submit jobs")
         return user
 
     def changing(self) -> User:
         """Return the user who changes what is no job.  Raises Unidentified, NotAllowed."""
         user = self.identified()
-        self._check(self.scopes.changes_all, "to change anything")
+        self._check(self.scopes.changes_all, "make this change")
         return user
 
     def creating_tokens(self) -> User:
@@ -119,7 +119,7 @@ class Caller(NamedTuple):
     def reading_all(self) -> User:
         """Return the user who reads what is private to him.  Raises Unidentified, NotAllowed."""
         user = self.identified()
-        self._check(self.scopes.reads_all, "to read what is private")
+        self._check(self.scopes.reads_all, "read private data", "ro")
         return user
 
     def administering(self) -> User:
@@ -138,7 +138,7 @@ class Caller(NamedTuple):
         submitted = self.submitted(jobs)
         for job in jobs:
             is_allowed = self.scopes.allows(act, job, was_submitted=job in submitted)
-            self._check(is_allowed, f"to {act} job {job}")
+            self._check(is_allowed, f"{act} job {job}")
         return user
 
     def submitted(self, jobs: Collection[int]) -> frozenset[int]:
@@ -152,9 +152,11 @@ class Caller(NamedTuple):
         """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
         return None if self.scopes.changes_all else self.origin
 
-    def _check(self, is_allowed: bool, what: str) -> None:
+    def _check(self, is_allowed: bool, what: str, sufficient: str = "rw") -> None:
+        """``sufficient``: a scope that allows it."""
         if not is_allowed:
-            raise NotAllowed(f"the scope of this token ({self.scopes}) does not allow {what}")
+            way_out = f"Create a token with the scope {sufficient}: oar-token create --scope {sufficient}"
+            raise NotAllowed(f"cannot {what}: the token has the scope {self.scopes}. {way_out}")
 
 
 class AgentToken(NamedTuple):
@@ -363,8 +365,12 @@ def _by_proxy(request: Request, config: "Config") -> Caller:
 
 def _named(name: str, config: "Config") -> User:
     """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
-    if name in PRIVILEGED or not _is_name(name, config):
-        raise NotAllowed(f"{name!r} cannot log in this way. Use the local socket, or a token of scope admin.")
+    if name in PRIVILEGED:
+        reason = "root and oar have no password login. Use the local socket, or a token of scope admin."
+        raise NotAllowed(f"cannot log in: {name}: {reason}")
+    if not _is_name(name, config):
+        reason = "the name does not match API_USER_REGEX in oar.conf. Use a token: oar-token create"
+        raise NotAllowed(f"cannot log in: {name!r}: {reason}")
     return user_named(name, config, administers=False)
 
 

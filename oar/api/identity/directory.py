@@ -1,12 +1,12 @@
 """Look-ups of accounts within a limit of time.
 
-The C library may ask a directory on another machine for an account (NSS, LDAP), and waits for it as long as it likes.
+The C library may ask a name service on another machine for an account (LDAP, SSSD), without a limit of time.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from oar.api.answers.statuses import TooMany
@@ -24,7 +24,7 @@ ANSWER_SECONDS, KEPT_SECONDS = 5.0, 5.0
 #: Look-ups that may wait at once: a thread that waits in the C library cannot be ended.
 MOST_WAITING = 8
 
-_places = FairPlaces(MOST_WAITING, "too many accounts are being looked up", ANSWER_SECONDS)
+_places = FairPlaces(MOST_WAITING, "too many other look-ups wait for the name service (LDAP, SSSD)", ANSWER_SECONDS)
 #: The accounts that were looked up, each with the time until which it counts.
 _kept: dict[tuple[object, ...], tuple[User, float]] = {}
 
@@ -53,7 +53,7 @@ def _look_up(key: tuple[object, ...], find: Callable[[], User]) -> User:
 
 
 def _find_in_time(find: Callable[[], User], name: str) -> User:
-    """Return the result of a look-up in a thread of its own.  Raises what it raises, and Unavailable."""
+    """Return the result of a look-up in a thread of its own.  Raises what it raises, Unavailable and TooMany."""
     result: list[User | Exception] = []
     place = ExitStack()
 
@@ -64,14 +64,20 @@ def _find_in_time(find: Callable[[], User], name: str) -> User:
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 result.append(error)
 
-    with suppress(TooMany):
+    try:
         place.enter_context(_places.place(present_holder()))
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        thread.join(ANSWER_SECONDS)
+    except TooMany as error:
+        raise TooMany(_describe_failure(name, str(error))) from None
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
     if not result:
-        reason = f"the directory of accounts did not answer within {ANSWER_SECONDS:.0f} s"
-        raise Unavailable(f"cannot look up the account: {name}: {reason}. Try again later.")
+        reason = f"the name service (LDAP, SSSD) did not answer within {ANSWER_SECONDS:.0f} s"
+        raise Unavailable(_describe_failure(name, reason))
     if isinstance(result[0], Exception):
         raise result[0]
     return result[0]
+
+
+def _describe_failure(name: str, reason: str) -> str:
+    return f"cannot look up the account: {name}: {reason}. Try again later."

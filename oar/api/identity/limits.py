@@ -92,7 +92,11 @@ class Failures:
     def check(self, name: str, address: str) -> None:
         """Refuse to look at another password.  Raises TooOften."""
         if self._of_user.is_empty((name, address)) or self._of_address.is_empty(address):
-            raise TooOften("too many wrong passwords: the limit is 5 a minute. Try again in a minute.", 12)
+            limits = "the limit is 5 a minute for a user and 50 for an address"
+            seconds = 12
+            raise TooOften(
+                f"too many wrong passwords: {name} from {address}: {limits}. Try again in {seconds} s.", seconds
+            )
 
     def count(self, name: str, address: str) -> None:
         """Count a wrong password."""
@@ -104,10 +108,18 @@ class Failures:
 class UnderWay:
     """Answers that last: how many there are, in all and for each client."""
 
-    def __init__(self, what: str, most_of_a_client: int = 0, key: str = "") -> None:
-        """``key``: of oar.conf, on which the limit of all clients depends, and that of one if it changes."""
+    def __init__(
+        self, what: str, most_of_a_client: int = 0, key: str = "", multiples: tuple[int, int] = (0, 0), unit: str = ""
+    ) -> None:
+        """``key``: of oar.conf, on which the limit of all clients depends, and that of one if it changes.
+
+        ``multiples``: of its value, which are the limits of one client and of all; 0 = its value itself.
+        """
         self._what = what
-        self._key = f" ({key})" if key else ""
+        self._unit = unit
+        self._keys = [
+            f"{unit} ({f'{multiple} x ' if multiple else ''}{key})" if key else unit for multiple in multiples
+        ]
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
         self._mutex = threading.Lock()
@@ -130,11 +142,11 @@ class UnderWay:
         """Count some more, until they are removed.  Raises TooMany."""
         with self._mutex:
             if self._by_client[client] + number > part:
-                limit = f"the limit for one client is {part}{'' if self._most_of_a_client else self._key}"
-                raise TooMany(f"too many {self._what} of {client}: {limit}. End one of them first.")
+                limit = f"the limit for one client is {part}{self._unit if self._most_of_a_client else self._keys[0]}"
+                raise TooMany(f"too many {self._what}: {client}: {limit}. Try again when a request has ended.")
             if self._by_client.total() + number > most:
-                limit = f"the limit is {most}{self._key}"
-                raise TooMany(f"too many {self._what} of all clients: {limit}. Try again later.")
+                limit = f"the limit for all clients is {most}{self._keys[1]}"
+                raise TooMany(f"too many {self._what}: {limit}. Try again later.")
             self._by_client[client] += number
 
     def remove(self, client: str, number: int) -> None:

@@ -24,10 +24,13 @@ class Places:
 
     def __init__(self, threads: int) -> None:
         self.threads = FairPlaces(threads)
-        self.arriving = UnderWay("unfinished requests", key="API_THREADS")
-        self.complete = UnderWay("requests in progress", key="API_THREADS")
-        self.bytes = UnderWay("bytes of request bodies", key="API_MAX_BODY")
-        self.of_users = UnderWay("requests in progress", key="API_THREADS")
+        arriving = (ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD)
+        waiting = (WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD)
+        self.arriving = UnderWay("unfinished requests", key="API_THREADS", multiples=arriving)
+        self.complete = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
+        bodies = (BYTES_OF_A_CLIENT, ALL_BYTES)
+        self.bytes = UnderWay("request bodies in progress", key="API_MAX_BODY", multiples=bodies, unit=" bytes")
+        self.of_users = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
 
 
 class Seat:

@@ -217,7 +217,8 @@ class _Place(NamedTuple):
         caller = who.caller
         user = caller.identified() if deed.name in ("read", "list") else caller.changing()
         if not caller.scopes.reads_all:
-            raise NotAllowed(f"the scope of this token ({caller.scopes}) does not allow to read files")
+            way_out = "Create a token with the scope ro: oar-token create --scope ro"
+            raise NotAllowed(f"cannot read files: the token has the scope {caller.scopes}. {way_out}")
         if user.uid == 0 or user.uid == os.geteuid():
             raise NotAllowed("files of root and of the service itself are not served")
         home = pwd.getpwuid(user.uid).pw_dir

@@ -135,8 +135,8 @@ class Hub:
         """Let somebody listen; return the place behind which he is told.  Raises TooMany, Unavailable."""
         position = self._reached()
         if len(self._listeners) >= self._most:
-            limit = f"the limit is {self._most} (API_MAX_STREAMS)"
-            raise TooMany(f"too many event streams of all clients: {limit}. Try again later.")
+            limit = f"the limit for all clients is {self._most} (API_MAX_STREAMS)"
+            raise TooMany(f"too many event streams: {limit}. Try again later.")
         self._listeners.add(listener)
         return position
 

@@ -81,7 +81,8 @@ def caller(environment: Mapping[str, str], real: int, effective: int, name_of: C
             uid = int(environment["SUDO_UID"])
         return User(name_of(uid), uid)
     except (KeyError, ValueError, OverflowError):
-        raise NotAllowed(f"nobody has the user id {uid} on this machine.") from None
+        reason = f"no account on this machine has it. Check the name service: getent passwd {uid}"
+        raise NotAllowed(f"cannot identify the user: uid {uid}: {reason}") from None
 
 
 class CallersPlace(NamedTuple):

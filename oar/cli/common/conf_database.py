@@ -83,7 +83,7 @@ def findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
             " Create both: oar-database --create. If they exist, correct DB_BASE_NAME, DB_BASE_LOGIN, DB_BASE_PASSWD."
         )
     except DatabaseUnavailable as error:
-        reason = f"{config.db_hostname}: {explain_failure(str(error))}"
+        reason = f"{config.db_hostname}: {explain_failure(str(error), quotes=True)}"
         unchecked = "Queues, properties and nodes are not checked"
         yield f"DB_HOSTNAME: {reason}. {unchecked}. Start PostgreSQL, or correct the key."
     finally:
@@ -180,7 +180,7 @@ def _conditions(config: Config, database: Database) -> Iterator[str]:
             for key, text in texts:
                 yield from _condition(key, text, conditions.ids)
     except DatabaseUnavailable as error:
-        reason = f"{config.db_base_login_ro}: {explain_failure(str(error))}"
+        reason = f"{config.db_base_login_ro}: {explain_failure(str(error), quotes=True)}"
         yield f"DB_BASE_LOGIN_RO: {reason}. Conditions of users are not evaluated: correct the login and its password."
 
 

@@ -77,30 +77,32 @@ def _needs_taktuk(config: Config) -> bool:
 
 def _fault(key: str, target: Target, value: str, oardir: str) -> Iterator[str]:
     find = _FAULTS.get(target)
-    if fault := find(value, oardir) if find else "":
+    if fault := find(value, key.partition(":")[0], oardir) if find else "":
         yield f"{key}: {fault}"
 
 
-def _find_program_fault(command: str, _: str) -> str:
-    return programs.find_fault(command)
+def _find_program_fault(command: str, key: str, _: str) -> str:
+    return programs.find_fault(command, key)
 
 
-def _find_site_program_fault(path: str, oardir: str) -> str:
+def _find_site_program_fault(path: str, key: str, oardir: str) -> str:
     program = os.path.join(oardir, shlex.split(path)[0])
     if path == "kao" or programs.site_program(path) is None or os.path.exists(program):
         return ""
-    return f"{program}: no such program on this machine. Install it, or remove the key."
+    return programs.describe_missing(program, key)
 
 
-def _find_file_fault(path: str, _: str) -> str:
-    return "" if os.path.exists(path) else f"{path}: no such file on this machine. Create it, or remove the key."
+def _find_file_fault(path: str, key: str, _: str) -> str:
+    way_out = f"Create it, or remove {key} from oar.conf."
+    return "" if os.path.exists(path) else f"{path}: no such file on this machine. {way_out}"
 
 
-def _find_directory_fault(path: str, _: str) -> str:
-    return "" if os.path.isdir(path) else f"{path}: no such directory on this machine. Create it, or remove the key."
+def _find_directory_fault(path: str, key: str, _: str) -> str:
+    way_out = f"Create it, or remove {key} from oar.conf."
+    return "" if os.path.isdir(path) else f"{path}: no such directory on this machine. {way_out}"
 
 
-def _find_output_fault(path: str, _: str) -> str:
+def _find_output_fault(path: str, _: str, __: str) -> str:
     directory = os.path.dirname(path)
     if not path.startswith("/"):
         return ""  # a standard stream, or the journal
@@ -109,8 +111,8 @@ def _find_output_fault(path: str, _: str) -> str:
     return f"{path}: it is a directory. Write the path of a file." if os.path.isdir(path) else ""
 
 
-#: What finds out why a target cannot be used: from the value of the key and OARDIR.
-_FAULTS: Mapping[Target, Callable[[str, str], str]] = {
+#: What finds out why a target cannot be used: from the value of the key, the key and OARDIR.
+_FAULTS: Mapping[Target, Callable[[str, str, str], str]] = {
     Target.SERVER_PROGRAM: _find_program_fault,
     Target.SITE_PROGRAM: _find_site_program_fault,
     Target.SERVER_FILE: _find_file_fault,
@@ -121,12 +123,12 @@ _FAULTS: Mapping[Target, Callable[[str, str], str]] = {
 
 def _policies(config: Config) -> Iterator[str]:
     if config.quotas:
-        yield from _content(config, Config.quotas_conf_file, parse_quotas)
+        yield from _content(config, Config.quotas_conf_file, "quotas", parse_quotas)
     if settings_of(config).job_priority is JobPriority.MULTIFACTOR:
-        yield from _content(config, Config.priority_conf_file, parse_weights)
+        yield from _content(config, Config.priority_conf_file, "priorities", parse_weights)
 
 
-def _content(config: Config, key: Key[str], parse: Callable[[str], object]) -> Iterator[str]:
+def _content(config: Config, key: Key[str], what: str, parse: Callable[[str], object]) -> Iterator[str]:
     """Give why the content of a file cannot be used; ``missing`` gives the files that are set and do not exist."""
     path: str = getattr(config, key.name)
     try:
@@ -135,6 +137,7 @@ def _content(config: Config, key: Key[str], parse: Callable[[str], object]) -> I
     except OSError as error:
         is_told = error.errno == errno.EACCES or (error.errno == errno.ENOENT and key.name in config.changed)
         if not is_told:
-            yield f"{key.key}: {path}: {error.strerror}. Scheduling passes treat the file as empty."
+            yield f"{key.key}: {path}: {error.strerror}. The scheduler treats the file as empty. Correct the file."
     except ValueError as error:
-        yield f"{key.key}: {path}: {error}. Scheduling passes use the former content, and none after a restart."
+        after = f"The scheduler uses the former content, and no {what} after a restart. Correct the file."
+        yield f"{key.key}: {path}: {error}. {after}"

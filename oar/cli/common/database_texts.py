@@ -1,7 +1,14 @@
 """Messages about a database that cannot be used: what failed, where, why, and what to do."""
 
-from oar.lib.db.sql.connections import DatabaseSettings, explain_failure
-from oar.lib.facts.errors import DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable, DatabaseWithoutRoom
+from oar.lib.db.sql.connections import STARTING, DatabaseSettings, explain_failure
+from oar.lib.facts.errors import (
+    DatabaseFull,
+    DatabaseReadOnly,
+    DatabaseRefused,
+    DatabaseUnavailable,
+    DatabaseWithoutRoom,
+    UserConnectionsUsed,
+)
 
 #: What an administrator does about a login that is refused; ``{prefix}`` begins the keys of a database.
 _CORRECT_LOGIN = (
@@ -37,7 +44,7 @@ def for_administrators(error: DatabaseUnavailable, settings: DatabaseSettings, p
 
     ``prefix``: of its keys in oar.conf.
     """
-    reason = explain_failure(str(error))
+    reason = explain_failure(str(error), quotes=True)
     match error:
         case DatabaseRefused():
             is_absent = f'database "{settings.name}" does not exist' in str(error)
@@ -51,6 +58,13 @@ def for_administrators(error: DatabaseUnavailable, settings: DatabaseSettings, p
             reason, way = "its disk is full", _sentence(_FREE_SPACE)
         case DatabaseReadOnly():
             reason, way = "it is read-only", _sentence(_MAKE_WRITABLE)
+        case UserConnectionsUsed():
+            way = "Wait until another command has ended."
+        case DatabaseFull():
+            reason = "all connections of PostgreSQL are in use"
+            way = "Close idle sessions (pg_stat_activity), or raise max_connections."
+        case _ if reason == STARTING:
+            way = "Wait, then run the command again."
         case _:
             way = f"Start PostgreSQL there, or correct {prefix}HOSTNAME and {prefix}PORT in oar.conf."
     return f"{settings.place}: {reason}. {way}"

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from oar.cli.common.database_texts import for_administrators
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import explain_failure
 from oar.lib.db.sql.statements import psycopg2
-from oar.lib.facts.errors import ConfigError, DatabaseReadOnly, DatabaseUnavailable, OarError
-from oar.lib.facts.health import HealthFacts
+from oar.lib.facts.errors import ConfigError, DatabaseReadOnly, DatabaseUnavailable, OarError, StatementTooLong
+from oar.lib.facts.health import HealthFacts, UserHold
 from oar.lib.io.processes import run
-from oar.lib.rules.launch_faults import describe_hold
+from oar.lib.rules.launch_faults import TEXTS, describe_hold
 from oar.lib.rules.server_health import FAILURES_PERIOD, Surroundings
 from oar.lib.runtime import database_settings
 from oar.lib.submission import admission_rules
@@ -67,8 +68,8 @@ def find_database_problem(config: "Config") -> str:
         database.close()
 
 
-def probe_cluster(config: "Config") -> HealthFacts | None:
-    """Return what the database says about jobs; None if it does not answer in time."""
+def probe_cluster(config: "Config") -> HealthFacts | str:
+    """Return what the database says about jobs, or why it cannot be read."""
     settings = database_settings(config, patience=0)._replace(
         statement_timeout=DATABASE_SECONDS, lock_patience=DATABASE_SECONDS
     )
@@ -76,8 +77,14 @@ def probe_cluster(config: "Config") -> HealthFacts | None:
         try:
             with database.snapshot() as tx:
                 return read_cluster(tx, config)
-        except (OarError, psycopg2.Error):
-            return None
+        except DatabaseUnavailable as error:
+            return f"the database: {explain_failure(str(error), quotes=True)}"
+        except (StatementTooLong, psycopg2.errors.LockNotAvailable):
+            return f"the database did not answer within {DATABASE_SECONDS} s"
+        except OarError as error:
+            return str(error)
+        except psycopg2.Error as error:
+            return f"PostgreSQL rejects a statement (SQLSTATE {error.pgcode})"
 
 
 def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
@@ -93,7 +100,7 @@ def read_cluster(tx: "Transaction", config: "Config") -> HealthFacts:
         refusals=figures.refusals(since),
         failed_launches=figures.failed_launches(since),
         launch_holds=[describe_hold(hold) for hold in holds if not hold.user],
-        user_holds=[describe_hold(hold) for hold in holds if hold.user],
+        user_holds=[UserHold(hold.user, describe_hold(hold), TEXTS[hold.fault].repair) for hold in holds if hold.user],
         rule_errors=list(find_rule_errors(tx, config)),
         oldest_not_accounted=figures.oldest_not_accounted(),
         successes=tx.task_runs.successes(),

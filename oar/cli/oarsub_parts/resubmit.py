@@ -87,7 +87,8 @@ def _chosen(call: OarsubCall) -> tuple[list[int], bool]:
     chosen = [job.id for job in jobs if job.id not in copied and wanted(job)]
     if not chosen:
         raise _refused(
-            "no job to resubmit: each selected job runs, waits, or was resubmitted before. See: oarstat -j JOB"
+            "no job to resubmit: no selected job has ended in the states of --state without a copy."
+            " Check --sql, --state and --array: oarstat -j JOB"
         )
     most = call.context.runtime.config.max_array_size
     if len(chosen) > most:

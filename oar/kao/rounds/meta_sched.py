@@ -330,8 +330,8 @@ class MetaScheduler:
     def _stop_queues(self, names: Sequence[str]) -> None:
         """Stop queues at which rounds broke off; the others are scheduled without them."""
         text = (
-            f"Scheduling passes failed at the queues {', '.join(names)}: they are stopped."
-            " Enable each again: oarqueue --enable QUEUE"
+            f"queues stopped: {', '.join(names)}: their scheduling passes failed."
+            " Correct the error in LOG_FILE, then run for each queue: oarqueue --enable QUEUE"
         )
         log.error("%s", text)
         with self._database.begin() as tx:

@@ -20,7 +20,8 @@ def user_of(uid: int, config: "Config") -> User:
     try:
         account = name_service.account(uid)
     except KeyError:
-        raise NotAllowed(f"nobody has the user id {uid} on this machine") from None
+        reason = f"no account on this machine has it. Check the name service: getent passwd {uid}"
+        raise NotAllowed(f"cannot identify the user: uid {uid}: {reason}") from None
     return User(account.pw_name, uid, is_administrator(account, config))
 
 
@@ -29,7 +30,8 @@ def user_named(name: str, config: "Config", *, administers: bool) -> User:
     try:
         account = name_service.account(name)
     except (KeyError, ValueError):  # no name at all: with NUL, or half a character
-        raise NotAllowed(f"there is no user {name!r} on this machine") from None
+        reason = f"no account on this machine has this name. Check the name service: getent passwd {name!r}"
+        raise NotAllowed(f"cannot identify the user: {name!r}: {reason}") from None
     return User(name, account.pw_uid, administers and is_administrator(account, config))
 
 

@@ -100,9 +100,9 @@ def _new() -> tuple[str, str]:
 def _check_scope(text: str, user: User) -> None:
     scopes = Scopes.parse(text)
     if SESSION in scopes.words:
-        raise BadRequest("a session is what the login page makes")
+        raise BadRequest(f"bad scope: {text}: only the login page creates sessions. Use rw, ro or submit.")
     if scopes.agents and (scopes.words or scopes.jobs):
-        raise BadRequest("a token of an agent is nothing else")
+        raise BadRequest(f"bad scope: {text}: an agent token has no other scope. Create two tokens.")
     if scopes.agents and not user.is_admin:
         raise NotAllowed("only administrators make tokens of agents")
     if scopes.administers and not user.is_admin:

@@ -38,6 +38,14 @@ class FailedLaunches(NamedTuple):
     number: int
 
 
+class UserHold(NamedTuple):
+    """Why the jobs of a user are not started."""
+
+    user: str
+    reason: str
+    repair: str = ""  #: what an administrator has to do
+
+
 class HealthFacts(NamedTuple):
     """What the database and the admission rules say about the health of the cluster."""
 
@@ -48,7 +56,7 @@ class HealthFacts(NamedTuple):
     refusals: Refusals = Refusals()
     failed_launches: FailedLaunches | None = None
     launch_holds: Sequence[str] = ()  #: why no job is started
-    user_holds: Sequence[str] = ()  #: why the jobs of single users are not started, one for each user
+    user_holds: Sequence[UserHold] = ()  #: a user may have several
     rule_errors: Sequence[str] = ()  #: each enabled admission rule that cannot run, and why
     oldest_not_accounted: int = 0  #: date of the end of the first job that is not accounted; 0 = none
     successes: Sequence[tuple[str, int]] = ()  #: date of the last success of each task

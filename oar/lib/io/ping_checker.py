@@ -75,14 +75,22 @@ def is_configured(config: Config) -> bool:
 def find_fault(config: Config) -> str:
     """Return the key whose program cannot be started, and why; '' if the checker of the site can be started."""
     checker = _checker(config, [])
-    fault = programs.find_fault(shlex.quote(checker.argv[0]), _search_path()) if checker else ""
+    fault = programs.find_fault(shlex.quote(checker.argv[0]), checker.key, _search_path()) if checker else ""
     return f"{checker.key}: {fault}" if checker and fault else ""
+
+
+def key_of(config: Config) -> str:
+    """Return the key that names the program of the checker of the site; '' if the site has none."""
+    checker = _checker(config, [])
+    return checker.key if checker else ""
 
 
 def replaces_taktuk(config: Config) -> bool:
     """Whether taktuk is not there, and the built-in sentinelle does what it is configured to do."""
     command = config.taktuk_cmd
-    return bool(command and programs.find_fault(command, _search_path()) and _one_command(config))
+    return bool(
+        command and programs.find_fault(command, Config.taktuk_cmd.key, _search_path()) and _one_command(config)
+    )
 
 
 def _search_path() -> str:

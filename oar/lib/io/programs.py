@@ -39,12 +39,15 @@ def split_command(command: str) -> tuple[str, ...]:
     return (*built_in, *arguments) if built_in and not os.path.exists(program) else (program, *arguments)
 
 
-def find_fault(command: str, search_path: str = DEFAULT_PATH) -> str:
-    """Return why the program of a command line cannot be started, and what to do; '' if it can be started."""
+def find_fault(command: str, key: str, search_path: str = DEFAULT_PATH) -> str:
+    """Return why the program of a command line cannot be started, and what to do; '' if it can be started.
+
+    ``key``: of oar.conf, which names the program.
+    """
     program = split_command(command)[0]
     path = program if "/" in program else shutil.which(program, path=search_path)
     if path is None or not os.path.exists(path):
-        return f"{program}: no such program on this machine. Install it, or remove the key."
+        return describe_missing(program, key)
     if os.path.isdir(path):
         return f"{program}: it is a directory, not a program. Write the path of the program."
     if not os.access(path, os.X_OK):
@@ -53,6 +56,11 @@ def find_fault(command: str, search_path: str = DEFAULT_PATH) -> str:
     if interpreter and shutil.which(interpreter, path=search_path) is None:
         return f"{program}: its interpreter {interpreter} is not on this machine. Install it."
     return ""
+
+
+def describe_missing(program: str, key: str) -> str:
+    """Return that a program is not on this machine, and what to do."""
+    return f"{program}: no such program on this machine. Install it, or remove {key} from oar.conf."
 
 
 def _interpreter(path: str) -> str:

@@ -5,6 +5,7 @@
 See docs/design/events.rst, "Faults of several nodes", and docs/design/launch.rst, "Held launches".
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,12 +93,12 @@ def note_failures(
 
 
 def _hold_and_mail(tx: "Transaction", failed: Failed, user: str, *, heals: bool) -> None:
-    """Hold launches until a trial succeeds; tell the administrators once."""
+    """Hold launches until a trial succeeds; mail the first hold of a user, and that of all users."""
     is_new = _hold(tx, failed, user, tx.now + launch_faults.pause_after(1), is_confirmed=True)
     others = [hold for hold in tx.launch_holds.all() if hold.fault is failed.fault]
     if not user:
         tx.launch_holds.lift([hold.id for hold in others if hold.user])
-    if is_new and len(others) == 1:
+    if is_new and (not user or len(others) == 1):
         _mail(tx, failed.fault, user, failed.text)
     if is_new and heals and failed.fault is LaunchFault.PROLOGUE:
         _acquit_nodes(tx, failed.fault)
@@ -110,8 +111,8 @@ def _hold_and_mail(tx: "Transaction", failed: Failed, user: str, *, heals: bool)
 def _hold(tx: "Transaction", failed: Failed, user: str, next_try: int, *, is_confirmed: bool) -> bool:
     is_new = tx.launch_holds.hold(failed.fault, user, failed.node, next_try, failed.text, is_confirmed=is_confirmed)
     if is_new:
-        whose = f"launches of {user}" if user else "launches"
-        text = f"{whose} are held: {launch_faults.describe(failed.fault, user)}: {failed.text}"
+        reason = f"{launch_faults.describe(failed.fault, user)}: {failed.text}"
+        text = f"launches of {user or 'all users'} are held: {reason}"
         tx.events.add(EventType.LAUNCHES_HELD, failed.job.id, text)
     return is_new
 
@@ -134,7 +135,9 @@ def _acquit_nodes(tx: "Transaction", fault: LaunchFault) -> None:
 
 def _mail(tx: "Transaction", fault: LaunchFault, user: str, text: str) -> None:
     parts = (f"{launch_faults.describe(fault, user)}.", text, launch_faults.advise(fault, user))
-    tx.outbox.append(Mail("Launches are held", "\n".join(part[:1].upper() + part[1:] for part in parts)))
+    tx.outbox.append(
+        Mail(f"Launches of {user or 'all users'} are held", "\n".join(part[:1].upper() + part[1:] for part in parts))
+    )
 
 
 def _stop_failing_queues(tx: "Transaction", fault: LaunchFault, queues: Iterable[str]) -> None:
@@ -199,7 +202,8 @@ def end_repaired(tx: "Transaction") -> bool:
     hold = configuration_hold(tx)
     if hold is None or not launch_faults.is_watched(hold) or tx.now < hold.next_try:
         return False
-    lift(tx, [hold], f"repaired: {hold.reason}")
+    key = re.match(r"[A-Z][A-Z0-9_]*(?=:)", hold.reason)
+    lift(tx, [hold], f"the fault of {key[0] if key else 'oar.conf'} is repaired")
     return True
 
 

@@ -84,7 +84,7 @@ def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange)
     """
     user.check_administers()
     if change.reason:
-        raise BadRequest("a reason is that of resources that exist: drain them when they are added")
+        raise BadRequest("cannot set a reason for new resources. Add them without it, then drain them with it.")
     values = change.values
     if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
         raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
@@ -129,7 +129,9 @@ def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Sett
 def _reason(change: NodeChange) -> str:
     """Return the reason of a change, '' if nobody gives one.  Raises BadRequest."""
     if change.reason and not change.may_have_reason:
-        raise BadRequest("a reason goes with a state, or with a drain or a maintenance that begins")
+        raise BadRequest(
+            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
+        )
     return node_reasons.checked(change.reason)
 
 

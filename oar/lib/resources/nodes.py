@@ -85,12 +85,10 @@ def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bo
     """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
     lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason.text] if reason.text else []))]
     if not returns:
-        fate = "when it is repaired: oarnodesetting -h NODE -s Alive"
-    elif any(reason.check for reason in by_reason):
-        fate = "Finaud checks them again; when the check succeeds, they are swept and used again"
-    else:
-        fate = "when they answer, they are swept and used again"
-    return "\n".join([*lines, fate])
+        return "\n".join([*lines, "Repair them, then run: oarnodesetting -h NODE -s Alive"])
+    condition = "checks these nodes" if any(reason.check for reason in by_reason) else "waits until these nodes answer"
+    way_back = f"OAR {condition}, removes leftover processes and uses them again by itself."
+    return "\n".join([*lines, f"{way_back} If one stays Suspected: oarnodes --reasons"])
 
 
 def ask_return(tx: "Transaction", names: Collection[str]) -> None:

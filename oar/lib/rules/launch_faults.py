@@ -242,15 +242,17 @@ class HoldTexts(NamedTuple):
 TEXTS: Mapping[LaunchFault, HoldTexts] = {
     LaunchFault.ACCOUNT: HoldTexts(
         "the account {user} is unknown",
-        "Check the directory service (LDAP, SSSD).",
-        "OAR checks the account again and resumes the launches by itself. Jobs of other users are not affected. If the"
-        " account was removed, or is root or oar, which run no jobs, delete its jobs: oardel -u {user}",
+        "Check the name service (LDAP, SSSD).",
+        "OAR holds the jobs of each user whose account is unknown, mails only the first, and resumes them by itself."
+        " See all: oar-server status --check. If the account was removed, or is root or oar, which run no jobs, delete"
+        " its jobs: oardel -u {user}",
         "the account {user} is unknown on this node; other nodes know it",
     ),
     LaunchFault.HOME: HoldTexts(
         "the home directory of {user} is missing",
         "Check the file server and the mounts.",
-        "OAR checks the directory again and resumes the launches by itself. Jobs of other users are not affected.",
+        "OAR holds the jobs of each user whose home directory is missing, mails only the first, and resumes them by"
+        " itself. See all: oar-server status --check.",
         "the home directory of {user} is missing on this node; other nodes have it",
     ),
     LaunchFault.PROLOGUE: HoldTexts(

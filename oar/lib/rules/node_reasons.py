@@ -15,8 +15,10 @@ def checked(text: str) -> str:
     'a disk is changed'
     """
     reason = text.strip()
-    if not reason.isprintable() or len(reason) > LONGEST:
-        raise BadRequest(f"a reason is one line of at most {LONGEST} characters")
+    if not reason.isprintable():
+        raise BadRequest("bad reason: it has a line break or a control character. Write one line of text.")
+    if len(reason) > LONGEST:
+        raise BadRequest(f"bad reason: it has {len(reason)} characters: the limit is {LONGEST}. Shorten it.")
     return reason
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from oar.lib.facts.health import HealthFacts, QueueStatus, ServerTask
+from oar.lib.facts.health import HealthFacts, QueueStatus, ServerTask, UserHold
 from oar.lib.facts.times import format_date
 
 
@@ -34,6 +34,12 @@ MANY_FAILURES, FAILURES_PERIOD = 3, 3600
 MOST_SUSPECTED = 0.5
 #: Seconds for which an ended job may wait for oaraccounting, which runs each hour.
 LATE_ACCOUNTING = 3 * 3600
+#: What an administrator does about refused submissions.
+_SEE_RULES = "See LOG_FILE, or run: oaradmissionrules --test"
+#: What an administrator does about a queue that OAR stopped, before the option of the command.
+_REPAIR_QUEUE = "Correct the error in LOG_FILE, then run: oarqueue"
+#: Users that a finding names; the others are counted.
+MOST_NAMES = 2
 #: Characters of a text from the database that are reported.
 LONGEST_TEXT = 200
 
@@ -95,7 +101,10 @@ def judge_surroundings(surroundings: Surroundings) -> HealthReport:
         findings.append(HealthFinding(critical, f"no node can be reached: {surroundings.key}"))
     if surroundings.configuration:
         errors = "; ".join(surroundings.configuration)
-        text = f"the old configuration stays, and no start would succeed: {errors}"
+        text = (
+            f"oar.conf has errors: {errors}: the server uses the former values and would not start again."
+            " Correct oar.conf before you restart it: oar-conf --check"
+        )
         findings.append(HealthFinding(warning, text))
     for key, problem in surroundings.places.items():
         findings.append(HealthFinding(warning, f"cannot write {_WRITTEN[key]}: {key}: {problem}"))
@@ -106,10 +115,11 @@ def judge_surroundings(surroundings: Surroundings) -> HealthReport:
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
-def judge_status(status: Mapping[str, Any] | None, now: float) -> HealthReport:
-    """Return the findings about the status record of a server that runs; None: it did not answer."""
+def judge_status(status: Mapping[str, Any] | None, now: float, waited: float = 0) -> HealthReport:
+    """Return the findings about the status record of a server that runs; None: no answer in ``waited`` seconds."""
     if status is None:
-        return HealthReport((HealthFinding(ServerHealth.CRITICAL, "the server runs and does not answer"),))
+        text = f"the server runs and did not answer within {waited:g} s. See LOG_FILE; if this lasts, restart it"
+        return HealthReport((HealthFinding(ServerHealth.CRITICAL, text),))
     if not status.get("ready"):
         reason = status.get("waits_for") or "its Runner is not ready"
         return HealthReport((HealthFinding(ServerHealth.WARNING, f"the server is starting: {reason}"),))
@@ -124,7 +134,7 @@ def judge_status(status: Mapping[str, Any] | None, now: float) -> HealthReport:
 
 def _judge_runner(runner: Mapping[str, Any]) -> Iterator[HealthFinding]:
     if not runner.get("ready", True):
-        text = "no job can start or end: the Runner does not work; the log says why"
+        text = "no job can start or end: the Runner does not work. See LOG_FILE"
         yield HealthFinding(ServerHealth.CRITICAL, text)
     waiting = runner.get("waiting") or 0
     if waiting > MANY_ACTIONS:
@@ -134,7 +144,8 @@ def _judge_runner(runner: Mapping[str, Any]) -> Iterator[HealthFinding]:
 def _judge_modules(status: Mapping[str, Any], now: float) -> Iterator[HealthFinding]:
     for name, module in (status.get("modules") or {}).items():
         if module.get("last_result") == "failed":
-            yield HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name} failed")
+            begun = f", begun at {format_date(int(module['last_start']))}," if module.get("last_start") else ""
+            yield HealthFinding(ServerHealth.CRITICAL, f"the last pass of {name}{begun} failed. See LOG_FILE")
         elif name != "meta_sched" and module.get("period"):  # the beginnings of its rounds are judged
             seconds = now - max(module.get("last_success") or 0, status.get("start") or 0)
             text = f"no pass of {name} has succeeded for {seconds:.0f} s"
@@ -156,16 +167,19 @@ def _judge_rounds(status: Mapping[str, Any], now: float) -> Iterator[HealthFindi
 def _judge_files(last_round: Mapping[str, Any]) -> Iterator[HealthFinding]:
     """Judge the files of policies (quotas, priorities) that the scheduler could not read."""
     for problem in last_round.get("file_errors") or ():
-        yield HealthFinding(ServerHealth.WARNING, f"the scheduler {problem}")
+        yield HealthFinding(ServerHealth.WARNING, problem)
 
 
 # -- the cluster ------------------------------------------------------------------------------------------------------
 
 
-def judge_cluster(facts: HealthFacts | None, now: float) -> HealthReport:
-    """Return the findings about jobs: can they be submitted, started and accounted?  None: nobody knows."""
-    if facts is None:
-        text = "the database did not answer in time: jobs were not checked"
+def judge_cluster(facts: HealthFacts | str, now: float) -> HealthReport:
+    """Return the findings about jobs: can they be submitted, started and accounted?
+
+    ``facts``: or why they cannot be read.
+    """
+    if isinstance(facts, str):
+        text = f"cannot check the jobs: {facts}. Run: oar-database --check"
         return HealthReport((HealthFinding(ServerHealth.WARNING, text),))
     return HealthReport(
         (
@@ -180,32 +194,39 @@ def judge_cluster(facts: HealthFacts | None, now: float) -> HealthReport:
 
 def _judge_submissions(facts: HealthFacts) -> Iterator[HealthFinding]:
     for error in facts.rule_errors:
-        yield HealthFinding(ServerHealth.CRITICAL, f"no job can be submitted: {_shorten(error)}")
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can be submitted: {_shorten(error)}. {_SEE_RULES}")
     refusals = facts.refusals
     if refusals.number >= MANY_FAILURES:
         text = f"the last {refusals.number} submissions were refused, the last one: {_shorten(refusals.last)}"
-        yield HealthFinding(ServerHealth.WARNING, text)
+        yield HealthFinding(ServerHealth.WARNING, f"{text}. {_SEE_RULES}")
 
 
 def _judge_queues(queues: Sequence[QueueStatus]) -> Iterator[HealthFinding]:
     stopped = [queue for queue in queues if not queue.is_active]
     if len(stopped) == len(queues):
-        text = f"no job can start: no queue is active{_describe_stop(stopped)}. Run: oarqueue --enable-all"
-        yield HealthFinding(ServerHealth.CRITICAL, text)
+        yield HealthFinding(ServerHealth.CRITICAL, f"no job can start: {_describe_stop(stopped)}")
         return
     for queue in stopped:
         if not queue.author:
-            text = f"the queue {queue.name} is not active{_describe_stop([queue])}. Run: oarqueue --enable {queue.name}"
-            yield HealthFinding(ServerHealth.WARNING, text)
+            text = f"the queue {queue.name} is stopped{_format_since(queue)}: OAR stopped it after failures"
+            yield HealthFinding(ServerHealth.WARNING, f"{text}. {_REPAIR_QUEUE} --enable {queue.name}")
 
 
 def _describe_stop(queues: Sequence[QueueStatus]) -> str:
-    """Return who stopped queues last, and when."""
-    last = max(queues, key=lambda queue: queue.since, default=None)
-    if last is None:
-        return ""
-    since = f" since {format_date(last.since)}" if last.since else ""
-    return f"{since} (stopped by {last.author or 'OAR, the log says why'})"
+    """Return who stopped all queues, and what to do: an administrator may have had a reason."""
+    if not queues:
+        return "there is no queue. Add one: oarqueue --add NAME,PRIORITY,POLICY"
+    last = max(queues, key=lambda queue: (not queue.author, queue.since))
+    text = f"all queues are stopped{_format_since(max(queues, key=lambda queue: queue.since))}"
+    if not any(queue.author for queue in queues):
+        return f"{text}: OAR stopped them after failures. {_REPAIR_QUEUE} --enable-all"
+    if not last.author:
+        return f"{text}: OAR stopped {last.name} after failures. {_REPAIR_QUEUE} --enable {last.name}"
+    return f"{text}: {last.author} stopped {last.name}. If the reason is gone, run: oarqueue --enable {last.name}"
+
+
+def _format_since(queue: QueueStatus) -> str:
+    return f" since {format_date(queue.since)}" if queue.since else ""
 
 
 def _judge_resources(facts: HealthFacts) -> Iterator[HealthFinding]:
@@ -229,11 +250,14 @@ def _judge_launches(facts: HealthFacts) -> Iterator[HealthFinding]:
         yield HealthFinding(ServerHealth.WARNING, text)
 
 
-def _describe_user_holds(holds: Sequence[str]) -> str:
-    """Return whose launches are held, and why: a reason names its user."""
-    if len(holds) == 1:
-        return f"launches of 1 user are held: {_shorten(holds[0])}"
-    return f"launches of {len(holds)} users are held, the first: {_shorten(holds[0])}"
+def _describe_user_holds(holds: Sequence[UserHold]) -> str:
+    """Return whose launches are held, why those of the first user are, and what to do."""
+    users = list(dict.fromkeys(hold.user for hold in holds))
+    names = " and ".join(users)
+    if len(users) > MOST_NAMES:
+        more = len(users) - MOST_NAMES
+        names = f"{', '.join(users[:MOST_NAMES])} and {more} more {'user' if more == 1 else 'users'}"
+    return f"launches of {names} are held: {_shorten(holds[0].reason)}. {holds[0].repair}"
 
 
 def _judge_accounting(facts: HealthFacts, now: float) -> Iterator[HealthFinding]:

@@ -40,7 +40,8 @@ def resubmit(tx: "Transaction", config: "Config", user: User, job_id: int) -> in
     if job.job_type is not JobType.PASSIVE or job.reservation is not Reservation.NONE:
         raise BadRequest("an interactive job or a reservation cannot be resubmitted.")
     if job.state not in _ENDED:
-        raise WrongState("the job must be in Error or Terminated state.")
+        way_out = f"Job {job_id} is {job.state}. Wait for its end: oarstat -j {job_id}"
+        raise WrongState(f"the job must be in Error or Terminated state. {way_out}")
     if not user.is_admin and user.name != job.user:
         raise NotAllowed(f"you are not the right user for job {job_id}. This job is owned by {job.user}.")
     inside = tx.advance_reservations.select(list(tx.reservation_jobs.of_jobs([job_id]).values()))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.db.transaction import Transaction
 
+#: Characters of a bad value that a message shows.
+_LONGEST_SHOWN = 100
 #: Names that rules may read; a change of one is ignored.
 _FIXED = (
     "user", "job_type", "reservation", "array_nb", "initial_request", "info_type", "in_api", "verbosity",
@@ -160,7 +162,11 @@ def _read(before: Mapping[str, Any], after: Mapping[str, Any], output: admission
         if after.get(name) != before[name]:
             values["launching_directory"] = _text(after.get(name))
     except _BadValue:
-        raise admission_rules.RuleRefused(f"[ADMISSION RULE] bad value left in '{name}'", output) from None
+        value = f"{after.get(name)!r:.{_LONGEST_SHOWN}}"
+        reason = "an admission rule set it. Inform an administrator."
+        raise admission_rules.RuleRefused(
+            f"[ADMISSION RULE] bad value left in '{name}': {value}: {reason}", output
+        ) from None
     return values
 
 

@@ -89,10 +89,14 @@ def option_of(name: str) -> ScriptOption:
 
 def option_lines(text: str) -> list[str]:
     """Return the lines of a script that hold options: none if its first line is no comment."""
+    return [line for _, line in _numbered_option_lines(text)]
+
+
+def _numbered_option_lines(text: str) -> list[tuple[int, str]]:
     lines = text.replace("\r\n", "\n").split("\n")
     if not lines[0].startswith("#"):
         return []
-    return [line for line in (each.rstrip() for each in lines) if re.match(r"#OAR\s", line)]
+    return [(number, line.rstrip()) for number, line in enumerate(lines, 1) if re.match(r"#OAR\s", line.rstrip())]
 
 
 def foreign_lines(text: str) -> str:
@@ -173,14 +177,15 @@ def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
 
     ``command``: the command line that would read them.
 
-    >>> list(unread_lines("./job.sh", "#!/bin/sh\n#OAR -n x\n", "oarsub -S ./job.sh"))
-    ['./job.sh: the job is submitted without its #OAR lines, which need -S. To use them: oarsub -S ./job.sh']
+    >>> next(unread_lines("x", "#!/bin/sh\n#OAR -n x\n", "oarsub -S ./x")).partition(". ")[2]
+    'To use them, delete this job (oardel) and run: oarsub -S ./x'
     """
+    way_out = "To use them, delete this job (oardel) and run: "
     if option_lines(text) or lost_line(text):
-        yield f"{name}: the job is submitted without its #OAR lines, which need -S. To use them: {command}"
+        yield f"{name}: the job is submitted without its #OAR lines, which need -S. {way_out}{command}"
     elif text.startswith("#") and (foreign := foreign_lines(text)):
         told = f"the job is submitted without its {foreign} lines, which are for another scheduler"
-        yield f"{name}: {told}. Write #OAR lines, and run: {command}"
+        yield f"{name}: {told}. Write #OAR lines, delete this job (oardel) and run: {command}"
 
 
 def with_place(command: str) -> str:
@@ -236,11 +241,11 @@ def values_of(text: str) -> dict[str, list[Value]]:
     Raises BadRequest for the first line that is not understood.
     """
     values: dict[str, list[Value]] = {}
-    for line in option_lines(text):
+    for number, line in _numbered_option_lines(text):
         try:
             read = _read(line)
         except BadRequest as error:
-            raise BadRequest(f"script: the line {line!r} is not understood: {error}") from None
+            raise BadRequest(f"script: line {number}: {line[:_LONGEST_SHOWN]}: {error}") from None
         for option, value in read:
             values.setdefault(option.name, []).append(value)
     return values
@@ -265,7 +270,7 @@ def _read(line: str) -> list[tuple[ScriptOption, Value]]:
         except BadRequest:
             pass  # it holds one, whose value has dashes
     spelling, value = single_option(line)
-    return [_with_value(_named(spelling), value)]
+    return [_with_value(spelling, value)]
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[ScriptOption, Value]]:
@@ -275,7 +280,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[ScriptOption, Value]]:
         option = _named(spelling)
         if value is None and option.kind is not Argument.FLAG:
             value = next(left, None)
-        yield _with_value(option, value)
+        yield _with_value(spelling, value)
 
 
 def _split(word: str) -> tuple[str, str | None]:
@@ -294,14 +299,15 @@ def _named(spelling: str) -> ScriptOption:
     return _BY_SPELLING[spelling]
 
 
-def _with_value(option: ScriptOption, text: str | None) -> tuple[ScriptOption, Value]:
-    spelling = option.long
+def _with_value(spelling: str, text: str | None) -> tuple[ScriptOption, Value]:
+    option = _named(spelling)
     if option.kind is Argument.FLAG:
         if text is not None:
-            raise BadRequest(f"{spelling} takes no value")
+            raise BadRequest(f"the option takes no value. Write: #OAR {spelling}")
         return option, True
     if text is None:
-        raise BadRequest(f"{spelling} needs {option.kind.value}")
+        value = {Argument.NUMBER: "NUMBER", Argument.ARRAY: "N%M"}.get(option.kind, "VALUE")
+        raise BadRequest(f"the option requires a value. Write: #OAR {spelling} {value}")
     if option.kind is Argument.NUMBER:
         return option, _number(text, spelling)
     return option, _array(text, spelling) if option.kind is Argument.ARRAY else text
@@ -315,5 +321,5 @@ def _array(text: str, spelling: str) -> ArraySize:
 
 def _number(text: str, spelling: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
-        raise BadRequest(f"{spelling}: {text!r} is no number")
+        raise BadRequest(f"{spelling}: {text!r} is not a number")
     return int(text)

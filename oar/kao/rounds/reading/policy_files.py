@@ -44,7 +44,9 @@ def have_quotas(policies: Iterable[str], settings: Settings) -> bool:
 class PolicyFile(Generic[T]):
     """One file."""
 
-    def __init__(self, parse: Callable[[str], T], nothing: T) -> None:
+    def __init__(self, what: str, parse: Callable[[str], T], nothing: T) -> None:
+        """``what``: its content, as messages name it."""
+        self._what = what
         self._parse = parse
         self._content = nothing
         self._is_known = False  #: whether it could be read once
@@ -65,14 +67,14 @@ class PolicyFile(Generic[T]):
         except OSError as error:
             if self._stamp != (path, error.errno):
                 self._stamp = path, error.errno
-                self._complain(path, error.strerror or str(error), mails)
+                self._complain(path, error.strerror or str(error), "Check the file and its permissions.", mails)
         except ValueError as error:
-            self._complain(path, str(error), mails)
+            self._complain(path, str(error), "Correct the file.", mails)
         return self._content
 
-    def _complain(self, path: str, trouble: str, mails: list[Mail]) -> None:
-        fate = "what it said before stays in force" if self._is_known else "nothing of it is in force"
-        text = self.error = f"cannot read {path}: {trouble}; {fate}"
+    def _complain(self, path: str, trouble: str, way_out: str, mails: list[Mail]) -> None:
+        effect = "uses the former content" if self._is_known else "treats the file as empty"
+        text = self.error = f"cannot read the {self._what}: {path}: {trouble}. The scheduler {effect}. {way_out}"
         log.error("%s", text)
         mails.append(Mail(f"Error in {path}", text))
 
@@ -83,8 +85,8 @@ class PolicyFiles:
     def __init__(self, config: Config, *, old_quotas: str = OLD_QUOTAS) -> None:
         self._config = config
         self._old_quotas = old_quotas
-        self._quotas = PolicyFile(parse_quotas, NOTHING)
-        self._weights = PolicyFile(parse_weights, Weights())
+        self._quotas = PolicyFile("quotas", parse_quotas, NOTHING)
+        self._weights = PolicyFile("priorities", parse_weights, Weights())
         self._warned: set[str] = set()
 
     @property

@@ -118,7 +118,10 @@ class SchedulerPrograms:
         if count < self._most_failures:
             log.error("%s. Failure %d of %d in a row; queue %s waits", trouble, count, self._most_failures, queue.name)
             return
-        text = f"{trouble}. Disabling queue {queue.name} (see oarnotify)"
+        text = (
+            f"{trouble}. The queue {queue.name} is stopped."
+            f" Correct the scheduler, then run: oarqueue --enable {queue.name}"
+        )
         log.error("%s", text)
         del self._failures[queue.name]
         with self._database.begin() as tx:

@@ -60,7 +60,7 @@ class OldDatabase:
                 address, connect_timeout=10, application_name="oar:adopt", **TCP_LIMITS.client_options()
             )
         except psycopg2.OperationalError as error:
-            reason = explain_failure(str(error))
+            reason = explain_failure(str(error), quotes=True)
             text = f"Cannot open the old database: {reason}. Check the address behind --from: {_ADDRESS}."
             raise SchemaError(text) from None
         except (psycopg2.Error, UnicodeError):

@@ -90,6 +90,8 @@ _REFUSED = (
     'FATAL:  role "',
     'FATAL:  database "',
 )
+STARTING = "it is starting"
+_NO_CONNECTION = "it accepts no connection"
 #: Why PostgreSQL cannot be used, by words of libpq and of PostgreSQL; the first that occur count.
 _REASONS = (
     ("could not translate host name", "the host name has no address"),
@@ -100,7 +102,7 @@ _REASONS = (
     ('FATAL:  database "', "it has no such database"),
     (_NO_PLACE, _NO_PLACE),
     *((words, "it has no free connection") for words in _FULL),
-    ("starting up", "it is starting"),
+    ("starting up", STARTING),
     ("shutting down", "it is stopping"),
     ("Connection refused", "no server listens at this address"),
     ("No such file or directory", "no server listens at this socket"),
@@ -111,6 +113,9 @@ _REASONS = (
     ("timed out", "it does not answer"),
     ("does not answer", "it does not answer"),
     ("no answer within", "it does not answer"),
+    ("closed the connection", "it closed the connection"),
+    ("connection has been closed", "it closed the connection"),
+    ("terminating connection", "it closed the connection"),
 )
 
 
@@ -425,13 +430,16 @@ def unavailable(error: Exception) -> DatabaseUnavailable:
     return DatabaseUnavailable(lines[0])
 
 
-def explain_failure(text: str) -> str:
+def explain_failure(text: str, *, quotes: bool = False) -> str:
     """Return why PostgreSQL cannot be used, in our words.  ``text``: of libpq.
+
+    ``quotes``: an administrator reads it, and gets the first line of a text for which there are no words of ours.
 
     >>> explain_failure('connection to server at "db", port 5432 failed: Connection refused')
     'no server listens at this address'
     """
-    return next((reason for words, reason in _REASONS if words in text), "it accepts no connection")
+    otherwise = f'PostgreSQL reports "{text.strip().splitlines()[0]}"' if quotes and text.strip() else _NO_CONNECTION
+    return next((reason for words, reason in _REASONS if words in text), otherwise)
 
 
 def random_pause(shortest: float, longest: float) -> float:

@@ -44,7 +44,9 @@ class LaunchNeedsWatch:
             return self._look.result()
         if time.monotonic() - self._begun < SILENT_SECONDS:
             return None
-        return f"the files that oar.conf names: no answer for {SILENT_SECONDS:.0f} s. Repair their file server."
+        reason = f"no answer of their file system for {SILENT_SECONDS:.0f} s"
+        mounts = ", ".join(_checked_keys(config))
+        return f"cannot check the programs of oar.conf: {reason}. Check the mounts of {mounts}."
 
     def _begin(self, config: Config, oardir: str) -> None:
         self._config, self._look, self._begun = config, Future(), time.monotonic()
@@ -77,6 +79,19 @@ def find_fault(config: Config, oardir: str) -> str:
     )
 
 
+def _checked_keys(config: Config) -> list[str]:
+    """Return the keys whose files ``find_fault`` reads."""
+    has_manager = config.job_resource_manager_property_db_field and nodes.site_manager(config)
+    keys = {
+        Config.job_resource_manager_file.key: has_manager,
+        Config.server_prologue_exec_file.key: config.server_prologue_exec_file,
+        Config.server_epilogue_exec_file.key: config.server_epilogue_exec_file,
+        ping_checker.key_of(config): ping_checker.key_of(config),
+        Config.openssh_cmd.key: config.oar_ssh_transport != "paramiko",
+    }
+    return [key for key, is_read in keys.items() if is_read]
+
+
 def find_end_fault(config: Config, oardir: str) -> str:
     """Return the first fault of the configuration that keeps jobs from being ended; '' if there is none."""
     manager_fault = ""
@@ -86,13 +101,15 @@ def find_end_fault(config: Config, oardir: str) -> str:
 
 
 def _file_fault(key: str, path: str | None, oardir: str) -> str:
-    if path is None or os.access(Path(oardir) / path, os.R_OK):
+    if path is None or os.access(file := Path(oardir) / path, os.R_OK):
         return ""
-    return f"{key}: {Path(oardir) / path}: it cannot be read. Install it, or remove the key."
+    if not os.path.exists(file):
+        return f"{key}: {programs.describe_missing(str(file), key)}"
+    return f"{key}: {file}: permission denied. Make it readable for oar."
 
 
 def _program_fault(key: str, command: str | None) -> str:
-    fault = programs.find_fault(command, os.environ.get("PATH", programs.DEFAULT_PATH)) if command else ""
+    fault = programs.find_fault(command, key, os.environ.get("PATH", programs.DEFAULT_PATH)) if command else ""
     return f"{key}: {fault}" if fault else ""
 
 
