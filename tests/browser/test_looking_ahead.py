@@ -251,7 +251,7 @@ def test_lists_name_the_jobs_that_others_wait_for(owner: Visitor, api: Api, data
         behind = StoredReason("RESERVATION", "", '{"advance_reservations": [7], "jobs": [], "count": 0}')
         tx.job_waits.explain({add_job(database, user=USER, name="late"): behind})
     page = owner.open("jobs?q=late")
-    expect(page.locator("tbody tr").get_by_role("link", name="7")).to_have_attribute(
+    expect(page.locator("tbody tr").get_by_role("link", name="7", exact=True)).to_have_attribute(
         "href", re.compile("reservations/7$")
     )
     page = owner.open("jobs?state=Waiting&lang=fr")
