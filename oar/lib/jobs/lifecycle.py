@@ -79,10 +79,10 @@ def _follow(
     if to in (JobState.SUSPENDED, JobState.RUNNING) or (to in FINAL and any(job.suspended for job in moved)):
         _settle_suspension(tx, moved_ids, to, moved)
     used = _used(tx, [job.id for job in moved if job.notify]) if to in FINAL else {}
-    if to is JobState.RUNNING and tx.events.is_any_open(moved_ids, EventType.HOLD_RUNNING_JOB):
-        tx.outbox.append(Wake(Tag.CHSTATE))  # for a suspension that was asked for during the launch
-    if to is JobState.RUNNING and tx.launch_holds.has_trial(moved_ids):
-        tx.outbox.append(Wake(Tag.SCHEDULING))  # it ends the holds
+    if to is JobState.RUNNING:
+        is_suspension_asked, is_trial = tx.events.awaited_starts(moved_ids, EventType.HOLD_RUNNING_JOB)
+        awaiting = ((Tag.CHSTATE, is_suspension_asked), (Tag.SCHEDULING, is_trial))  # a round ends the hold
+        tx.outbox.extend(Wake(tag) for tag, is_asked in awaiting if is_asked)
     for job in moved:
         tx.outbox.extend(_effects(job, to, causes.get(job.id), used.get(job.id, "")))
     return moved_ids

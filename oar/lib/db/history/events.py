@@ -72,8 +72,9 @@ _LAST_TEXTS = """
 _NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
 _HAS_EARLIER = """
     SELECT EXISTS (SELECT FROM event_logs WHERE type = %s AND date >= %s AND date <= %s AND event_id < %s)"""
-_ANY_OPEN = Prepared("""
-    SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%s) AND type = %s AND to_check = 'YES')""")
+_AWAITED = Prepared("""
+    SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%(ids)s) AND type = %(type)s AND to_check = 'YES'),
+        EXISTS (SELECT FROM launch_holds WHERE trial_job = ANY(%(ids)s))""")
 _IS_OPEN = Prepared("SELECT EXISTS (SELECT FROM event_logs WHERE job_id = %s AND type = %s AND to_check = 'YES')")
 _INSERT = Prepared("""
     INSERT INTO event_logs (type, job_id, date, description, to_check) VALUES (%s, %s, %s, %s, %s)
@@ -152,9 +153,10 @@ class Events(Table):
         """Whether an event of a type of a job is still to be acted on."""
         return bool(self._tx.value(_IS_OPEN, (job_id, str(type_))))
 
-    def is_any_open(self, ids: Collection[int], type_: str) -> bool:
-        """Whether an event of a type of one of some jobs is still to be acted on."""
-        return bool(self._tx.value(_ANY_OPEN, (list(ids), str(type_))))
+    def awaited_starts(self, ids: Collection[int], type_: str) -> tuple[bool, bool]:
+        """Return whether an event of a type of some jobs is to be acted on, and whether one is the trial of a hold."""
+        is_open, is_trial = self._tx.rows(_AWAITED, {"ids": list(ids), "type": str(type_)})[0]
+        return is_open, is_trial
 
     def clear(self, job_id: int, type_: str) -> None:
         """Mark the events of a type of a job as done."""

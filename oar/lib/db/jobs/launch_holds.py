@@ -22,7 +22,6 @@ _POSTPONE = """
     UPDATE launch_holds SET failures = failures + 1, next_try = %s, confirmed = %s, reason = %s
     WHERE hold_id = %s"""
 _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s AND trial_job = %s AND next_try = %s"
-_IS_TRIAL = Prepared("SELECT EXISTS (SELECT FROM launch_holds WHERE trial_job = ANY(%s))")
 _USERS_WITH_JOBS = f"""
     SELECT u FROM unnest(%s::text[]) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
@@ -73,11 +72,6 @@ class LaunchHolds(Table):
     def begin_trial(self, hold: LaunchHold, job_id: int) -> bool:
         """Note which job is launched as the trial of a hold; False if the hold has changed since it was read."""
         return self._tx.execute(_TRY, (job_id, hold.id, hold.trial_job, hold.next_try)) == 1
-
-    def has_trial(self, jobs: Collection[int]) -> bool:
-        """Return whether one of some jobs is the trial of a hold."""
-        found: bool = self._tx.value(_IS_TRIAL, (list(jobs),))
-        return found
 
     def users_with_jobs(self, users: Collection[str]) -> list[str]:
         """Return those of some users who have live jobs."""
