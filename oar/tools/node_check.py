@@ -9,7 +9,6 @@ Each check has a process and a time limit of its own: a file server that does no
 no other check.  As long as that lasts, no other check of the same user begins.
 """
 
-import errno
 import functools
 import json
 import os
@@ -64,25 +63,20 @@ def results_of(data: "Data", checks: "Sequence[Data]") -> "list[tuple[str | None
     errors = answers_of([functools.partial(error_of, data, check) for check in checks])
     titles = [check["kind"] + (check["user"] and " of " + node_base.escaped(check["user"])) for check in checks]
     errors = [HANGS % (title, CHECK_SECONDS) if error is None else error for error, title in zip(errors, titles)]
-    homes = {check["user"] for check, error in zip(checks, errors) if error and check["kind"] == CheckKind.HOME}
+    failed = [bool(error) and error != BUSY for error in errors]
+    homes = {check["user"] for check, fails in zip(checks, failed) if fails and check["kind"] == CheckKind.HOME}
     causes = causes_of_missing_homes(sorted(homes))
     results: "list[tuple[str | None, bool]]" = []
-    for check, error in zip(checks, errors):
-        cause = causes[check["user"]] if error and check["kind"] == CheckKind.HOME else error
-        results.append((None if error == BUSY else error, bool(cause) and error != BUSY))
+    for check, error, fails in zip(checks, errors, failed):
+        is_of_node = fails and (check["kind"] != CheckKind.HOME or bool(causes[check["user"]]))
+        results.append((None if error == BUSY else error, is_of_node))
     return results
 
 
 def causes_of_missing_homes(users: "Sequence[str]") -> "dict[str, str]":
-    """Return for each user what is wrong with the directories above the home, or that it is not in them; '' = nothing.
-
-    What is in a home, and what is mounted on it, is the user's: it may hide the home, or hang.
-    """
-    looks = [functools.partial(look, user) for look in (error_above_home, absence_of_home) for user in users]
-    answers = answers_of(looks)
-    above, absent = answers[: len(users)], answers[len(users) :]
-    causes = ["hangs" if first is None else first or second or "" for first, second in zip(above, absent)]
-    return dict(zip(users, causes))
+    """Return for each user why the home is missing, '' if a user may have caused that."""
+    answers = answers_of([functools.partial(cause_of_missing_home, user) for user in users])
+    return dict(zip(users, ("hangs" if answer is None else answer for answer in answers)))
 
 
 # -- processes with a time limit -------------------------------------------------------------------------------------
@@ -178,27 +172,52 @@ def error_of_home(user: str) -> str:
         return "" if node_faults.is_home(account.pw_dir, account.pw_uid) else "%s is missing" % account.pw_dir
 
 
-def error_above_home(user: str) -> str:
-    """Return what is wrong with the directories above the home of a user; '' if a user may have caused that.
+def cause_of_missing_home(user: str) -> str:
+    """Return what is wrong with a home or the directories above it; '' if a user may have caused that.
 
-    As ``oar``: root has no business there, and is nobody for many file servers.
+    Nothing is looked at that a user could let hang: what is below a directory that others than root can change, and a
+    file system that users can mount.  As ``oar``: root has no business there, and is nobody for many file servers.
     """
     account = node_base.account_of(user)
-    parent = os.path.dirname(node_base.encode(account.pw_dir)) if account else b""
+    home = node_base.encode(account.pw_dir).rstrip(b"/") if account else b""
+    parent = os.path.dirname(home)
     if not parent or is_in_fuse(parent):
         return ""
     path = b""
     with node_base.acting_as(node_base.oar_account()):
-        for name in parent.rstrip(b"/").split(b"/"):
-            path = path.rstrip(b"/") + b"/" + name
-            try:
-                is_of_root = is_roots_alone(os.stat(path))
+        try:
+            for name in parent.rstrip(b"/").split(b"/"):
+                path = path.rstrip(b"/") + b"/" + name
+                if not is_roots_alone(os.stat(path)):
+                    return ""
                 os.statvfs(path)
-            except OSError as error:
-                return "%s: %s" % (os.fsdecode(path), error.strerror) if error.errno in node_faults.ABSENT else ""
-            if not is_of_root:
-                return ""
+            path = home
+            look_at_mount(home)
+        except OSError as error:
+            return "%s: %s" % (os.fsdecode(path), error.strerror) if error.errno in node_faults.ABSENT else ""
     return ""
+
+
+def look_at_mount(path: bytes) -> None:
+    """Raise OSError if a directory is not there or its file system fails, unless users can mount that.
+
+    The mount is held meanwhile, so that no user can put another one in its place.
+    """
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not is_mounted_by_users(fd):
+            os.stat(fd)
+    finally:
+        os.close(fd)
+
+
+def is_mounted_by_users(fd: int) -> bool:
+    """Return whether an open file is in a file system that users can mount, or that is mounted no more."""
+    with open("/proc/self/fdinfo/%d" % fd, "rb") as lines:
+        number = next(line.split()[1] for line in lines if line.startswith(b"mnt_id:"))
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        sources = [line.partition(b" - ")[2] for line in mounts if line.split(None, 1)[0] == number]
+    return not sources or sources[0].startswith(b"fuse")
 
 
 def is_in_fuse(path: bytes) -> bool:
@@ -215,21 +234,6 @@ def is_in_fuse(path: bytes) -> bool:
 def is_roots_alone(status: os.stat_result) -> bool:
     """Return whether nobody but root can change a directory."""
     return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def absence_of_home(user: str) -> str:
-    """Return that the home of a user is not in the directory of root where it belongs; '' if nothing tells that."""
-    account = node_base.account_of(user)
-    if account is None:
-        return ""
-    home = node_base.encode(account.pw_dir)
-    with node_base.acting_as(node_base.oar_account()):
-        if is_roots_alone(os.stat(os.path.dirname(home))):
-            try:
-                os.lstat(home)
-            except OSError as error:
-                return "it is not there" if error.errno in (errno.ENOENT, errno.ENOTDIR) else ""
-    return ""
 
 
 def error_of_disk(directory: str) -> str:

@@ -1,15 +1,20 @@
 """Nodes check what made launches fail, on a real node: oar/modules/runner/actions/check.py, oar/tools/node_check.py."""
 
 import contextlib
+import errno
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import node_check
 import pytest
 
 from oar.lib.facts.records import LaunchHold
@@ -143,10 +148,24 @@ libc.umount2(sys.argv[1].encode(), 2)
 """
 
 
+#: Mounts a file system of automatic mounts, none of which is ever made, until the end of the standard input.
+_HANG_ABOVE = """
+import ctypes, os, sys
+answers, fd = os.pipe()
+os.setpgid(0, 0)
+options = "fd=%d,pgrp=%d,minproto=5,maxproto=5,indirect" % (fd, os.getpgrp())
+libc = ctypes.CDLL(None, use_errno=True)
+code = libc.mount(b"hang", sys.argv[1].encode(), b"autofs", 0, options.encode())
+print(code, os.strerror(ctypes.get_errno()), flush=True)
+sys.stdin.read()
+libc.umount2(sys.argv[1].encode(), 2)
+"""
+
+
 @contextlib.contextmanager
-def hanging(box: NodeBox, directory: Path) -> Iterator[None]:
+def hanging(box: NodeBox, directory: Path, program: str = _HANG) -> Iterator[None]:
     """In here a directory of the node does not answer."""
-    words = [*box.enter(), sys.executable, "-c", _HANG, str(directory)]
+    words = [*box.enter(), sys.executable, "-c", program, str(directory)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mount:
         assert mount.stdin
         assert mount.stdout
@@ -178,6 +197,43 @@ def test_a_home_that_hangs_delays_no_other_check(world: World) -> None:
     assert "home of alice hangs" in hung["error"]
     assert not hung["is_of_node"]  # users can mount such a file system on their homes
     assert [answer["error"] for answer in well] == ["", "", ""]
+
+
+def test_a_home_that_hangs_is_the_nodes_fault_where_no_user_can_mount(world: World) -> None:
+    world.box.sh("echo distant:x:5324:5324::/opt/far:/bin/sh >>/etc/passwd")
+    with hanging(world.box, Path("/opt"), _HANG_ABOVE):
+        (far,) = answers(world, (NodeCheck.HOME, "distant"))
+    assert "home of distant hangs" in far["error"]
+    assert far["is_of_node"]
+
+
+def test_a_check_that_is_busy_looks_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Mock(return_value={"gone": ""})
+    monkeypatch.setattr(node_check, "causes_of_missing_homes", look)
+    monkeypatch.setattr(node_check, "error_of", lambda _data, check: check["error"])
+    checks = [
+        {"kind": NodeCheck.HOME, "user": user, "error": error}
+        for user, error in (("busy", node_check.BUSY), ("gone", "missing"))
+    ]
+    assert node_check.results_of({}, checks) == [(None, False), ("missing", False)]
+    look.assert_called_once_with(["gone"])
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_mount_that_fails_is_the_nodes_fault(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(path: int | bytes, **_keys: object) -> os.stat_result:
+        if isinstance(path, int):
+            raise OSError(number, os.strerror(number))
+        return os.lstat(path)
+
+    account = SimpleNamespace(pw_dir="/proc/1")
+    monkeypatch.setattr(node_check.node_base, "account_of", lambda _user: account)
+    monkeypatch.setattr(node_check.node_base, "oar_account", lambda: account)
+    monkeypatch.setattr(node_check.node_base, "acting_as", lambda _account: contextlib.nullcontext())
+    assert node_check.cause_of_missing_home("anna") == ""
+    monkeypatch.setattr(node_check, "os", SimpleNamespace(**{**vars(os), "stat": fail}))
+    is_of_node = number != errno.EACCES
+    assert node_check.cause_of_missing_home("anna") == (f"/proc/1: {os.strerror(number)}" if is_of_node else "")
 
 
 def test_a_node_tells_what_no_user_can_have_caused(world: World) -> None:
