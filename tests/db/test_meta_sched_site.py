@@ -85,7 +85,7 @@ def test_a_missing_file_of_quotas_stops_nothing(
     assert state_of(clocked, number) is JobState.TO_LAUNCH
     assert any(isinstance(each, Mail) for each in sent)
     report = judge_status({"ready": True, "start": time.time(), "last_round": scheduler.phases.record}, time.time())
-    assert report.line.startswith(f"OAR WARNING: the scheduler cannot read {file}: No such file or directory")
+    assert report.line.startswith(f"OAR WARNING: cannot read the quotas: {file}: No such file or directory")
     file.write_text("{}")
     scheduler.round()
     assert scheduler.phases.record["file_errors"] == []
