@@ -11,6 +11,7 @@ from oar.api.identity.seats import WAITING_FOR_A_THREAD
 from oar.api.jobs import waiting
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
 from tests.api.conftest import Api
@@ -168,6 +169,23 @@ def test_a_reservation_without_an_answer_in_time_is_told_so(
     monkeypatch.setattr(api.service.hub, "_most", 0)
     answers.append(_reserve(nobody, "/v1/jobs"))
     assert [(each.status_code, each.json()["reservation"]) for each in answers] == [(201, "toSchedule")] * 2
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
+def test_a_reservation_that_is_submitted_is_told_so_whatever_fails_then(
+    api: Api, nobody: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def gone(*_: object) -> None:
+        raise DatabaseUnavailable("it does not answer")
+
+    monkeypatch.setattr(waiting, "LONGEST_WAIT", 0.01)
+    api.service.hub.stop()
+    monkeypatch.setattr(api.service.hub, "position", None)
+    add_resources(database)
+    answers = [_reserve(nobody, path)]
+    monkeypatch.setattr(waiting, "_answer_to_all", gone)
+    answers.append(_reserve(nobody, path))
+    assert [(each.status_code, each.json().get("reservation")) for each in answers] == [(201, "toSchedule")] * 2
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])

@@ -2,18 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from oar.api.answers.statuses import TooMany, problem_record
+from oar.api.answers.statuses import problem_record
 from oar.api.identity.seats import in_thread
 from oar.api.serving.hub import BYE, Subscriber, Takes
 from oar.api.serving.service import Asking, asking, service_of
 from oar.api.workers.tasks import Outcome
-from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.errors import BadRequest, Unavailable
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.records import Job
 from oar.lib.facts.states import JobState, Reservation
@@ -52,12 +52,15 @@ def check_wait(seconds: int, reservation: str | None) -> None:
 async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outcome:
     """Return the outcome of a submission of reservations with the answer of the scheduler, for which it waits.
 
-    If there is none in time, or too many wait already, ``reservation`` says so.
+    If there is none in time, or nobody can wait now, ``reservation`` says so: the jobs exist, and whoever is told of a
+    failure submits them again.
     """
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return outcome
     ids = outcome.record["ids"]
-    found = await _reservation_answer(request, ids, seconds)
+    found: ReservationAnswer | None = None
+    with suppress(Unavailable):
+        found = await _reservation_answer(request, ids, seconds)
     if found and not found.is_granted:
         refused = problem_record(HTTPStatus.CONFLICT, "reservation-refused", str(found), ids=ids)
         return outcome._replace(status=HTTPStatus.CONFLICT, record=refused)
@@ -74,7 +77,7 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
     with ExitStack() as held:
         try:
             held.enter_context(service.listening(request, request.state.caller, listener))
-        except TooMany:
+        except Unavailable:  # too many wait, or nothing is told yet
             until = 0.0
         while True:
             found = await in_thread(_answer_to_all, service.runtime.database, ids)
