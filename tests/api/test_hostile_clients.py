@@ -18,6 +18,7 @@ from oar.api.answers.forms import MOST_PARTS, fields_of
 from oar.api.application import all_routes
 from oar.api.identity.callers import Caller
 from oar.api.identity.seats import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, WAITING_FOR_A_THREAD, Seat
+from oar.api.jobs.estimation import FindSmallestChange
 from oar.api.legacy import calls
 from oar.api.routing import protocol
 from oar.api.routing.json_shape import check_shape
@@ -25,7 +26,7 @@ from oar.api.routing.lean_routes import FairRoute, LeanRoute
 from oar.api.workers.tasks import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.errors import BadRequest, Unavailable
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until
@@ -280,6 +281,13 @@ def test_a_user_has_a_part_of_the_workers(
         assert daemon.post("/v1/jobs", json=job).status_code == 201
         goes_on.set()
         assert [each.result().status_code for each in answers] == [201, 201]
+
+
+def test_nobody_waits_for_a_worker_of_a_service_that_has_stopped(api: Api) -> None:
+    api.service.workers.close()
+    for run in (api.service.workers.run, api.service.workers.run_long):
+        with pytest.raises(Unavailable, match="the service is stopping"):
+            run(FindSmallestChange(1), 1)
 
 
 def test_who_waits_for_a_thread_does_not_listen_yet(

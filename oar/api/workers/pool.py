@@ -45,12 +45,21 @@ class Workers:
         self._places = FairPlaces(self._count, "all workers of the service are busy: try again in a moment", PATIENCE)
         others = "others are being answered: try again in a moment"
         self._long = FairPlaces(max(1, self._count - 1), others, PATIENCE)
+        self._is_closed = False
         self.restarts = 0  #: processes that were replaced, since they were silent or had ended
 
     def run(self, task: WorkerTask, seconds: float) -> Outcome:
-        """Let a worker do a task; ``seconds``: how long it may take.  Raises TooMany, WorkerLost."""
+        """Let a worker do a task; ``seconds``: how long it may take.  Raises TooMany, WorkerLost, Unavailable."""
         with self._places.place(present_holder()):
-            return self._done(self._idle.get(), task, seconds)
+            return self._done(self._next(), task, seconds)
+
+    def _next(self) -> "_Process | None":
+        """Take the next process.  Raises Unavailable when all have ended."""
+        process = self._idle.get()
+        if self._is_closed:
+            self._idle.put(process)
+            raise Unavailable("the service is stopping: try again in a moment")
+        return process
 
     def _done(self, process: "_Process | None", task: WorkerTask, seconds: float) -> Outcome:
         kept: _Process | None = None
@@ -70,11 +79,11 @@ class Workers:
     def run_long(self, task: WorkerTask, seconds: float) -> Outcome:
         """Let a worker do a task that may take long; one worker is left to short ones, if there are several.
 
-        They count for themselves: who waits for an estimate can submit.  Raises TooMany, WorkerLost.
+        They count for themselves: who waits for an estimate can submit.  Raises TooMany, WorkerLost, Unavailable.
         """
         holder = present_holder()
         with self._long.place(holder), self._places.place(f"{holder} (long)"):
-            return self._done(self._idle.get(), task, seconds)
+            return self._done(self._next(), task, seconds)
 
     @property
     def idle(self) -> int:
@@ -82,11 +91,12 @@ class Workers:
         return self._idle.qsize()
 
     def close(self) -> None:
-        """End all processes, when they have done what they do."""
-        for _ in range(self._count):
-            process = self._idle.get()
+        """End all processes, when they have done what they do; nobody gets one any more."""
+        self._is_closed = True
+        for process in [self._idle.get() for _ in range(self._count)]:
             if process:
                 process.end()
+            self._idle.put(None)
 
 
 class _Process:
