@@ -1,9 +1,11 @@
 """A name service that does not answer: what users of commands see, and that commands end."""
 
+import ctypes
 import os
 import pwd
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
@@ -80,3 +82,32 @@ def test_the_groups_of_an_account_are_those_that_python_finds(monkeypatch: pytes
         expected = os.getgrouplist(account.pw_name, account.pw_gid)
         assert name_service.groups_of(account.pw_name, account.pw_gid) == expected
     assert name_service.groups_of("root", 4711) == [4711, *os.getgrouplist("root", 4711)[1:]]
+
+
+def test_a_list_of_groups_that_never_fits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoGroups:
+        """A C library that refuses each list, and does not say how long it would have to be."""
+
+        def __init__(self, name: str | None) -> None:
+            self.getgrouplist = lambda *_: -1
+
+    monkeypatch.setattr(ctypes, "CDLL", NoGroups)
+    with pytest.raises(OSError, match="cannot look up: groups of root"):
+        name_service.groups_of("root", 0)
+
+
+def test_all_accounts_are_those_that_python_finds_and_nobody_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_service.accounts() == pwd.getpwall()
+    monkeypatch.setattr(pwd, "getpwall", None)  # it keeps all threads from running
+    with ThreadPoolExecutor() as threads:
+        lists = list(threads.map(lambda _: name_service.accounts(), range(20)))
+    assert lists == [name_service.accounts()] * 20
+
+
+def test_an_account_is_looked_up_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done = invoke(who, [])
+    assert (done.exit, done.out, done.err) == (0, f"{pwd.getpwuid(os.getuid()).pw_name}\n", "")

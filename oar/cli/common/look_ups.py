@@ -19,7 +19,10 @@ def in_time(tell: Callable[[str], None]) -> Watch:
 
 
 def _in_time(what: str, find: Callable[[], Found], tell: Callable[[str], None]) -> Found:
-    """Return what a look-up finds, in a thread of its own.  Raises what it raises, and NameServiceSilent."""
+    """Return what a look-up finds, in a thread of its own if there can be one (RLIMIT_NPROC).
+
+    Raises what it raises, and NameServiceSilent.
+    """
     found: list[Found] = []
     failed: list[Exception] = []
 
@@ -30,7 +33,10 @@ def _in_time(what: str, find: Callable[[], Found], tell: Callable[[str], None]) 
             failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        return find()
     thread.join(PATIENCE)
     if thread.is_alive():
         tell(f"waiting for the name service ({what}), at most {MOST_SECONDS:.0f} s.")

@@ -43,7 +43,8 @@ OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
-    *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "dateutil.rrule", "difflib", "encodings.idna"),
+    *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "ctypes", "dateutil.rrule", "difflib"),
+    "encodings.idna",
     *("grp", "inspect", "json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs"),
     *("pwd", "random", "resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml", "zoneinfo"),
 )

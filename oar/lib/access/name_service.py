@@ -5,6 +5,7 @@ limit of its own (``oar/api/identity/directory.py``).
 """
 
 import os
+from _thread import allocate_lock  # commands load no "threading" before they need it
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+#: Is held by whoever reads the list of all accounts.
+_listing = allocate_lock()
 #: Groups of an account for which there is room at first.
 _GROUPS = 64
 
@@ -70,18 +73,45 @@ def groups_of(name: str, main: int) -> list[int]:
 
 
 def accounts() -> "list[pwd.struct_passwd]":
-    """Return all accounts that the name service lists.  Raises NameServiceSilent."""
+    """Return all accounts that the name service lists.  Raises NameServiceSilent, OSError."""
+    return _watch("all accounts", _all_accounts)
+
+
+def _all_accounts() -> "list[pwd.struct_passwd]":
+    """Do as ``pwd.getpwall``, which lets no other thread run meanwhile."""
+    import ctypes
     import pwd
 
-    return _watch("all accounts", pwd.getpwall)
+    text, number, fields = ctypes.c_char_p, ctypes.c_uint32, "npugcds"
+
+    class Entry(ctypes.Structure):
+        _fields_ = tuple(zip(fields, (text, text, number, number, text, text, text), strict=True))  # as in pwd.h
+
+    library, found = ctypes.CDLL(None), []
+    library.getpwent.restype = ctypes.c_void_p
+    with _listing:  # the C library has one place in the list, and one entry
+        library.setpwent()
+        try:
+            while address := library.getpwent():
+                entry = Entry.from_address(address)
+                found.append(pwd.struct_passwd(_as_python(getattr(entry, field)) for field in fields))
+        finally:
+            library.endpwent()
+    return found
+
+
+def _as_python(value: int | bytes | None) -> int | str:
+    return value if isinstance(value, int) else os.fsdecode(value or b"")
 
 
 def _group_list(name: str, main: int) -> list[int]:
-    """Do as ``os.getgrouplist``, which lets no other thread run meanwhile."""
+    """Do as ``os.getgrouplist``, which lets no other thread run meanwhile.  Raises OSError."""
     import ctypes
 
-    room = ctypes.c_int(_GROUPS)
-    while True:
-        numbers = (ctypes.c_uint32 * room.value)()
+    size, room = 0, ctypes.c_int(_GROUPS)
+    while size < room.value:
+        size = room.value
+        numbers = (ctypes.c_uint32 * size)()
         if ctypes.CDLL(None).getgrouplist(os.fsencode(name), ctypes.c_uint32(main), numbers, ctypes.byref(room)) >= 0:
             return numbers[: room.value]
+    raise OSError(f"cannot look up: groups of {name}: the C library names none. Try again later.")
