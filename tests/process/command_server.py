@@ -41,7 +41,7 @@ sys.path.insert(0, {repository!r})
 from oar.lib.facts import version
 version.__file__ = {version!r} or version.__file__
 from oar.cli.warm import caller
-caller.LONGEST = {longest}
+caller.LONGEST, caller.BESIDE_ANSWER = {longest}, {longest} - 900
 from oar.cli.warm.manager import main
 sys.exit(main())
 """

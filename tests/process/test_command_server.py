@@ -639,6 +639,7 @@ COMMANDS = [
     ["qrsub", "-d", "60", "-l", "/resource_id=1", "-N", "x"],
     ["qrsub", "-a", "+1h", "-d", "60", "-pe", "mpi", "1-2", "-rrule", "FREQ=DAILY;COUNT=2"],
     ["qralter", "-N", "y", "-u", "root", "1"],
+    ["qralter", "-u", "@root", "1"],
     ["qrdel", "x"],
     ["oaruserset", "-l"],
 ]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from installer import tables
 
 from oar.cli.warm import manager, request
+from oar.cli.warm.caller import BESIDE_ANSWER, LONGEST, longest_time
 from oar.cli.warm.places import HELD_FACTOR, LONGEST_IDLE, LONGEST_IDLE_OWN, SPARE, Places, QueuedRequest
 from oar.cli.warm.request import BadRequestError, CallerLimits, CommandRequest
 from oar.lib.facts.version import VERSION
@@ -132,6 +133,11 @@ def test_client_and_server_speak_the_same_protocol() -> None:
 
 def test_all_commands_of_users_are_answered() -> None:
     assert set(tables.USER_COMMANDS) == request.COMMANDS
+
+
+def test_a_request_for_a_reservation_is_not_ended_before_the_time_of_its_answer_is_over() -> None:
+    assert longest_time(60) == LONGEST
+    assert longest_time(LONGEST) == LONGEST + BESIDE_ANSWER
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from oar.cli.warm.request import LARGEST, BadRequestError, CommandRequest, is_of
 STREAMS = 3
 #: Seconds in which a program that was told that all is ready must say what it wants.
 PATIENCE = 1.0
-#: Seconds after which a command is ended: its process is one of few, and what may last for hours goes by sudo.  The
-#: longest that waits by itself is a request for a reservation (RESERVATION_ANSWER_TIMEOUT).
+#: Seconds after which a command is ended: its process is one of few, and what may last for hours goes by sudo.
 LONGEST = 900.0
+#: Seconds that a request for a reservation has beside RESERVATION_ANSWER_TIMEOUT, for which it waits by itself.
+BESIDE_ANSWER = 60.0
 #: What its user is told then, by the number of minutes.
 _TOO_LONG = (
     "# Error: the command ran for {:.0f} minutes, the longest time of the command service, and was ended."
@@ -57,6 +58,7 @@ class CommandCaller:
         self._connection = connection
         self._codes: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._is_over = threading.Event()
+        self._longest = LONGEST  #: seconds
         self._until = 0.0  #: when the command is ended, by the monotonic clock
         self._has_started = False  #: a program runs at the client
         self.has_raised = False  #: a signal was raised, so that the command may have been interrupted anywhere
@@ -85,10 +87,11 @@ class CommandCaller:
             self._connection.send(b"refused")
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Raise its signals in the main thread, and SIGHUP when it is gone or has had its time."""
-        self._until = time.monotonic() + LONGEST
-        self._connection.settimeout(LONGEST)
+    def listening(self, longest: float) -> Iterator[None]:
+        """Raise its signals in the main thread, and SIGHUP when it is gone or has had ``longest`` seconds."""
+        self._longest = longest
+        self._until = time.monotonic() + longest
+        self._connection.settimeout(longest)
         listener = threading.Thread(target=self._listen, daemon=True)
         listener.start()
         try:
@@ -130,7 +133,7 @@ class CommandCaller:
         finally:  # whatever it was: nobody would ever notice that the client is gone
             if not self._is_over.is_set():
                 if self._left() <= 0:
-                    _tell(_TOO_LONG.format(LONGEST / 60))
+                    _tell(_TOO_LONG.format(self._longest / 60))
                 self._codes.put(None)
                 self._raise(signal.SIGHUP)
                 if not self._is_over.wait(GRACE):
@@ -166,6 +169,11 @@ class CommandCaller:
         if not self._is_over.is_set():
             self.has_raised = True
             signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def longest_time(answer_timeout: float) -> float:
+    """Return the seconds after which a command is ended.  ``answer_timeout``: RESERVATION_ANSWER_TIMEOUT."""
+    return max(LONGEST, answer_timeout + BESIDE_ANSWER)
 
 
 def _tell(text: str) -> None:

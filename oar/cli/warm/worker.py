@@ -30,7 +30,7 @@ from oar.cli.common.look_ups import in_time
 from oar.cli.common.options import USER
 from oar.cli.common.start_up import load
 from oar.cli.warm import surroundings
-from oar.cli.warm.caller import CommandCaller, close_all
+from oar.cli.warm.caller import CommandCaller, close_all, longest_time
 from oar.cli.warm.request import BadRequestError, CommandRequest, module_of
 from oar.lib.access import name_service
 from oar.lib.facts.records import User
@@ -153,11 +153,13 @@ class Worker:
         self, caller: CommandCaller, request: CommandRequest, user: User, streams: list[int]
     ) -> tuple[int, bool]:
         """Run a command; return its exit code, and whether the process is as before."""
+        assert self._runtime
         command = load(module_of(request.command))
+        longest = longest_time(self._runtime.config.reservation_answer_timeout)
         try:
             with surroundings.taken(request, user, streams):
                 prepare_process()
-                with caller.listening():
+                with caller.listening(longest):
                     code, is_written = self._run(caller, request, command, user)
                 surroundings.quiet()
         except KeyboardInterrupt:  # when the command was about to begin, or had just ended
