@@ -51,6 +51,16 @@ def tool(context: Context, sql_text: str | None, add: bool) -> int:
     return 4
 
 
+@oar_command("plain", summary="Has options of click's own types.")
+@click.option("--count", type=click.IntRange(1, 5))
+@click.option("--colour", type=click.Choice(["red", "blue"]))
+@click.argument("first", type=click.INT)
+@click.argument("second", required=False)
+def plain(context: Context, first: int, **given: object) -> None:
+    """Find an option that the reader of options does not know."""
+    raise click.NoSuchOption("--colur", possibilities=["--colour"] * first)
+
+
 def given(*arguments: str) -> str:
     """Return what the probe shows, without the end that says that there was no "--"."""
     result = invoke(probe, arguments)
@@ -387,3 +397,19 @@ def test_variables_of_postgresql_are_deleted_but_those_that_the_command_reads() 
     )
     kept = [name for name in ast.literal_eval(shown.stdout) if name.startswith("PG")]
     assert kept == ["PGPASSFILE", "PGPASSWORD"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--count", "9", "1"], "Option --count: 9 is not in the range 1<=x<=5."),
+        (["--colour", "green", "1"], "Option --colour: 'green' is not one of 'red', 'blue'."),
+        (["x"], "Argument FIRST: 'x' is not a valid integer."),
+        ([], "Argument FIRST is missing"),
+        (["1"], "Unknown option: --colur. Similar options: --colour"),
+        (["0"], "Unknown option: --colur."),
+        (["1", "2", "3"], "Unexpected argument: 3: plain takes 2 arguments. See: plain --help"),
+    ],
+)
+def test_what_click_refuses_is_named(arguments: list[str], said: str) -> None:
+    assert invoke(plain, arguments).err.splitlines()[0] == said

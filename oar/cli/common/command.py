@@ -293,7 +293,8 @@ class Command(click.Command):
     def _describe_extra(self, extra: Sequence[str]) -> str:
         """Return the message about arguments that the command does not take."""
         most = sum(isinstance(parameter, click.Argument) for parameter in self.params)
-        takes = f"{self.name} takes {f'{most} argument' if most else 'no arguments'}"
+        number = "no arguments" if not most else "1 argument" if most == 1 else f"{most} arguments"
+        takes = f"{self.name} takes {number}"
         way_out = f"See: {self.name} {'-help' if self.style.words else '--help'}"
         return f"Unexpected argument: {extra[0]}: {takes}. {way_out}"
 
@@ -367,13 +368,29 @@ class Command(click.Command):
 
 def _usage_sentence(error: click.UsageError) -> str:
     """Return what is wrong with a command line, in our words instead of click's."""
+    if isinstance(error, click.NoSuchOption):
+        similar = f" Similar options: {', '.join(error.possibilities)}" if error.possibilities else ""
+        return f"Unknown option: {error.option_name}.{similar}"
     parameter = error.param if isinstance(error, click.MissingParameter) else None
     if parameter is None:
-        return error.message
+        return _bad_value(error) if isinstance(error, click.BadParameter) else error.message
     choices = f" (one of: {', '.join(parameter.type.choices)})" if isinstance(parameter.type, click.Choice) else ""
     is_option = isinstance(parameter, click.Option)
-    name = max(parameter.opts, key=len) if is_option else parameter.metavar or (parameter.name or "").upper()
-    return f"{'Option' if is_option else 'Argument'} {name} is missing{choices}"
+    return f"{'Option' if is_option else 'Argument'} {_name_of(parameter)} is missing{choices}"
+
+
+def _bad_value(error: click.BadParameter) -> str:
+    """Return which option or argument has a bad value, unless the message begins with it."""
+    if error.param is None or error.message.startswith("Value "):
+        return error.message
+    is_option = isinstance(error.param, click.Option)
+    return f"{'Option' if is_option else 'Argument'} {_name_of(error.param)}: {error.message}"
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.metavar or (parameter.name or "").upper()
 
 
 def no_argument(command: Command) -> Stop:
