@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,13 +38,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks, and after a look that failed.
 LOOK, AFTER_FAILURE = 2.0, 30.0
-#: Administrators get at most one mail about failing admission rules in this time, in seconds.
-MAIL_SECONDS = 86400
 
 #: Looks at the database, and says whether to look again at once.
 _Look = Callable[["Database"], bool]
-#: Writes news when the transaction is over; returns what to mail once the news is noted as written.
-_Deed = Callable[[], "Sequence[Mail]"]
+#: Faults, each with the mail about it.
+_Mails = Mapping[str, Mail]
+#: Writes news when the transaction is over; returns what to mail, unless it was mailed within a day.
+_Deed = Callable[[], _Mails]
 
 
 class HistoryReader:
@@ -67,10 +67,11 @@ class HistoryReader:
         with database.snapshot() as tx:
             news = news_between(tx, self._read, until)
             deed = self._treat(tx, news)
-        mails = deed()
+        mailed = _send(database, deed())
         with database.begin() as tx:
             tx.history_positions.store(self._name, news.position)
-            tx.outbox += mails
+            for fault in mailed:
+                tx.events.add(EventType.FAULT_MAILED, 0, fault)
         self._read = news.position
         return True
 
@@ -88,6 +89,19 @@ class HistoryReader:
         for rows in self._logs:
             rows.advance(tx.history)
         return Position(self._logs[0].last, self._logs[1].last)
+
+
+def _send(database: "Database", mails: _Mails) -> Collection[str]:
+    """Send the mails about faults that were not mailed within a day; return these faults.
+
+    They are noted later: after a crash between the two a mail comes twice.
+    """
+    if not mails:
+        return ()
+    with database.begin() as tx:
+        due = {fault: mail for fault, mail in mails.items() if not tx.events.was_mailed(fault)}
+        tx.outbox.extend(due.values())
+    return due
 
 
 class Chronicle:
@@ -147,32 +161,28 @@ def tell(tx: "Transaction", news: News) -> _Deed:
     refused = [event for event in news.events if event.type == EventType.SUBMISSION_REFUSED]
     failed = [event for event in news.events if event.type == EventType.ADMISSION_RULE_FAILED]
 
-    mails = _rule_mails(tx, failed)
-
-    def write() -> Sequence[Mail]:
+    def write() -> _Mails:
         for job, nodes, text in texts:
             of_job(log, job.id, queue=job.queue, nodes=nodes).info("%s", text)
         for event in refused:
             log.info("refused: %s", event.description)
         for event in failed:
             log.error("an admission rule failed: %s", event.description)
-        return mails
+        return {event.description.partition(":")[0]: _rule_mail(event) for event in reversed(failed)}
 
     return write
 
 
-def _rule_mails(tx: "Transaction", failed: Sequence[Event]) -> Sequence[Mail]:
-    """Return the mail about a failed admission rule; none within a day of an earlier failure."""
-    if not failed or tx.events.has_earlier(failed[0], MAIL_SECONDS):
-        return ()
-    text = f"An admission rule failed and refused a submission: {failed[0].description}"
-    number = re.search(r"rule #(\d+)", failed[0].description)
+def _rule_mail(failed: Event) -> Mail:
+    """Return the mail about a failed admission rule."""
+    text = f"An admission rule failed and refused a submission: {failed.description}"
+    number = re.search(r"rule #(\d+)", failed.description)
     rule, rule_id = (f"rule {number[1]}", number[1]) if number else ("the rule", "ID")
     advice = (
         f"Correct {rule}, or disable it: oaradmissionrules -m {rule_id} -N."
         " Failures in the next 24 h are in LOG_FILE only. Test the rules: oaradmissionrules --test"
     )
-    return (Mail("An admission rule fails", f"{text}\n{advice}"),)
+    return Mail("An admission rule fails", f"{text}\n{advice}")
 
 
 def _kind(change: JobStateChange) -> JobState | None:
@@ -222,8 +232,8 @@ def _count(metrics: MetricsFile, tx: "Transaction", news: News) -> _Deed:
     return _nothing_to_write
 
 
-def _nothing_to_write() -> Sequence[Mail]:
-    return ()
+def _nothing_to_write() -> _Mails:
+    return {}
 
 
 # -- COMPLETION_LOG ---------------------------------------------------------------------------------------------------
@@ -236,9 +246,9 @@ def complete(tx: "Transaction", news: News, path: str) -> _Deed:
     ended = [jobs[change.job_id] for change in changes if change.job_id in jobs]
     lines = [json.dumps(end.record, ensure_ascii=False) + "\n" for end in completions(tx, ended)]
 
-    def write() -> Sequence[Mail]:
+    def write() -> _Mails:
         append(path, "".join(lines).encode("utf-8", "backslashreplace"))
-        return ()
+        return {}
 
     return write
 

@@ -5,11 +5,14 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.history.history_positions import HistoryPositions
+from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.records import NodeUsage
 from oar.lib.facts.states import EventType, JobState
 from oar.lib.jobs import lifecycle
@@ -93,17 +96,46 @@ def test_a_refused_submission_is_told(
     ]
 
 
-def test_a_failing_rule_is_mailed_once_a_day(reader: HistoryReader, database: Database) -> None:
+def fail_rule(reader: HistoryReader, database: Database, *traces: str) -> None:
+    """Let rules fail, and the reader hear of it."""
+    with database.begin() as tx:
+        for trace in traces:
+            tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, trace)
+    while reader.look(database):
+        pass
+
+
+def test_each_failing_rule_is_mailed_once_a_day(reader: HistoryReader, database: Database) -> None:
     mails: list[Any] = []
     database.deliver = mails.extend
-    for trace in ("rule #2: NameError", "rule #2: NameError", "rule #3: TypeError"):
+    for traces in (("rule #2: NameError", "rule #2: KeyError"), ("rule #2: NameError", "rule #3: TypeError")):
+        fail_rule(reader, database, *traces)
+    assert [mail.subject for mail in mails] == ["An admission rule fails"] * 2
+    assert "rule #2: NameError\nCorrect rule 2, or disable it: oaradmissionrules -m 2 -N. " in mails[0].text
+    assert "rule #3: TypeError" in mails[1].text
+
+
+def test_a_rule_that_fails_each_hour_is_mailed_again_the_next_day(reader: HistoryReader, database: Database) -> None:
+    mails: list[Any] = []
+    database.deliver = mails.extend
+    for _ in range(26):
+        fail_rule(reader, database, "rule #2: NameError")
         with database.begin() as tx:
-            tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, trace)
-        while reader.look(database):
-            pass
-    (mail,) = mails
-    assert mail.subject == "An admission rule fails"
-    assert "rule #2: NameError\nCorrect rule 2, or disable it: oaradmissionrules -m 2 -N. " in mail.text
+            tx.execute("UPDATE event_logs SET date = date - 3600")
+    assert len(mails) == 2
+
+
+def test_a_mail_that_a_crash_may_have_lost_is_sent_again(
+    reader: HistoryReader, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mails: list[Any] = []
+    database.deliver = mails.extend
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryPositions, "store", Mock(side_effect=DatabaseUnavailable("the server is killed")))
+        with pytest.raises(DatabaseUnavailable):
+            fail_rule(reader, database, "rule #2: NameError")
+    fail_rule(HistoryReader("log", tell), database)
+    assert len(mails) == 2
 
 
 def test_more_than_one_piece_is_told_in_order(

@@ -380,6 +380,22 @@ def test_a_program_that_is_refused_without_end_does_not_fill_the_database(
     assert login_node.is_empty()
 
 
+def test_a_rule_that_fails_is_noted_among_many_refusals_once_a_minute(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "REFUSALS_OF_A_MINUTE", 1)
+    now = [1_900_000_000]
+    database._clock = lambda: now[0]
+    login_node = LoginNode(database)
+    add_rules(database, "boom", defaults=False)
+    for _ in range(3):
+        login_node.oarsub("true")
+    assert login_node.count("event_logs WHERE type = 'ADMISSION_RULE_FAILED'") == 1
+    now[0] += 60
+    login_node.oarsub("true")
+    assert login_node.count("event_logs WHERE type = 'ADMISSION_RULE_FAILED'") == 2
+
+
 @pytest.mark.parametrize("login", ["al@site.org", "SITE\\al", "-rf", "..", "al ice", "élise", "al\nice", "", "$al"])
 def test_whom_no_node_takes_submits_nothing_and_costs_no_node(site: LoginNode, login: str) -> None:
     result = site.oarsub("true", user=User(login, 0))

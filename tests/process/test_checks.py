@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import node_base
 import node_check
 import pytest
 
@@ -227,9 +228,9 @@ def test_a_mount_that_fails_is_the_nodes_fault(monkeypatch: pytest.MonkeyPatch, 
         return os.lstat(path)
 
     account = SimpleNamespace(pw_dir="/proc/1")
-    monkeypatch.setattr(node_check.node_base, "account_of", lambda _user: account)
-    monkeypatch.setattr(node_check.node_base, "oar_account", lambda: account)
-    monkeypatch.setattr(node_check.node_base, "acting_as", lambda _account: contextlib.nullcontext())
+    monkeypatch.setattr(node_base, "account_of", lambda _user: account)
+    monkeypatch.setattr(node_base, "oar_account", lambda: account)
+    monkeypatch.setattr(node_base, "acting_as", lambda _account: contextlib.nullcontext())
     assert node_check.cause_of_missing_home("anna") == ""
     monkeypatch.setattr(node_check, "os", SimpleNamespace(**{**vars(os), "stat": fail}))
     is_of_node = number != errno.EACCES

@@ -303,10 +303,24 @@ def test_a_fault_that_comes_again_is_mailed_once_a_day(world: World) -> None:
             fault_holds.hold_for_configuration(tx, fault)
         assert resume(world)
     assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
-    with world.database.begin() as tx:
-        tx.execute("UPDATE event_logs SET date = date - 86401")
-        fault_holds.hold_for_configuration(tx, "first")
+    for _ in range(25):  # it comes and goes each hour
+        with world.database.begin() as tx:
+            tx.execute("UPDATE event_logs SET date = date - 3600")
+            fault_holds.hold_for_configuration(tx, "first")
+        assert resume(world)
     assert len(mails(world)) == 3
+
+
+def test_another_fault_that_a_trial_finds_is_told(world: World) -> None:
+    trial = world.job("true", JobState.LAUNCHING)
+    for fault in ("first", "second", "second"):
+        with world.database.begin() as tx:
+            fault_holds.hold_for_configuration(tx, fault, trial)
+        pass_time(world, 600)
+    assert [mail.partition("\n")[0] for mail in mails(world)] == ["first", "second"]
+    with world.database.begin() as tx:
+        told = tx.events.of_types(0, [EventType.LAUNCH_CONFIGURATION_ERROR], 0)
+    assert [event.description for event in told] == ["[Runner] first", "[Runner] second"]
 
 
 def test_a_checker_that_cannot_be_started_for_now_holds_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

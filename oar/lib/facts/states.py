@@ -323,6 +323,8 @@ class EventType(StrEnum):
     SUBMISSION_REFUSED = "SUBMISSION_REFUSED"
     #: Why an admission rule failed, for administrators; the server logs it.
     ADMISSION_RULE_FAILED = "ADMISSION_RULE_FAILED"
+    #: The administrators were mailed about a fault, which the description names: not again within a day.
+    FAULT_MAILED = "FAULT_MAILED"
     ADM_RULES_MSG_OUT = "ADM_RULES_MSG_OUT"
     ADM_RULES_MSG_ERR = "ADM_RULES_MSG_ERR"
     SWITCH_INTO_TERMINATE_STATE = "SWITCH_INTO_TERMINATE_STATE"

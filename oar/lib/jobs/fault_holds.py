@@ -29,8 +29,6 @@ from oar.lib.rules.launch_faults import Blame
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-#: A mail about the same fault of the configuration is sent again after so many seconds.
-MAIL_SECONDS = 86400
 #: Phases of a launch that its node has not been told of.
 ONLY_SERVER_KNOWS = (Phase.CLAIMED, Phase.NODES_OK, Phase.PROLOGUE_OK)
 #: What a job of a queue has to reach before failures of the queue's jobs are counted from the start again.
@@ -169,6 +167,8 @@ def hold_for_configuration(tx: "Transaction", fault: str, trial_job: int = 0) ->
         if present.trial_job == trial_job and present.next_try <= tx.now:
             pause = launch_faults.pause_after(present.failures + 1, LaunchFault.CONFIGURATION)
             tx.launch_holds.postpone(present, tx.now + pause, fault, is_confirmed=True)
+            if present.reason != fault:
+                _tell_configuration_fault(tx, fault)
         return
     if present and launch_faults.is_watched(present) and present.reason == fault:
         return
@@ -186,10 +186,9 @@ def configuration_hold(tx: "Transaction") -> LaunchHold | None:
 
 def _tell_configuration_fault(tx: "Transaction", fault: str) -> None:
     """Write the event of a hold; mail it, unless the same fault was mailed within a day."""
-    description = f"[Runner] {fault}"
-    latest = tx.events.of_types(0, [EventType.LAUNCH_CONFIGURATION_ERROR], tx.now - MAIL_SECONDS)
-    tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, description)
-    if not any(event.description == description for event in latest):
+    tx.events.add(EventType.LAUNCH_CONFIGURATION_ERROR, 0, f"[Runner] {fault}")
+    if not tx.events.was_mailed(fault):
+        tx.events.add(EventType.FAULT_MAILED, 0, fault)
         text = f"{fault}\nNo job is started until this is repaired; then OAR starts jobs again by itself."
         tx.outbox.append(Mail("No job is started", text))
 

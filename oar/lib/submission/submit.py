@@ -72,11 +72,18 @@ def _note_refusal(database: "Database", user: str, refusal: Exception) -> None:
     """Write the refusal as an event, and why a rule failed as another one: the server logs both."""
     words = "; ".join(line.strip("# ") for line in str(refusal).splitlines())
     with database.begin() as tx:
-        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) >= REFUSALS_OF_A_MINUTE:
-            return
-        tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
+        if tx.events.number_since(EventType.SUBMISSION_REFUSED, tx.now - 60) < REFUSALS_OF_A_MINUTE:
+            tx.events.add(EventType.SUBMISSION_REFUSED, 0, f"a submission of {user}: {words[:LONGEST_REFUSAL]}")
         if isinstance(refusal, RuleFailed):
-            tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, refusal.trace[:LONGEST_TRACE])
+            _note_failure(tx, refusal.trace)
+
+
+def _note_failure(tx: "Transaction", trace: str) -> None:
+    """Write why a rule failed, once a minute for each rule."""
+    rule = trace.partition(":")[0]
+    latest = tx.events.of_types(0, [EventType.ADMISSION_RULE_FAILED], tx.now - 59)
+    if not any(event.description.partition(":")[0] == rule for event in latest):
+        tx.events.add(EventType.ADMISSION_RULE_FAILED, 0, trace[:LONGEST_TRACE])
 
 
 def _submit(database: "Database", config: Config, proposal: Proposal, companion: Companion | None) -> Submitted:

@@ -6,9 +6,13 @@ from typing import Any
 
 from oar.lib.db.sql.statements import About, Prepared, Row, Table
 from oar.lib.facts.records import Event, LaunchFailure
+from oar.lib.facts.states import EventType
 from oar.lib.facts.topics import Topic
 
 _COLUMNS = "e.event_id, e.type, e.job_id, e.date, e.description, e.to_check"
+#: The administrators get at most one mail about a fault in this time, in seconds.
+MAIL_SECONDS = 86400
+
 #: Events to act on, oldest first.
 _PENDING = Prepared(f"""
     SELECT {_COLUMNS} FROM event_logs e WHERE e.to_check = 'YES' AND e.event_id > %s ORDER BY e.event_id LIMIT %s""")
@@ -70,8 +74,6 @@ _LAST_TEXTS = """
         SELECT e.date, e.description FROM event_log_hostnames h JOIN event_logs e USING (event_id)
         WHERE h.hostname = node.name AND e.type = %s ORDER BY h.event_id DESC LIMIT 1) e"""
 _NUMBER = "SELECT count(*) FROM event_logs WHERE type = %s AND date > %s"
-_HAS_EARLIER = """
-    SELECT EXISTS (SELECT FROM event_logs WHERE type = %s AND date >= %s AND date <= %s AND event_id < %s)"""
 _AWAITED = Prepared("""
     SELECT EXISTS (SELECT FROM event_logs WHERE job_id = ANY(%(ids)s) AND type = %(type)s AND to_check = 'YES'),
         EXISTS (SELECT FROM launch_holds WHERE trial_job = ANY(%(ids)s))""")
@@ -208,10 +210,10 @@ class Events(Table):
         count: int = self._tx.value(_NUMBER, (str(type_), date))
         return count
 
-    def has_earlier(self, event: Event, seconds: int) -> bool:
-        """Return whether an event has an earlier one of the same type within some seconds before it."""
-        found: bool = self._tx.value(_HAS_EARLIER, (event.type, event.date - seconds, event.date, event.id))
-        return found
+    def was_mailed(self, fault: str) -> bool:
+        """Return whether the administrators were mailed about a fault within a day."""
+        mailed = self.of_types(0, [EventType.FAULT_MAILED], self._tx.now - MAIL_SECONDS + 1)
+        return any(event.description == fault for event in mailed)
 
     def of_nodes(self, nodes: Collection[str], *, since: int = 0, last: int | None = None) -> dict[str, list[Event]]:
         """Return the events of nodes, oldest first: those since a date, or the ``last`` of each node."""
