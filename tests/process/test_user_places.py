@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.io.user_places import OF_ALL, OF_ONE, UserPlace
+from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings
+from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.io.user_places import OF_ALL, OF_FURTHER, OF_ONE, UserPlace
 from tests.postgres import PostgreSQL
 from tests.process.this_machine import wait_until
 
@@ -103,16 +106,58 @@ def test_many_commands_of_a_user_leave_connections_to_the_server_and_to_others(
 
 
 def test_a_user_has_a_part_of_the_places_and_ends_give_them_back(tmp_path: Path) -> None:
-    path, users = tmp_path / "places", [uid for uid in range(1, 5) for _ in range(OF_ONE)]
+    path = tmp_path / "places"
     with held(path, *[7] * (OF_ONE + 1), 8) as got:
         assert got == "1" * OF_ONE + "01"
-    with held(path, *users) as got:
-        assert got == "1" * OF_ALL + "0" * (len(users) - OF_ALL)
-        assert not UserPlace(9, str(path)).take()
-    own = UserPlace(9, str(path))
+        own, other = UserPlace(7, str(path)), UserPlace(9, str(path))
+        assert (own.take(), own.is_own_missing, other.take()) == (False, True, True)
+        other.give_back()
+    with held(path, *range(1, OF_ALL + 1)) as got:
+        assert got == "1" * OF_ALL
+        other = UserPlace(OF_ALL + 1, str(path))
+        assert (other.take(), other.is_own_missing) == (False, False)
     assert wait_until(own.take)
     own.give_back()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_few_users_leave_first_places_to_others(tmp_path: Path) -> None:
+    path, users = tmp_path / "places", [uid for uid in range(1, 5) for _ in range(OF_ONE)]
+    others = range(100, 100 + OF_ALL - OF_FURTHER - 4)
+    with held(path, *users, *others, others.stop) as got:
+        assert got[: len(users)].count("1") == OF_FURTHER + 4
+        assert got[len(users) :] == "1" * len(others) + "0"
+        second = UserPlace(others[0], str(path))
+        assert (second.take(), second.is_own_missing) == (False, False)
+
+
+class CountedPlace:
+    """A place that is there."""
+
+    is_own_missing = False
+
+    def __init__(self) -> None:
+        self.is_held = False
+
+    def take(self) -> bool:
+        self.is_held = True
+        return True
+
+    def give_back(self) -> None:
+        self.is_held = False
+
+
+def test_a_try_that_fails_gives_no_place_of_a_connection_back(settings: DatabaseSettings) -> None:
+    pool, place = ConnectionPool(settings._replace(patience=0), "test"), CountedPlace()
+    pool.place = place
+    pool._lock_holder = pool._lock_holder._replace(user="nobody_has_this_login")
+    writer = pool.new_writer()
+    with pytest.raises(DatabaseUnavailable):
+        pool.new_lock_holder()
+    assert place.is_held
+    writer.close()
+    pool.close()
+    assert not place.is_held
 
 
 def test_where_places_cannot_be_counted_there_always_is_one(tmp_path: Path) -> None:

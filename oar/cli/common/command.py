@@ -176,7 +176,7 @@ class Context:
         where = f"the OAR database at {settings.host}:{settings.port}"
         match problem:
             case UserConnectionsUsed():
-                what = f"all connections for your commands to {where} are in use"
+                what = f"all connections for {problem.whose} to {where} are in use"
             case DatabaseFull():
                 what = f"{where} has no free connection"
             case _:

@@ -144,6 +144,11 @@ class DatabaseFull(DatabaseUnavailable):
 class UserConnectionsUsed(DatabaseFull):
     """Other commands have all connections to PostgreSQL that are for a user, or for all users of this machine."""
 
+    def __init__(self, whose: str) -> None:
+        """``whose`` commands these are."""
+        super().__init__(f"all connections for {whose} are in use")
+        self.whose = whose
+
 
 class DatabaseRefused(DatabaseUnavailable):
     """PostgreSQL is there, and does not accept the login, or does not have the database."""

@@ -7,9 +7,12 @@ its process ends, however that comes.  See docs/design/commands.rst, "Connection
 import fcntl
 import os
 import pwd
+from _thread import RLock  # commands load no "threading" before they need it
 
 #: Places of one user, and of all.
 OF_ONE, OF_ALL = 8, 24
+#: Of those of all so many are for any place of a user; the others are for the first one of each.
+OF_FURTHER = 16
 #: The file, in the home directory of the account.
 FILE = "command-connections"
 #: Where the places of all are; those of users begin at multiples of their uids, which are smaller.
@@ -24,11 +27,15 @@ class UserPlace:
         self._path = path
         self._file = -1
         self._held: list[int] = []
+        self._mutex = RLock()
+        self.is_own_missing = False  #: whether the user had all of his own, when there was none the last time
 
     def take(self) -> bool:
         """Take a place, if there is one; where places cannot be counted there always is."""
-        if self._held:
-            return True
+        with self._mutex:
+            return bool(self._held) or self._taken()
+
+    def _taken(self) -> bool:
         if self._file < 0:
             try:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -41,18 +48,28 @@ class UserPlace:
             return True
 
     def _takes(self) -> bool:
-        for first, number in ((self._uid * OF_ONE, OF_ONE), (_OF_ALL_FROM, OF_ALL)):
-            place = next((each for each in range(first, first + number) if self._locks(each)), None)
-            if place is None:
-                self.give_back()
-                return False
-            self._held.append(place)
+        own = self._first_free(range(self._uid * OF_ONE, (self._uid + 1) * OF_ONE))
+        self.is_own_missing = own is None
+        if own is None:
+            return False
+        self._held.append(own)
+        most = OF_FURTHER if own % OF_ONE else OF_ALL
+        common = self._first_free(range(_OF_ALL_FROM + most - 1, _OF_ALL_FROM - 1, -1))
+        if common is None:
+            self.give_back()
+            return False
+        self._held.append(common)
         return True
+
+    def _first_free(self, places: range) -> int | None:
+        """Lock the first place that nobody has."""
+        return next((each for each in places if self._locks(each)), None)
 
     def give_back(self) -> None:
         """Give it back; the second time nothing happens."""
-        while self._held:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._held.pop())
+        with self._mutex:
+            while self._held:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._held.pop())
 
     def _locks(self, place: int) -> bool:
         try:

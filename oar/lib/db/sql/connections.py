@@ -82,7 +82,8 @@ LOCK_TCP_LIMITS = TcpLimits(3, 2, 3, 4_000, 9_000)
 #: How PostgreSQL says that it is there and has no connection left, and that it does not let us in: it gives no code to
 #: those whom it does not let in.
 _FULL = ("too many clients", "too many connections", "connection slots")
-_NO_PLACE = "all connections for your commands are in use"
+#: Whose commands can have all places.
+_OF_USER, _OF_ALL = "your commands", "commands of all users"
 _REFUSED = (
     "authentication failed",
     "no password supplied",
@@ -100,7 +101,7 @@ _REASONS = (
     ("no password supplied", "it needs a password"),
     ('FATAL:  role "', "it has no such login"),
     ('FATAL:  database "', "it has no such database"),
-    (_NO_PLACE, _NO_PLACE),
+    *((text, text) for text in (str(UserConnectionsUsed(whose)) for whose in (_OF_USER, _OF_ALL))),
     *((words, "it has no free connection") for words in _FULL),
     ("starting up", STARTING),
     ("shutting down", "it is stopping"),
@@ -187,7 +188,9 @@ def _login(user: str, password: str, session: str, application: str, limits: Tcp
 
 
 class Place(Protocol):
-    """What a process needs to have connections, where it shares them with others."""
+    """What a process needs to have connections, where it shares them with others.  May be shared by threads."""
+
+    is_own_missing: bool  #: whether those of its user are all taken, or else those of all, when it was not there
 
     def take(self) -> bool:
         """Take it, if it is there; whether it is held now."""
@@ -197,7 +200,7 @@ class Place(Protocol):
 
 
 class _NoPlaceError(psycopg2.OperationalError):
-    """No place is free."""
+    """No place is free; the text says to whose commands they were given."""
 
 
 class ConnectionPool:
@@ -290,12 +293,15 @@ class ConnectionPool:
                 self._used_readers.append(self._open(self._reader))
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and give the place back."""
+        self._close_idle()
+        if self.place:
+            self.place.give_back()
+
+    def _close_idle(self) -> None:
         for idle in (self._idle_writers, self._idle_readers, self._used_readers):
             while connection := _popped(idle):
                 connection.close()
-        if self.place:
-            self.place.give_back()
 
     def _has_reader(self) -> bool:
         return bool(self._idle_readers or self._used_readers)
@@ -305,7 +311,7 @@ class ConnectionPool:
         try:
             self._idle_readers.append(self._open(self._reader))
         except psycopg2.OperationalError:
-            self.close()
+            self._close_idle()
 
     def _connect(self, *logins: _Login, since: float | None = None) -> list[PreparingConnection]:
         """Connect with each login, trying again for ``settings.patience`` seconds, unless the login is refused.
@@ -323,7 +329,7 @@ class ConnectionPool:
             except psycopg2.OperationalError as error:
                 for connection in opened:
                     connection.close()
-                self.close()
+                self._close_idle()
                 waited, problem = time.monotonic() - since, unavailable(error)
                 if waited + pause > patience or isinstance(problem, DatabaseRefused):
                     raise problem from error
@@ -339,7 +345,7 @@ class ConnectionPool:
     def _open(self, login: _Login, left: float = CONNECT_SECONDS) -> PreparingConnection:
         """Connect once.  ``left``: seconds that the caller still waits."""
         if self.place and not self.place.take():
-            raise _NoPlaceError
+            raise _NoPlaceError(_OF_USER if self.place.is_own_missing else _OF_ALL)
         seconds = max(SILENT_SECONDS, min(CONNECT_SECONDS, left))
         connection: PreparingConnection = psycopg2.connect(
             connection_factory=partial(PreparingConnection, prompt_seconds=seconds, on_silence=self.outage.add_silence),
@@ -420,7 +426,7 @@ def tells_loss(error: psycopg2.Error) -> bool:
 def unavailable(error: Exception) -> DatabaseUnavailable:
     """Return the error of a database that cannot be reached, in one line."""
     if isinstance(error, _NoPlaceError):
-        return UserConnectionsUsed(_NO_PLACE)
+        return UserConnectionsUsed(str(error))
     kinds = {DatabaseFull: _FULL, DatabaseRefused: _REFUSED}
     lines = str(error).strip().splitlines() or [type(error).__name__]
     for kind, words in kinds.items():
