@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.writing import held_launches
 from oar.lib.db.database import Database
@@ -541,6 +542,48 @@ def test_the_hold_of_a_user_ends_with_his_last_job(runtime: Runtime, fault: Laun
             tx.launch_holds.hold(fault, user, "node-1", tx.now + 300, "it fails", is_confirmed=True)
     MetaScheduler(runtime).round()
     assert [hold.user for hold in holds(database)] == ["", "ben"]
+
+
+@pytest.mark.parametrize("fault", [LaunchFault.CONFIGURATION, LaunchFault.NODE_SETUP, LaunchFault.SERVER_SCRIPT])
+def test_a_hold_ends_when_no_job_is_left_that_would_be_its_trial(runtime: Runtime, fault: LaunchFault) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=2, cores=1)
+    ended = add_job(database, JobState.ERROR, on=resources[:1])
+    add_job(database, JobState.RUNNING, on=resources[1:])
+    waiting = add_job(database, JobState.HOLD)
+    with database.begin() as tx:
+        tx.launch_holds.hold(fault, "", "", tx.now + 300, "it fails", is_confirmed=True, trial_job=ended)
+    MetaScheduler(runtime).round()
+    pass_time(database, 600)
+    MetaScheduler(runtime).round()
+    assert [hold.fault for hold in holds(database)] == [fault]  # the job on hold may come back
+    with database.begin() as tx:
+        lifecycle.move(tx, waiting, JobState.TO_ERROR)
+        lifecycle.move(tx, waiting, JobState.ERROR)
+    MetaScheduler(runtime).round()
+    assert holds(database) == []
+
+
+@pytest.mark.parametrize(("place", "reads"), [("network_address = 'no'", 1), ("", 2)])
+def test_a_round_is_planned_again_only_if_a_rival_has_a_place(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, place: str, reads: int
+) -> None:
+    database = runtime.database
+    resources = add_resources(database, nodes=3, cores=1)
+    fail(runtime, "SERVER_PROLOGUE_ERROR", "anna", on=resources[:1])
+    add_job(database, user="anna", properties=place)
+    pass_time(database, 600)
+    count = []
+    read_really = SnapshotReader.read
+
+    def read(reader: SnapshotReader, *words: Any, **more: Any) -> Situation:
+        count.append(reader)
+        return read_really(reader, *words, **more)
+
+    monkeypatch.setattr(SnapshotReader, "read", read)
+    MetaScheduler(runtime).round()
+    assert len(count) == reads
+    assert [hold.trial_job > 0 for hold in holds(database)] == [True]
 
 
 def test_the_hold_of_a_removed_account_ends_when_its_jobs_are_deleted(runtime: Runtime) -> None:

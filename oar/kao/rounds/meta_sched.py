@@ -144,6 +144,7 @@ class MetaScheduler:
         if rivals := held_launches.find_rivals(situation, plan):
             with self.phases.of(RoundPart.READ):
                 situation = self._platform.read(tokens, rivals=rivals)
+            self._clock = SearchClock(time.monotonic)  # what the rivals have used is not the others' loss
             with self.phases.of(RoundPart.PLAN):
                 plan = self._plan(situation, announce)
         plan = held_launches.restrain(situation, plan)

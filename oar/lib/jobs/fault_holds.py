@@ -255,14 +255,18 @@ def lift(tx: "Transaction", holds: Sequence[LaunchHold], why: str) -> None:
 
 
 def end_holds(tx: "Transaction", holds: Sequence[LaunchHold]) -> None:
-    """End the holds of which the trial was launched, and those of users without jobs."""
+    """End the holds of which the trial was launched, those of users without jobs, and those without a next trial."""
     over = [hold for hold in holds if launch_faults.is_over(hold)]
     for hold in over:
         _check_nodes(tx, hold)
         lift(tx, [hold], f"the job {hold.trial_job} was launched")
     pointless = [hold for hold in holds if launch_faults.is_pointless(hold) and hold not in over]
     users = tx.launch_holds.users_with_jobs({hold.user for hold in pointless}) if pointless else ()
-    lift(tx, [hold for hold in pointless if hold.user not in users], "no job of this user is left")
+    left = [hold for hold in pointless if hold.user not in users]
+    lift(tx, left, "no job of this user is left")
+    due = [hold for hold in holds if launch_faults.may_launch(hold, tx.now) and hold not in left]
+    idle = [hold for hold in due if not tx.launch_holds.has_jobs(hold.user, launch_faults.spared_types(hold))]
+    lift(tx, idle, "no job waits for them")
 
 
 def _check_nodes(tx: "Transaction", hold: LaunchHold) -> None:

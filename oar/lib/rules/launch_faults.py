@@ -143,11 +143,14 @@ def is_queue_failing(failures: Sequence[LaunchFailure]) -> bool:
 
 def concerns(hold: LaunchHold, user: str, types: JobTypes) -> bool:
     """Whether a hold concerns the launch of a job."""
+    return hold.user in ("", user) and not any(name in types for name in spared_types(hold))
+
+
+def spared_types(hold: LaunchHold) -> Sequence[JobTypeName]:
+    """Return the types of the jobs that a hold does not concern."""
     if hold.fault in OF_SERVER or is_watched(hold):
-        spared: Sequence[JobTypeName] = ()
-    else:
-        spared = _WITHOUT_PROGRAM if hold.fault is LaunchFault.CONFIGURATION else WITHOUT_NODE
-    return hold.user in ("", user) and not any(name in types for name in spared)
+        return ()
+    return _WITHOUT_PROGRAM if hold.fault is LaunchFault.CONFIGURATION else WITHOUT_NODE
 
 
 def is_watched(hold: LaunchHold) -> bool:

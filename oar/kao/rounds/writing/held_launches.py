@@ -23,10 +23,18 @@ _Concerned = Mapping[int, Sequence[LaunchHold]]
 
 
 def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
-    """Return the jobs that must not be planned beside the trials of their holds; reservations keep their places."""
+    """Return the jobs that must not be planned beside the trials of their holds; reservations keep their places.
+
+    None if no such job has a place, which others could have.
+    """
     concerned = _concerned_jobs(situation)
-    rivals = concerned.keys() - _choose_trials(situation, plan, concerned)
-    return frozenset(job_id for job_id in rivals if situation.rows[job_id].reservation is Reservation.NONE)
+    rivals = {
+        job_id
+        for job_id in concerned.keys() - _choose_trials(situation, plan, concerned)
+        if situation.rows[job_id].reservation is Reservation.NONE
+    }
+    placed = {place.job_id for place in plan.placements} | {kill.for_job for kill in plan.kills}
+    return frozenset(rivals if rivals & placed else ())
 
 
 def restrain(situation: Situation, plan: Plan) -> Plan:

@@ -5,10 +5,12 @@ from collections.abc import Collection
 from oar.lib.db.sql.predicates import LIVE
 from oar.lib.db.sql.statements import Prepared, Row, Table, flag
 from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import JobState, LaunchFault
+from oar.lib.facts.states import NOT_STARTED, JobState, JobTypeName, LaunchFault
 
 _COLUMNS = """h.hold_id, h.fault, h.job_user, h.node, h.began, h.failures, h.next_try, h.confirmed = 'YES', h.trial_job,
         h.reason"""
+#: States of jobs that are still to be launched.
+_TO_COME = [str(state) for state in (*sorted(NOT_STARTED), JobState.LAUNCHING)]
 #: All holds; of a trial also the state and the user of its job.
 _ALL = Prepared(f"""
     SELECT {_COLUMNS}, j.state, COALESCE(j.job_user, '')
@@ -24,6 +26,11 @@ _POSTPONE = """
 _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s AND trial_job = %s AND next_try = %s"
 _USERS_WITH_JOBS = f"""
     SELECT u FROM unnest(%s::text[]) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
+#: Whether a user, '' for anybody, has jobs that are still to be launched, of other types than some.
+_HAS_JOBS = """
+    SELECT EXISTS (SELECT FROM jobs j
+        WHERE j.state = ANY(%(states)s) AND %(user)s IN ('', j.job_user) AND NOT EXISTS (
+            SELECT FROM job_types t WHERE t.job_id = j.job_id AND split_part(t.type, '=', 1) = ANY(%(types)s)))"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
 #: The last date at which a job that needs a node was started.
 _LAST_START = Prepared("""
@@ -76,6 +83,12 @@ class LaunchHolds(Table):
     def users_with_jobs(self, users: Collection[str]) -> list[str]:
         """Return those of some users who have live jobs."""
         return self._tx.column(_USERS_WITH_JOBS, (list(users),))
+
+    def has_jobs(self, user: str, without: Collection[str]) -> bool:
+        """Return whether jobs of a user, '' for anybody, and of other types are still to be launched."""
+        parameters = {"user": user, "states": _TO_COME, "types": [*map(str, without), str(JobTypeName.AR)]}
+        found: bool = self._tx.value(_HAS_JOBS, parameters)
+        return found
 
     def lift(self, ids: Collection[int]) -> None:
         """Delete holds."""
