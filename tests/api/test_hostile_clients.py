@@ -17,7 +17,13 @@ from oar.api.answers import forms
 from oar.api.answers.forms import MOST_PARTS, fields_of
 from oar.api.application import all_routes
 from oar.api.identity.callers import Caller
-from oar.api.identity.seats import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, WAITING_FOR_A_THREAD, Seat
+from oar.api.identity.seats import (
+    ARRIVING_FOR_A_THREAD,
+    BYTES_OF_A_CLIENT,
+    CLIENTS_OF_A_CROWD,
+    WAITING_FOR_A_THREAD,
+    Seat,
+)
 from oar.api.jobs.estimation import FindSmallestChange
 from oar.api.legacy import calls
 from oar.api.routing import protocol
@@ -257,6 +263,19 @@ def test_a_client_has_a_part_of_the_threads(
         wait_until(lambda: threads.busy == threads.number // 2)
         assert local.get(path).status_code == 200
         assert threads.busy == threads.number // 2
+    wait_until(lambda: threads.busy == 0)
+
+
+def test_clients_whom_a_proxy_does_not_tell_apart_have_more_than_half_of_the_threads(
+    api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.runtime.config = Config(api_trusted_proxies=("127.0.0.1",))
+    threads = api.service.places.threads
+    threads.number = 5
+    with _waiting(api, threads.number + 1, monkeypatch):
+        wait_until(lambda: threads.busy == CLIENTS_OF_A_CROWD)
+        assert local.get("/v1/version").status_code == 200
+        assert threads.busy == CLIENTS_OF_A_CROWD
     wait_until(lambda: threads.busy == 0)
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +18,8 @@ WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD = 8, 32
 ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD = 2, 8
 #: The bytes of bodies that are kept until they are answered, as a multiple of the largest body.
 BYTES_OF_A_CLIENT, ALL_BYTES = 4, 16
+#: As so many clients count those whom a proxy does not tell apart, when they wait for threads: four fifths are theirs.
+CLIENTS_OF_A_CROWD = 4
 
 
 class Places:
@@ -30,20 +33,27 @@ class Places:
         self.complete = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
         bodies = (BYTES_OF_A_CLIENT, ALL_BYTES)
         self.bytes = UnderWay("request bodies in progress", key="API_MAX_BODY", multiples=bodies, unit=" bytes")
+        self._turns = count()
         self.of_users = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
+
+    def part_of_crowd(self, client: str) -> str:
+        """Return as which holder the next one counts of those who look like one client."""
+        return f"{client} ({next(self._turns) % CLIENTS_OF_A_CROWD})"
 
 
 class Seat:
     """The place of one request in what all share; who waits without a thread gives it back before the end."""
 
-    def __init__(self, places: Places, client: str, threads: int) -> None:
+    def __init__(self, places: Places, client: str, threads: int, *, is_one_of_many: bool = False) -> None:
+        """``is_one_of_many``: other clients look like this one."""
         self._places = places
         self._client = client
         self._threads = threads
         self._held = ExitStack()
         self._bytes = 0
         self._is_counted = False  # that its user holds it
-        self.holder = client  #: who has what this request takes of what all share: its client, then its user
+        #: Who has what this request takes of what all share: its client, and its user once he is known.
+        self.holder = places.part_of_crowd(client) if is_one_of_many else client
 
     def wait_for_body(self) -> None:
         """Count a request of which the body has not come.  Raises TooMany."""
@@ -80,7 +90,10 @@ class Seat:
         self._bytes = 0
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Call a function in one of the threads of which its holder has a part."""
+        """Call a function in one of the threads of which its holder has a part.
+
+        A handler that runs in a thread as a whole identifies its user there: it waits for that thread as its client.
+        """
         async with self._places.threads.awaited(self.holder):
             return await run_in_threadpool(function)
 

@@ -52,7 +52,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
         config, state = self._config(), scope.setdefault("state", {})
-        seat = state["seat"] = Seat(self._places, state.get("client", Client()).key, config.api_threads)
+        client: Client = state.get("client", Client())
+        seat = Seat(self._places, client.key, config.api_threads, is_one_of_many=client.is_one_of_many)
+        state["seat"] = seat
         SEAT.set(seat)
         try:
             await self._let_in(scope, receive, send, config, seat)
