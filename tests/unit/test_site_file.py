@@ -53,4 +53,4 @@ def test_a_broken_file_changes_nothing_and_is_told_once(tmp_path: Path, caplog: 
     with caplog.at_level(logging.ERROR):
         assert [site.choices(str(path)) for _ in range(2)] == [before, before]
     assert len(caplog.records) == 1
-    assert f"cannot read {path}" in caplog.text
+    assert f"cannot read the site file: {path}: " in caplog.text
