@@ -27,9 +27,9 @@ _TRY = "UPDATE launch_holds SET trial_job = %s WHERE hold_id = %s AND trial_job 
 _USERS_WITH_JOBS = f"""
     SELECT u FROM unnest(%s::text[]) u WHERE EXISTS (SELECT FROM jobs j WHERE j.job_user = u AND {LIVE})"""
 #: Whether a user, '' for anybody, has jobs that are still to be launched, of other types than some.
-_HAS_JOBS = """
+_HAS_JOBS = f"""
     SELECT EXISTS (SELECT FROM jobs j
-        WHERE j.state = ANY(%(states)s) AND %(user)s IN ('', j.job_user) AND NOT EXISTS (
+        WHERE {LIVE} AND j.state = ANY(%(states)s) AND %(user)s IN ('', j.job_user) AND NOT EXISTS (
             SELECT FROM job_types t WHERE t.job_id = j.job_id AND split_part(t.type, '=', 1) = ANY(%(types)s)))"""
 _LIFT = "DELETE FROM launch_holds WHERE hold_id = ANY(%s)"
 #: The last date at which a job that needs a node was started.
