@@ -14,6 +14,7 @@ from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.config.files import Config
 from oar.lib.facts.states import ReasonCode, RoundLimit
 from oar.lib.facts.times import format_date
+from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 from tests.scheduler.test_invariants import random_cluster
@@ -179,6 +180,7 @@ def test_each_job_has_the_place_that_trying_every_instant_gives(seed: int) -> No
 
 
 @given(seeds)
+@at_most(60)
 def test_every_job_has_a_place_or_a_reason(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = to_depth(dice.choice([busy, crowded])(seed), dice)
@@ -189,6 +191,7 @@ def test_every_job_has_a_place_or_a_reason(seed: int) -> None:
 
 
 @given(seeds)
+@at_most(60)
 def test_a_depth_that_is_never_reached_changes_nothing(seed: int) -> None:
     snapshot = random.Random(seed).choice([busy, crowded])(seed)
     deep = replace(snapshot, settings=replace(snapshot.settings, backfill_depths={"_": 1000}))

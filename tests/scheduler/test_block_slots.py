@@ -20,6 +20,7 @@ from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
 from oar.lib.facts.records import Level
 from oar.lib.facts.request import ALL, BEST, BEST_HALF
 from oar.lib.facts.resource_set import positions
+from tests.examples import at_most
 from tests.scheduler.test_invariants import random_cluster
 from tests.scheduler.test_slot_search import KEYS
 
@@ -75,6 +76,7 @@ def test_the_search_in_blocks_finds_what_the_search_among_all_resources_finds(se
 
 
 @given(st.integers(0, 10**9))
+@at_most(60)
 def test_a_plan_is_the_same_whether_it_counts_in_blocks_or_not(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     expected = counting_no_blocks(snapshot)

@@ -11,6 +11,7 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds import garbage_collection
 from oar.kao.rounds.garbage_collection import collect, defer_full_collections, is_full_collection_due, resting
+from tests.examples import at_most
 from tests.scheduler.test_urgent_pass import busy, crowded
 
 
@@ -115,6 +116,7 @@ class _Traced:
 
 
 @given(st.integers(0, 10**6), st.sampled_from((crowded, busy)))
+@at_most(30)  # each collects all that the test process holds
 def test_nothing_of_a_round_refers_to_itself(seed: int, site: Callable[[int], Snapshot]) -> None:
     snapshot = site(seed)
     with resting():

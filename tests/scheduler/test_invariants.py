@@ -15,6 +15,7 @@ from oar.kao.facts.snapshot import Pool, Snapshot
 from oar.kao.planner.schedule import schedule
 from oar.lib.facts.states import JobState, Reservation, ResourceState
 from oar.lib.facts.times import format_date
+from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.reference import Occupation, Reference
 
@@ -206,6 +207,7 @@ def test_what_starts_is_on_living_resources_that_nobody_holds(seed: int) -> None
 
 
 @given(seeds)
+@at_most(60)
 def test_the_order_of_rows_does_not_matter(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     rng = random.Random(seed)
@@ -219,6 +221,7 @@ def test_the_order_of_rows_does_not_matter(seed: int) -> None:
 
 
 @given(seeds)
+@at_most(40)
 def test_one_jobs_trouble_is_its_own(seed: int) -> None:
     snapshot = random_cluster(seed).snapshot()
     cluster = random_cluster(seed)

@@ -20,6 +20,7 @@ from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.rounds.plan_faults import PlanGuard
 from oar.kao.rounds.plan_tail import LONGEST_PAUSE, SLICE, MakeRound, PlanTail
+from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_urgent_pass import busy, crowded, twofold
 
@@ -229,6 +230,7 @@ def test_a_slice_ends_within_the_search_for_a_plain_request(tmp_path: Path, monk
 
 
 @given(st.integers(0, 10**9), st.sampled_from((crowded, busy)))
+@at_most(60)
 def test_a_plan_whose_searches_give_way_at_each_start_is_that_of_one_go(
     seed: int, site: Callable[[int], Snapshot]
 ) -> None:

@@ -20,6 +20,7 @@ from oar.lib.facts.records import Queue
 from oar.lib.facts.request import JobTypes
 from oar.lib.facts.states import JobState, QueueState, ReasonCode
 from oar.lib.facts.times import format_date
+from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference
 
@@ -363,6 +364,7 @@ def test_each_job_has_the_earliest_place_that_resources_and_quotas_allow(seed: i
 
 
 @given(st.integers(0, 10**9))
+@at_most(30)
 def test_quotas_go_with_a_saved_snapshot(seed: int) -> None:
     snapshot = random_limited(seed, with_hours=True).snapshot()
     assert from_json(Snapshot, to_json(snapshot)) == snapshot

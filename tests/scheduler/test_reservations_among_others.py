@@ -22,6 +22,7 @@ from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
 from oar.lib.facts.states import JobState, ResourceState
+from tests.examples import at_most
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import O, Site
 from tests.scheduler.test_urgent_pass import check, urgent
@@ -208,6 +209,7 @@ def test_nobody_meets_a_reservation_and_no_two_reservations_meet(seed: int) -> N
 
 
 @given(st.integers(0, 10**6))
+@at_most(50)
 def test_what_starts_now_finds_its_resources_free(seed: int) -> None:
     site = Among(seed)
     snapshot = site.snapshot()
@@ -225,6 +227,7 @@ def test_what_starts_now_finds_its_resources_free(seed: int) -> None:
 
 @given(st.integers(0, 10**6))
 @example(27).via("a reason tells what is left of a reservation")
+@at_most(50)
 def test_with_the_memory_of_the_last_round_a_plan_is_the_same_as_from_nothing(seed: int) -> None:
     snapshot = Among(seed).snapshot()
     last = Round(snapshot)
@@ -236,6 +239,7 @@ def test_with_the_memory_of_the_last_round_a_plan_is_the_same_as_from_nothing(se
 
 
 @given(st.integers(0, 10**6))
+@at_most(50)
 def test_an_urgent_pass_decides_on_reservations_and_their_jobs_as_a_full_plan_does(seed: int) -> None:
     snapshot = Among(seed).snapshot()
     check(urgent(snapshot), Round(snapshot).plan())

@@ -9,6 +9,7 @@ from oar.kao.facts.snapshot import FOREVER
 from oar.kao.facts.steps import PORTION
 from oar.kao.planner.resources.slots import FEW, Occupant, SlotSet
 from oar.lib.facts.states import JobTypeName
+from tests.examples import at_most
 
 TAG: SharingKey = (JobTypeName.TIMESHARING, "*,*")
 ASKERS: list[frozenset[SharingKey]] = [frozenset(), frozenset({TAG})]
@@ -33,6 +34,7 @@ def row(slots: SlotSet) -> list[tuple[int, int]]:
 
 
 @given(occupants)
+@at_most(60)
 def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, SharingKey | None]]) -> None:
     together, one_by_one = SlotSet(10, 255), SlotSet(10, 255)
     for slots in (together, one_by_one):
@@ -44,6 +46,7 @@ def test_entering_many_at_once_gives_the_same(wanted: list[tuple[int, int, int, 
 
 
 @given(occupants)
+@at_most(60)
 def test_what_is_free_in_a_slot_is_never_more_than_its_count(
     wanted: list[tuple[int, int, int, SharingKey | None]],
 ) -> None:

@@ -25,6 +25,7 @@ from oar.kao.planner.schedule import Round, schedule
 from oar.lib.facts.records import Dependency, Queue
 from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.facts.states import QueueState, Reservation, ResourceState
+from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_advance_reservations import Site
 from tests.scheduler.test_invariants import random_cluster
@@ -329,6 +330,7 @@ def test_advance_reservations_are_answered_and_their_jobs_started_as_by_a_full_p
 @given(st.integers(0, 10**9))
 @example(187618812).via("a besteffort job would begin beside one that is passed over")
 @example(242689152).via("a job in a container that is passed over is given up")
+@at_most(40)
 def test_an_urgent_pass_with_the_memory_of_a_full_plan_decides_the_same(seed: int) -> None:
     dice = random.Random(seed)
     snapshot = crowded(seed)
