@@ -321,7 +321,7 @@ def test_a_file_that_is_not_there_is_told(database: Database, tmp_path: Path) ->
     result = site.estimate("true")
     site.scheduler.close()
     assert result.exit == 0
-    assert result.err.startswith(f"# Warning: cannot read {path}: No such file or directory")
+    assert result.err.startswith(f"# Warning: cannot read the quotas: {path}: No such file or directory.")
 
 
 def test_tokens_are_known_from_the_last_round(database: Database) -> None:
