@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 def short_job(job: "Job", prefix: str) -> dict[str, Any]:
     """Return what lists show of a job."""
+    return {**{key: getattr(job, _FIELD_OF[key]) for key in _LISTED}, **_links_of_job(job, prefix)}
+
+
+def _links_of_job(job: "Job", prefix: str) -> dict[str, Any]:
     here = f"{prefix}/jobs/{job.id}"
     return {
-        **{key: getattr(job, _FIELD_OF[key]) for key in _LISTED},
         "api_timestamp": now(),
         "links": [
             link("self", here),
@@ -53,7 +56,7 @@ def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
     code = view.job.exit_code
     return {
         **legacy_details(view),
-        **short_job(view.job, prefix),
+        **_links_of_job(view.job, prefix),
         "properties": view.job.properties or "",
         "actual_resources": _asked(view),
         "exit_status_code": None if code is None else code >> 8 & 255,

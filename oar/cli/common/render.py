@@ -4,6 +4,7 @@ Whatever a user could choose is shown with ``visible``: no name may forge a line
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.lib.facts.records import Event, Job
@@ -11,7 +12,7 @@ from oar.lib.facts.states import STATE_LETTERS
 from oar.lib.facts.times import format_date, format_duration, format_padded_duration
 
 if TYPE_CHECKING:
-    from oar.lib.facts.job_fields import JobField
+    from oar.lib.facts.job_fields import JobField, Kind
     from oar.lib.views.consumption import ProjectConsumption, UserConsumption
     from oar.lib.views.jobs import JobColumns, JobTimes, JobView
     from oar.lib.views.node_reasons import NodeReason
@@ -275,14 +276,20 @@ def _full_lines(view: "JobView", field: "JobField", key: str, value: object) -> 
 
 
 def _full_value(field: "JobField", value: Any) -> str:
-    from oar.lib.facts.job_fields import Kind
-    from oar.lib.rules.end_cause_texts import format_exit_code, memory_size
-
     if value is None:
         return field.missing
     if isinstance(value, Sequence) and not isinstance(value, str):
         return field.separator.join(map(str, value))
-    formats: Mapping[Kind, Callable[[Any], str]] = {
+    return _formats().get(field.kind, str)(value)
+
+
+@cache
+def _formats() -> "Mapping[Kind, Callable[[Any], str]]":
+    """Return how the values of a kind are shown, where it is not as they are."""
+    from oar.lib.facts.job_fields import Kind
+    from oar.lib.rules.end_cause_texts import format_exit_code, memory_size
+
+    return {
         Kind.DATE: format_date,
         Kind.DURATION: format_duration,
         Kind.WAIT_STATUS: format_exit_code,
@@ -290,7 +297,6 @@ def _full_value(field: "JobField", value: Any) -> str:
         Kind.SIZE: memory_size,
         Kind.FLAG: lambda flag: "YES" if flag else "NO",
     }
-    return formats.get(field.kind, str)(value)
 
 
 def _reserved(view: "JobView") -> str:

@@ -79,11 +79,7 @@ def _table(page: JobColumns) -> RecordTable:
     }
     if page[0].reserved_resources is None:
         del columns["reserved_resources"]
-    return RecordTable(values.ids, columns)
-
-
-#: Columns of ``jobs`` that hold patterns of what is shown.
-_COMPUTED = ("stdout_file", "stderr_file")
+    return RecordTable([job.id for job in page.fields.job], columns)
 
 
 class JobValues:
@@ -92,30 +88,28 @@ class JobValues:
     def __init__(self, page: JobColumns) -> None:
         """``page`` holds at least one job."""
         self._page = page
-        self._of = page.fields
-        #: Each field holds those of all jobs.
-        self._job: Any = Job._make(zip(*self._of.job, strict=True))
-        of = self._of
+        of = self._of = page.fields
+        job: Any = Job._make(zip(*of.job, strict=True))  # each field holds those of all jobs
+        self._job = job
         resources, nodes = zip(*of.assigned, strict=True)
-        requests, walltimes = _requests(of, self._job)
-        self.ids: Sequence[int] = [job.id for job in of.job]
-        self._hosts = [some[0] if some else None for some in nodes]
+        requests, walltimes = _requests(of, job)
+        hosts = [some[0] if some else None for some in nodes]
         #: Columns that are shown as they are; what the user may not see is empty in the views.
         self._columns: dict[str, Column] = {
-            **self._job._asdict(),
+            **job._asdict(),
             "types": of.types,
             "resources": resources,
             "nodes": nodes,
             "wanted_resources": requests,
             "walltime": walltimes,
+            "stdout_file": _output_names(job.stdout_file, hosts, job, of),
+            "stderr_file": _output_names(job.stderr_file, hosts, job, of),
             "command": of.command,
             "initial_request": of.initial_request,
             "notify": of.notify,
             "advance_reservation": of.advance_reservation,
             "resubmitted_as": of.resubmitted_as,
         }
-        for name in _COMPUTED:
-            del self._columns[name]
 
     def __getitem__(self, name: str) -> Column:
         """Return the column of the field with a name."""
@@ -128,23 +122,6 @@ class JobValues:
     def dependencies(self) -> Column:
         """Ids of the jobs that jobs depend on."""
         return _lists(self._of.dependencies, attrgetter("required"))
-
-    @property
-    def stdout_file(self) -> Column:
-        """Names of the files of standard output."""
-        return self._output_names(self._job.stdout_file)
-
-    @property
-    def stderr_file(self) -> Column:
-        """Names of the files of standard error."""
-        return self._output_names(self._job.stderr_file)
-
-    def _output_names(self, patterns: Sequence[str | None]) -> list[str]:
-        names = output_names.expand_all(_texts(patterns), self._of.job, self._hosts)
-        if JobType.INTERACTIVE not in self._job.job_type:
-            return names
-        shown = zip(self._job.job_type, names, strict=True)
-        return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
 
     @property
     def reserved_resources(self) -> Column:
@@ -195,7 +172,8 @@ class JobValues:
         """Causes of ends."""
         if not any(self._of.cause):
             return [None] * len(self._page)
-        return [view.end.record if view.end else None for view in self._page]
+        ends = (view.end for view in self._page)
+        return [end.record if end else None for end in ends]
 
     @property
     def cpu_seconds(self) -> Column:
@@ -234,6 +212,15 @@ def _requests(of: Any, job: Any) -> tuple[Sequence[str], Sequence[int | None]]:
     one_of_each = dict(zip(asked, of.moldables, strict=True))
     texts = {request: format_wanted_resources(some) for request, some in one_of_each.items()}
     return list(map(texts.__getitem__, asked)), walltimes
+
+
+def _output_names(patterns: Sequence[str | None], hosts: Sequence[str | None], job: Any, of: Any) -> list[str]:
+    """Return the names of output files of jobs.  ``job``, ``of``: the fields of all jobs."""
+    names = output_names.expand_all(_texts(patterns), of.job, hosts)
+    if JobType.INTERACTIVE not in job.job_type:
+        return names
+    shown = zip(job.job_type, names, strict=True)
+    return [INTERACTIVE_OUTPUT if kind is JobType.INTERACTIVE else name for kind, name in shown]
 
 
 def _texts(column: Sequence[Any]) -> Sequence[Any]:

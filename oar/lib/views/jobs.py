@@ -13,7 +13,6 @@ from oar.lib.db.jobs.listings import Assigned, PlannedResource, Prediction
 from oar.lib.facts import output_names
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.records import Cause, Dependency, Event, Job, Moldable
-from oar.lib.facts.request import format_wanted_resources
 from oar.lib.facts.states import FINAL, NOT_STARTED, JobType, Reservation
 from oar.lib.views.privacy import Privacy
 
@@ -77,11 +76,6 @@ class JobView(NamedTuple):
     def walltime(self) -> int | None:
         """The walltime of the moldable description that was chosen, else of the first one."""
         return walltime_of(self.moldables, self.job.assigned_moldable, self.prediction)
-
-    @property
-    def wanted_resources(self) -> str:
-        """The moldable descriptions as they are written with -l."""
-        return format_wanted_resources(self.moldables)
 
     @property
     def reserved_resources(self) -> Sequence[PlannedResource] | None:
