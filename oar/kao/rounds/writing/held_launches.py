@@ -23,11 +23,13 @@ _Concerned = Mapping[int, Sequence[LaunchHold]]
 
 
 def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
-    """Return the jobs that must not be planned beside the trials of their holds; reservations keep their places.
+    """Return the jobs that must not be planned while another job is the trial of their hold.
 
-    None if no such job has a place, which others could have.
+    Reservations keep their places.  The set is empty if no such job has a place that others could use.
     """
     concerned = _concerned_jobs(situation)
+    if not concerned:
+        return frozenset()
     rivals = {
         job_id
         for job_id in concerned.keys() - _choose_trials(situation, plan, concerned)
@@ -38,8 +40,10 @@ def find_rivals(situation: Situation, plan: Plan) -> frozenset[int]:
 
 
 def restrain(situation: Situation, plan: Plan) -> Plan:
-    """Return a plan without the starts that a hold forbids, and without the kills for them; it says why they wait."""
+    """Return a plan without the starts that holds forbid and the kills for them, with the reasons of these jobs."""
     concerned = _concerned_jobs(situation)
+    if not concerned:
+        return plan
     refused = (concerned.keys() & _due_jobs(plan)) - _choose_trials(situation, plan, concerned)
     if not refused:
         return plan
