@@ -82,18 +82,24 @@ class Buckets:
             self._left.clear()
 
 
+#: Wrong passwords a minute: of a user from an address, and of an address.
+FAILURES_A_MINUTE = 5, 50
+
+
 class Failures:
-    """Failures to give the right password: 5 a minute for a user from an address, 50 for an address."""
+    """Failures to give the right password."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of_user = Buckets(Rate(5 / 60, 5), clock)
-        self._of_address = Buckets(Rate(50 / 60, 50), clock)
+        of_user, of_address = FAILURES_A_MINUTE
+        self._of_user = Buckets(Rate(of_user / 60, of_user), clock)
+        self._of_address = Buckets(Rate(of_address / 60, of_address), clock)
 
     def check(self, name: str, address: str) -> None:
         """Refuse to look at another password.  Raises TooOften."""
         if self._of_user.is_empty((name, address)) or self._of_address.is_empty(address):
-            limits = "the limit is 5 a minute for a user and 50 for an address"
-            seconds = 12
+            of_user, of_address = FAILURES_A_MINUTE
+            limits = f"the limit is {of_user} a minute for a user and {of_address} for an address"
+            seconds = 60 // of_user
             raise TooOften(
                 f"too many wrong passwords: {name} from {address}: {limits}. Try again in {seconds} s.", seconds
             )
@@ -116,6 +122,7 @@ class UnderWay:
         ``multiples``: of its value, which are the limits of one client and of all; 0 = its value itself.
         """
         self._what = what
+        self._multiples = multiples
         self._unit = unit
         self._keys = [
             f"{unit} ({f'{multiple} x ' if multiple else ''}{key})" if key else unit for multiple in multiples
@@ -123,6 +130,11 @@ class UnderWay:
         self._most_of_a_client = most_of_a_client
         self._by_client: Counter[str] = Counter()
         self._mutex = threading.Lock()
+
+    def limits(self, value: int) -> tuple[int, int]:
+        """Return the limit of all clients and that of one for a value of the key."""
+        of_one, of_all = (multiple * value for multiple in self._multiples)
+        return of_all, of_one
 
     @property
     def total(self) -> int:
@@ -183,21 +195,21 @@ class InTurn:
 
 
 class _Waiter(NamedTuple):
-    """Who waits for a place, or has it."""
+    """A request for a place, and the place once it is given."""
 
     holder: str
     place: Future[None]
 
 
 class FairPlaces:
-    """Places that all share, such as threads: each holder has only a part of them, and those who wait get one in turn.
+    """A semaphore that is fair to its holders, such as the clients that share the threads of the API.
 
-    A holder gets another place only while it has fewer than are free: so one alone has half of them, and something is
-    left for the next.  Of those who wait, the holder with the fewest is first, then who has waited longest.
+    A holder gets another place only while it has fewer places than are free: a single holder has at most half of them.
+    The holder with the fewest places is served first, and of those the one that has waited longest.
     """
 
     def __init__(self, number: int, refusal: str = "", patience: float = 0.0) -> None:
-        """``refusal``: what a thread is told that has waited for so many seconds."""
+        """``refusal``: the message of TooMany, raised after ``patience`` seconds in ``place``."""
         self.number = number  #: may change
         self._refusal = refusal
         self._patience = patience
@@ -225,7 +237,7 @@ class FairPlaces:
 
     @asynccontextmanager
     async def awaited(self, holder: str) -> AsyncIterator[None]:
-        """Hold a place while the block lasts, on the event loop; it is waited for as long as it takes."""
+        """Hold a place while the block lasts, on the event loop; wait for it without a limit."""
         waiter = self._ask(holder)
         try:
             if not waiter.place.done():

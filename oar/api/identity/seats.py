@@ -18,7 +18,7 @@ WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD = 8, 32
 ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD = 2, 8
 #: The bytes of bodies that are kept until they are answered, as a multiple of the largest body.
 BYTES_OF_A_CLIENT, ALL_BYTES = 4, 16
-#: As so many clients count those whom a proxy does not tell apart, when they wait for threads: four fifths are theirs.
+#: The clients behind a proxy that hides their addresses wait for threads as this many clients: they share 4/5 of them.
 CLIENTS_OF_A_CROWD = 4
 
 
@@ -33,16 +33,16 @@ class Places:
         self.complete = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
         bodies = (BYTES_OF_A_CLIENT, ALL_BYTES)
         self.bytes = UnderWay("request bodies in progress", key="API_MAX_BODY", multiples=bodies, unit=" bytes")
-        self._turns = count()
         self.of_users = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
+        self._turns = count()
 
     def part_of_crowd(self, client: str) -> str:
-        """Return as which holder the next one counts of those who look like one client."""
+        """Return the holder for the next request of clients that cannot be told apart."""
         return f"{client} ({next(self._turns) % CLIENTS_OF_A_CROWD})"
 
 
 class Seat:
-    """The place of one request in what all share; who waits without a thread gives it back before the end."""
+    """The place of one request in what all share; a request that waits without a thread gives it back early."""
 
     def __init__(self, places: Places, client: str, threads: int, *, is_one_of_many: bool = False) -> None:
         """``is_one_of_many``: other clients look like this one."""
@@ -57,21 +57,21 @@ class Seat:
 
     def wait_for_body(self) -> None:
         """Count a request of which the body has not come.  Raises TooMany."""
-        part, most = ARRIVING_FOR_A_THREAD * self._threads, ALL_ARRIVING_FOR_A_THREAD * self._threads
-        self._held.enter_context(self._places.arriving.one_more(self._client, most, part))
+        self._hold(self._places.arriving, self._client)
 
     def take(self) -> None:
         """Count a complete request.  Raises TooMany."""
         self._held.close()
-        part, most = WAITING_FOR_A_THREAD * self._threads, ALL_WAITING_FOR_A_THREAD * self._threads
-        self._held.enter_context(self._places.complete.one_more(self._client, most, part))
+        self._hold(self._places.complete, self._client)
 
     def count_user(self, user: str) -> None:
         """Count the request of a user, from whichever address it comes, once.  Raises TooMany."""
         if not self._is_counted:
             self._is_counted = True
-            part, most = WAITING_FOR_A_THREAD * self._threads, ALL_WAITING_FOR_A_THREAD * self._threads
-            self._held.enter_context(self._places.of_users.one_more(user, most, part))
+            self._hold(self._places.of_users, user)
+
+    def _hold(self, requests: UnderWay, holder: str) -> None:
+        self._held.enter_context(requests.one_more(holder, *requests.limits(self._threads)))
 
     def give_back(self) -> None:
         """Count no more; the second time nothing happens."""
@@ -80,7 +80,7 @@ class Seat:
 
     def keep_bytes(self, number: int, largest: int) -> None:
         """Count bytes of the body, as they come, until ``leave``; ``largest``: of a body.  Raises TooMany."""
-        self._places.bytes.add(self._client, number, ALL_BYTES * largest, BYTES_OF_A_CLIENT * largest)
+        self._places.bytes.add(self._client, number, *self._places.bytes.limits(largest))
         self._bytes += number
 
     def leave(self) -> None:
