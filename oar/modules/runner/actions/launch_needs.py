@@ -34,10 +34,8 @@ class LaunchNeedsWatch:
 
     def find_fault(self, config: Config, oardir: str) -> str | None:
         """Return what ``find_fault`` finds; None: it is not known, since the files do not answer yet."""
-        is_new = config is not self._config
-        if is_new:
+        if config is not self._config:
             self._begin(config, oardir)
-        if is_new:
             wait([self._look], LOOK_SECONDS)
         if self._look.done():
             self._config = None
