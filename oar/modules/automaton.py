@@ -104,8 +104,8 @@ LONGEST_WITHOUT_GRETA = 60.0
 LONGEST_PAUSE = 5.0
 #: Behind a round that has started several jobs it is at least so long, in seconds: they end together, as they began.
 SEVERAL, SHORTEST_PAUSE = 3, 0.05
-#: While a round waits for its pause, NodeChangeState waits with it, at most so long behind its last pass, in seconds: a
-#: pass costs nearly as much for one end as for fifty, and a round makes use of what they leave.
+#: NodeChangeState waits together with a round that is paused, until at most this time after its last pass, in seconds:
+#: a pass costs nearly as much for one end as for fifty, and only the round uses the freed resources.
 LONGEST_GATHERING = 0.25
 #: Shortest time between two passes because of a hint, in seconds: the clocks of two machines differ.
 SHORTEST_HINT = 1.0

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from node_base import Data, Kinds
 
 CHECK: "Kinds" = {"kind": (str,), "user": (str,)}
-#: So long a check waits for another one of the same user, and so long it may take with that.
+#: Seconds that a check waits for another one of the same user, and its time limit, which includes them.
 LOCK_SECONDS, CHECK_SECONDS = 2.0, 6.0
-#: What is said of a check that takes longer.
+#: The error of a check that exceeds the limit.
 HANGS = "%s hangs: no answer within %d s"
 #: Bytes of an answer: a pipe takes so many at once.
 LONGEST_ANSWER = 4096

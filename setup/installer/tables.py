@@ -43,7 +43,7 @@ READABLE_COMMANDS = ("oarnodesetting", "oarproperty", "oarqueue", "oaradmissionr
 #: Commands of administrators that need to be root for a part of their work.
 ROOT_COMMANDS = ("oar-server", "oar-database", "oar-conf", "oar-keys")
 
-#: Those of them that are on login nodes, too, in BINDIR.
+#: Administrators' commands that are also installed on login nodes, in BINDIR.
 FRONTEND_COMMANDS = ("oar-conf",)
 
 #: Programs that only OAR itself and administrators in need call: in OARDIR.

@@ -86,7 +86,7 @@ def test_arrays_whose_ids_alternate_are_a_row_each(database: Database) -> None:
 
 
 def test_jobs_that_change_their_states_between_two_pages_are_neither_lost_nor_shown_twice(database: Database) -> None:
-    """The first array of each page gets rows that it had not before, and those of the next page become others."""
+    """Between two pages the first array of the page gets new rows, and the rows of the next page change."""
     insert(database, [(job_id, ((job_id - 1) // 10 * 10 + 1, "Waiting", 0)) for job_id in range(1, 101)])
     shown: list[int] = []
     for page in pages(database, LIVE, 3):

@@ -17,7 +17,7 @@ MAIL_SMTP_SERVER="127.0.0.1:{_MAIL_PORT}"
 MAIL_SENDER="oar@server"
 MAIL_RECIPIENT="root@server"
 """
-#: Somebody whom only the directory knows.
+#: An account that only the directory has.
 _CAROL = """\
 dn: ou=people,dc=nodomain
 objectClass: organizationalUnit

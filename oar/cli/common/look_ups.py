@@ -1,16 +1,16 @@
-"""Look-ups of accounts by commands: the user is told what is waited for, and it is not waited for ever."""
+"""Look-ups of accounts by commands, with a message after 1 s and a limit of 30 s."""
 
 import threading
 from collections.abc import Callable
 
 from oar.lib.access.name_service import Found, NameServiceSilent, Watch
 
-#: Seconds after which a user is told, and after which his command gives up.
+#: Seconds after which the command prints a message, and after which it fails.
 PATIENCE, MOST_SECONDS = 1.0, 30.0
 
 
 def in_time(tell: Callable[[str], None]) -> Watch:
-    """Return what carries out look-ups within a limit of time, and ``tell``s when one takes long."""
+    """Return a watch that limits the time of look-ups; ``tell`` prints the message about a slow one."""
 
     def watch(what: str, find: Callable[[], Found], /) -> Found:
         return _in_time(what, find, tell)
@@ -19,9 +19,9 @@ def in_time(tell: Callable[[str], None]) -> Watch:
 
 
 def _in_time(what: str, find: Callable[[], Found], tell: Callable[[str], None]) -> Found:
-    """Return what a look-up finds, in a thread of its own if there can be one (RLIMIT_NPROC).
+    """Run a look-up in its own thread, or in this one if RLIMIT_NPROC allows no other; return its result.
 
-    Raises what it raises, and NameServiceSilent.
+    Raises the error of the look-up, and NameServiceSilent.
     """
     found: list[Found] = []
     failed: list[Exception] = []
@@ -29,7 +29,7 @@ def _in_time(what: str, find: Callable[[], Found], tell: Callable[[str], None]) 
     def run() -> None:
         try:
             found.append(find())
-        except Exception as error:  # noqa: BLE001 - the caller gets it
+        except Exception as error:  # noqa: BLE001 - raised again below
             failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -1,7 +1,7 @@
-"""Look-ups of accounts and groups: the C library may ask a directory (NSS, LDAP) and waits as long as it likes.
+"""Look-ups of accounts and groups in the name service (NSS), such as LDAP; the C library waits without a limit.
 
-A command watches them (``oar/cli/common/look_ups.py``); elsewhere they take as long as they take, and the API has a
-limit of its own (``oar/api/identity/directory.py``).
+Commands limit the time of look-ups (``oar/cli/common/look_ups.py``), and so does the API
+(``oar/api/identity/directory.py``).  Other programs wait until the name service answers.
 """
 
 import os
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-#: Is held by whoever reads the list of all accounts.
+#: The lock of the C library's position in the list of all accounts.
 _listing = allocate_lock()
-#: Groups of an account for which there is room at first.
+#: Length of the first buffer for the groups of an account.
 _GROUPS = 64
 
 
@@ -29,10 +29,10 @@ class NameServiceSilent(Unavailable):
 
 
 class Watch(Protocol):
-    """Carries out a look-up; ``what`` says what is looked up."""
+    """Runs a look-up; ``what`` is its description for messages."""
 
     def __call__(self, what: str, find: Callable[[], Found], /) -> Found:
-        """Return what is found.  Raises what the look-up raises, and NameServiceSilent."""
+        """Return the result of the look-up.  Raises its error, and NameServiceSilent."""
 
 
 def _unwatched(_: str, find: Callable[[], Found], /) -> Found:
@@ -44,7 +44,7 @@ _watch: Watch = _unwatched
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """Have look-ups carried out by ``watch``, which may raise NameServiceSilent."""
+    """Run look-ups by ``watch``, which may raise NameServiceSilent."""
     global _watch  # noqa: PLW0603 - a process runs one command at a time
     former, _watch = _watch, watch
     try:
@@ -78,7 +78,7 @@ def accounts() -> "list[pwd.struct_passwd]":
 
 
 def _all_accounts() -> "list[pwd.struct_passwd]":
-    """Do as ``pwd.getpwall``, which lets no other thread run meanwhile."""
+    """Return what ``pwd.getpwall`` does, which blocks all other threads (it keeps the interpreter lock)."""
     import ctypes
     import pwd
 
@@ -105,7 +105,7 @@ def _as_python(value: int | bytes | None) -> int | str:
 
 
 def _group_list(name: str, main: int) -> list[int]:
-    """Do as ``os.getgrouplist``, which lets no other thread run meanwhile.  Raises OSError."""
+    """Return what ``os.getgrouplist`` does, which blocks all other threads.  Raises OSError."""
     import ctypes
 
     size, room = 0, ctypes.c_int(_GROUPS)

@@ -1,7 +1,7 @@
-"""How many commands of a user have connections to the database, on one machine: the kernel counts.
+"""Limits on the commands of each user that have database connections, on one machine.
 
-A place is a byte of a file that only the account of OAR may open.  Who has it locks it: the kernel gives it back when
-its process ends, however that comes.  See docs/design/commands.rst, "Connections to the database".
+A place is a locked byte of a file that only the account of OAR can open.  The kernel releases the lock when the process
+ends.  See docs/design/commands.rst, "Connections to the database".
 """
 
 import fcntl
@@ -9,18 +9,18 @@ import os
 import pwd
 from _thread import RLock  # commands load no "threading" before they need it
 
-#: Places of one user, and of all.
+#: Places of one user, and of all users.
 OF_ONE, OF_ALL = 8, 24
-#: Of those of all so many are for any place of a user; the others are for the first one of each.
+#: The part of the places of all users that further places of a user can use; the rest is for first places.
 OF_FURTHER = 16
 #: The file, in the home directory of the account.
 FILE = "command-connections"
-#: Where the places of all are; those of users begin at multiples of their uids, which are smaller.
+#: Offset of the places of all users, above those of single users (uid * OF_ONE).
 _OF_ALL_FROM = 1 << 40
 
 
 class UserPlace:
-    """A place of one process of a user."""
+    """The place of one process, for a user."""
 
     def __init__(self, uid: int, path: str) -> None:
         self._uid = uid
@@ -28,10 +28,10 @@ class UserPlace:
         self._file = -1
         self._held: list[int] = []
         self._mutex = RLock()
-        self.is_own_missing = False  #: whether the user had all of his own, when there was none the last time
+        self.is_own_missing = False  #: whether the last failure was the limit of the user
 
     def take(self) -> bool:
-        """Take a place, if there is one; where places cannot be counted there always is."""
+        """Take a place; return whether one was free, or the file system supports no locks."""
         with self._mutex:
             return bool(self._held) or self._taken()
 
@@ -62,11 +62,11 @@ class UserPlace:
         return True
 
     def _first_free(self, places: range) -> int | None:
-        """Lock the first place that nobody has."""
+        """Lock the first free place; return it, None if all are taken."""
         return next((each for each in places if self._locks(each)), None)
 
     def give_back(self) -> None:
-        """Give it back; the second time nothing happens."""
+        """Release the place, if it is held."""
         with self._mutex:
             while self._held:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._held.pop())
@@ -74,7 +74,7 @@ class UserPlace:
     def _locks(self, place: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except (BlockingIOError, PermissionError):  # somebody has it: the one or the other, says POSIX
+        except (BlockingIOError, PermissionError):  # another process has it; POSIX allows both errors
             return False
         return True
 

@@ -295,7 +295,7 @@ def store_check(tx: "Transaction", hold: LaunchHold, blame: Blame, witnesses: Co
 
 
 def relapsed_nodes(tx: "Transaction", nodes: Collection[str]) -> frozenset[str]:
-    """Return those of some nodes whose suspicion OAR has ended too often lately."""
+    """Return the nodes whose suspicion OAR has ended too often within ``LIFTS_SECONDS``."""
     if not nodes:
         return frozenset()
     histories = tx.events.of_nodes(nodes, since=tx.now - launch_faults.LIFTS_SECONDS)

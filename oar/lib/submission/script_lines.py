@@ -184,8 +184,8 @@ def unread_lines(name: str, text: str, command: str) -> Iterator[str]:
     if option_lines(text) or lost_line(text):
         yield f"{name}: the job is submitted without its #OAR lines, which need -S. {way_out}{command}"
     elif text.startswith("#") and (foreign := foreign_lines(text)):
-        told = f"the job is submitted without its {foreign} lines, which are for another scheduler"
-        yield f"{name}: {told}. Write #OAR lines, delete this job (oardel) and run: {command}"
+        effect = f"the job is submitted without its {foreign} lines, which are for another scheduler"
+        yield f"{name}: {effect}. Write #OAR lines, delete this job (oardel) and run: {command}"
 
 
 def with_place(command: str) -> str:
