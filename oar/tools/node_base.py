@@ -203,14 +203,31 @@ def runtime_directory(path: str, code: int) -> str:
         status = os.lstat(path)
     except FileNotFoundError:
         try:
-            os.makedirs(path, 0o755)
-            os.chown(path, oar.pw_uid, oar.pw_gid)
+            make_directory_of(path, oar)
         except OSError as error:
             raise NodeError(code, "cannot create the runtime directory %s: %s" % (path, error.strerror)) from None
         status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != oar.pw_uid or status.st_mode & 0o022:
         raise NodeError(code, "%s must be a directory of %s that nobody else may write" % (path, oar.pw_name))
     return path
+
+
+def make_directory_of(path: str, account: pwd.struct_passwd) -> None:
+    """Create a directory that belongs to ``account``; another process may create it at the same time.
+
+    A rename creates it with its owner: no process can see it before.  It replaces an empty directory only.
+    """
+    parent, name = os.path.split(path.rstrip("/"))
+    os.makedirs(parent, 0o755, exist_ok=True)
+    temporary = "%s/.%s.%s" % (parent, name, os.urandom(8).hex())
+    os.mkdir(temporary, 0o755)
+    try:
+        os.chown(temporary, account.pw_uid, account.pw_gid)
+        os.rename(temporary, path)
+    except OSError as error:
+        os.rmdir(temporary)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
 
 
 def write_file(path: str, content: bytes, mode: int = 0o644, safety: int = UNSAFE) -> None:

@@ -5,6 +5,8 @@ import errno
 import fcntl
 import json
 import os
+import pwd
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -198,6 +200,29 @@ def test_a_home_that_hangs_delays_no_other_check(world: World) -> None:
     assert "home of alice hangs" in hung["error"]
     assert not hung["is_of_node"]  # users can mount such a file system on their homes
     assert [answer["error"] for answer in well] == ["", "", ""]
+
+
+@pytest.mark.parametrize("used_at_once", [False, True])
+def test_two_processes_create_the_runtime_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, used_at_once: bool
+) -> None:
+    path = tmp_path / "run" / "oar"
+    account = pwd.getpwnam("nobody")
+    monkeypatch.setattr(node_base, "oar_account", lambda: account)
+    change_owner = os.chown
+
+    def chown_later_than_the_other(directory: str, *owner: int) -> None:
+        monkeypatch.setattr(os, "chown", change_owner)
+        node_base.runtime_directory(str(path), code=1)
+        if used_at_once:
+            (path / "file").touch()
+        os.chown(directory, *owner)
+
+    monkeypatch.setattr(os, "chown", chown_later_than_the_other)
+    assert node_base.runtime_directory(str(path), code=1) == str(path)
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (account.pw_uid, 0o755)
+    assert os.listdir(path.parent) == ["oar"]
+    assert os.listdir(path) == ["file"] * used_at_once
 
 
 def test_a_home_that_hangs_is_the_nodes_fault_where_no_user_can_mount(world: World) -> None:
