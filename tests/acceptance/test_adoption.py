@@ -10,8 +10,8 @@ from tests.acceptance.harness import Cluster
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("postgresql://oar:wrong@database/oar", 'password authentication failed for user "oar"'),
-        ("postgresql://oar@database/oar", "no password supplied"),
+        ("postgresql://oar:wrong@database/oar", "it refuses the login or the password"),
+        ("postgresql://oar@database/oar", "it needs a password"),
         ("postgresql://oar:room@database/oar", "is a database of this generation of OAR"),
     ],
 )
