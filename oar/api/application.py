@@ -29,12 +29,12 @@ from oar.api.identity.clients import find_client
 from oar.api.jobs import arrays, bulk, changes, output, walltimes
 from oar.api.jobs import parts as job_parts
 from oar.api.jobs import reading as jobs
-from oar.api.legacy.gate import Gate
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.nodes import changes as node_changes
 from oar.api.nodes import chosen_properties, grid, groups, outlook, properties, resources
 from oar.api.nodes import history as node_history
 from oar.api.nodes import reading as nodes
+from oar.api.request_limits import Gate
 from oar.api.reservations import changes as reservation_changes
 from oar.api.reservations import events as reservation_events
 from oar.api.reservations import reading as reservations
