@@ -79,8 +79,3 @@ def proposal(text: str) -> str:
 def now(cluster: Cluster) -> int:
     """The time of the cluster."""
     return int(cluster.sql("SELECT extract(epoch FROM clock_timestamp())::bigint")[0][0])
-
-
-def number_of_jobs(cluster: Cluster) -> int:
-    """How many jobs were ever submitted."""
-    return int(cluster.sql("SELECT count(*) FROM jobs")[0][0])
