@@ -6,20 +6,24 @@ Every answer that a client of these fixtures gets is what the OpenAPI document s
 import asyncio
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import jsonschema_rs
 import psycopg2.extensions
 import pytest
 
+from oar.api import application as applications
 from oar.api.answers.schemas import WHOLE
-from oar.api.application import application
+from oar.api.application import all_routes, application
 from oar.api.server import listening_sockets, server_of
+from oar.api.serving import service as serving
 from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
@@ -29,6 +33,7 @@ from oar.lib.db.sql.statements import PreparingConnection
 from oar.lib.facts.records import User
 from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
+from oar.web.documents import Documents
 
 Validate = Callable[[object], None]
 #: The document is made by one thread, though clients of several ask for the first time at once.
@@ -102,6 +107,12 @@ def check_described(answer: httpx.Response) -> None:
 
 
 HOOKS = {"response": [check_described]}
+#: All clients share it: to load the certificates of the system takes longer than most requests.
+PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+#: What takes most of the time of a start and never changes is made once for all services.
+_documents, _routes = cache(Documents), cache(all_routes)
 
 
 class Api:
@@ -112,8 +123,9 @@ class Api:
         self.socket = str(path)
         self.sockets = listening_sockets([f"127.0.0.1:{port}", f"unix:{path}"])
         self.port: int = self.sockets[0].getsockname()[1]
-        self.service = Service(runtime)
-        self._server = server_of(self.service, ServiceManager({}))
+        with patch.object(serving, "Documents", _documents), patch.object(applications, "all_routes", _routes):
+            self.service = Service(runtime)
+            self._server = server_of(self.service, ServiceManager({}))
         self._thread = threading.Thread(target=self._serve)
 
     @property
@@ -121,10 +133,14 @@ class Api:
         """The connections that are open."""
         return self._server.server_state.connections
 
+    def client(self, **options: Any) -> httpx.Client:
+        """Return a client that comes over the network."""
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, verify=PLAIN, **options)
+
     def start(self) -> None:
         """Serve, until ``stop``."""
         self._thread.start()
-        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as client:
+        with self.client() as client:
             while client.get("/health/ready").json()["feed"]["lag"] > 30:
                 pass
 
@@ -151,14 +167,14 @@ def api(database: Database, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def anonymous(api: Api) -> Iterator[httpx.Client]:
     """A client that comes over the network, without a name."""
-    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60, event_hooks=HOOKS) as client:
+    with api.client(event_hooks=HOOKS) as client:
         yield client
 
 
 @pytest.fixture
 def local(api: Api) -> Iterator[httpx.Client]:
     """A client that comes by the local socket."""
-    transport = httpx.HTTPTransport(uds=api.socket)
+    transport = httpx.HTTPTransport(uds=api.socket, verify=PLAIN)
     with httpx.Client(transport=transport, base_url="http://oar", timeout=60, event_hooks=HOOKS) as client:
         yield client
 
@@ -172,8 +188,7 @@ def known(api: Api) -> Iterator[Callable[[str], httpx.Client]]:
         with api.runtime.database.begin() as tx:
             _, token = tokens.create(tx, User(user, 0, administers=True), scope=scope)
         headers = {"Authorization": f"Bearer {token}"}
-        address = f"http://127.0.0.1:{api.port}"
-        clients.append(httpx.Client(base_url=address, headers=headers, timeout=60, event_hooks=HOOKS))
+        clients.append(api.client(headers=headers, event_hooks=HOOKS))
         return clients[-1]
 
     yield client

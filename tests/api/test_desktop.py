@@ -29,7 +29,7 @@ class Agents:
 
     def __init__(self, api: Api, desk: Desk, place: Path) -> None:
         self.api, self.desk, self.place = api, desk, place
-        self._client = httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60)
+        self._client = api.client()
 
     def token(self, scope: str) -> str:
         with self.desk.database.begin() as tx:

@@ -183,7 +183,7 @@ def test_many_connections_that_say_nothing_harm_nobody(api: Api, anonymous: http
         for _ in range(2000):
             silent.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
         assert anonymous.get("/v1/version").status_code == 200
-        with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", timeout=60) as another:
+        with api.client() as another:
             assert another.get("/v1/version").status_code == 200
 
 

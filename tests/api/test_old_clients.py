@@ -89,7 +89,7 @@ class Cigri:
 
 @pytest.fixture
 def cigri(site: Api) -> Iterator[Cigri]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{site.port}", timeout=60) as client:
+    with site.client() as client:
         yield Cigri(client)
 
 
@@ -240,7 +240,7 @@ def skylight(site: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     monkeypatch.setattr(Passwords, "check", lambda *_: None)
     site.runtime.config = site.runtime.config.replace(api_basic_auth="htpasswd", api_readers=())
     secret = base64.b64encode(b"nobody:secret").decode()
-    with httpx.Client(base_url=f"http://127.0.0.1:{site.port}", timeout=60) as client:
+    with site.client() as client:
 
         def ask(method: str, path: str, body: object = None, kind: str = "application/json") -> httpx.Response:
             headers = {"Authorization": f"Basic {secret}", "Content-Type": kind}

@@ -273,7 +273,7 @@ def test_a_token_that_is_revoked_reads_no_more(local: httpx.Client, api: Api, da
     _write(home, job, b"x")
     headers = {"Authorization": f"Bearer {token}"}
     with (
-        httpx.Client(base_url=f"http://127.0.0.1:{api.port}", headers=headers, timeout=60) as client,
+        api.client(headers=headers) as client,
         _followed(client, job) as messages,
     ):
         _text(messages, "x")

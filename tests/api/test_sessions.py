@@ -39,7 +39,7 @@ def site(api: Api, tmp_path: Path) -> Config:
 def browser(api: Api, site: Config) -> Iterator[httpx.Client]:
     """A browser on a page of ours, which keeps cookies."""
     headers = {"Sec-Fetch-Site": "same-origin"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}", headers=headers, timeout=60) as client:
+    with api.client(headers=headers) as client:
         yield client
 
 

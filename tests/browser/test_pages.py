@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
@@ -109,7 +108,7 @@ def test_a_page_is_printed_without_its_controls(visitor: Visitor, jobs: dict[str
 
 def test_pages_work_below_a_prefix(api: Api) -> None:
     """No address of a page begins at the root of its host: a proxy may put it anywhere."""
-    with httpx.Client(base_url=f"http://127.0.0.1:{api.port}") as client:
+    with api.client() as client:
         text = client.get("/ui/jobs/1/", follow_redirects=True).text + client.get("/ui/jobs").text
     assert 'href="../ui/nodes"' in text
     assert 'href="/' not in text
