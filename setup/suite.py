@@ -4,8 +4,8 @@ Parts: style (ruff), types (mypy), tests (what needs no cluster, on all cores), 
 cluster (on four test clusters at once), site (Debian machines with systemd, on which OAR is installed by its chapter).
 They run one after another; the last one, which mostly waits for machines, beside all others.
 
-For daily work the parts browser and cluster run a choice of their tests, the part site none, and properties are tested
-with few examples. ``--all`` runs everything.
+For daily work the part tests leaves out what is marked ``slow``, the parts browser and cluster run a choice of their
+tests, the part site none, and properties are tested with few examples. ``--all`` runs everything.
 A part takes the time it needs; only one that prints nothing for 15 minutes is ended, and the verdict names the tests
 that were running.
 
@@ -58,7 +58,7 @@ class Part:
     commands: tuple[tuple[str, ...], ...]
     is_aside: bool = False  #: it waits more than it works: it runs beside the others
     single: tuple[str, ...] = ()  #: runs the tests whose names follow; empty if the part has no tests
-    daily: tuple[str, ...] | None = None  #: test files for daily work, in place of the last word; None: everything
+    daily: tuple[str, ...] | None = None  #: words for daily work, in place of the last one; None: everything
 
 
 #: Tests run in random order, so that none depends on another; in continuous integration always in the same order, so
@@ -89,6 +89,7 @@ PARTS = (
                 "tests",
             ),
         ),
+        daily=("-m", "not slow", "tests"),
         single=_PYTEST,
     ),
     Part("browser", ((*_PYTEST, "-n", "2", "tests/browser"),), daily=_DAILY_PAGES, single=_PYTEST),

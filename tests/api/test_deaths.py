@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+import pytest
 
 from oar.lib.access import tokens
 from oar.lib.db.database import Database
@@ -17,6 +18,8 @@ from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.facts.records import User
 from tests.api.test_program import Program, Start, start
 from tests.builders import add_resources
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["start"]
 

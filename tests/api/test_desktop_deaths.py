@@ -17,6 +17,8 @@ from tests.api.test_program import Program, Start, start
 from tests.builders import state_of
 from tests.desktop import HOST, Desk, ended
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["start"]
 
 FORM = "multipart/form-data; boundary=b"

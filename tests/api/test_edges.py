@@ -21,6 +21,8 @@ from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 
+pytestmark = pytest.mark.slow
+
 #: The smallest and largest numbers of the types that databases, dates and browsers know, and what is just beyond.
 EDGES = (-(2**63), -1, 11_000_000, 2**31, 253_402_300_800, 2**63 - 1, 10**30)
 #: Operations whose answers do not end, or that would stop the service.

@@ -23,6 +23,8 @@ from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.db.test_foreign_sentences import FOREIGN
 
+pytestmark = pytest.mark.slow
+
 #: Sentences of pydantic, of the JSON parsers, of YAML's, of uvicorn and of browsers.
 LIBRARIES = re.compile(
     r"Input should|Field required|[Ss]tring should|should (have|match|be)|valid (integer|string|number|boolean|list)"

@@ -22,6 +22,8 @@ from tests.builders import add_job
 from tests.documents import SOURCE, named_blocks
 from tests.process.this_machine import free_ports, wait_until
 
+pytestmark = pytest.mark.slow
+
 NAME, PASSWORD = "daemon", "open sesame"
 HOST = "oar.example.org"
 _MODULES = ("mpm_event", "authn_core", "authn_file", "authz_core", "authz_user", "auth_basic", "headers", "ssl")

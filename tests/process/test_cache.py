@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from room import cache, product
 
+pytestmark = pytest.mark.slow
+
 
 def _want(ready: multiprocessing.synchronize.Barrier, made: str) -> None:
     def make(place: Path) -> None:

@@ -21,6 +21,8 @@ from tests.postgres import PostgreSQL
 from tests.process.test_server import Installation, installation
 from tests.process.this_machine import wait_until
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["installation"]
 
 

@@ -19,6 +19,8 @@ from tests.postgres import CRASH_SECONDS, FORGETFUL, PostgreSQL, running
 from tests.process.node_box import NodeBox
 from tests.process.world import World, new_world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgreSQL]:

@@ -16,6 +16,8 @@ from installer.target import SOURCE
 from packager import contents, libraries, main
 from packaging.requirements import Requirement
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = SOURCE / "setup" / "debian" / "oar-environment"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MAINTAINER = "A Site <oar@example.net>"

@@ -217,8 +217,10 @@ def test_daily_work_runs_a_choice_of_the_tests_that_need_most_time() -> None:
     parts = {part.name: part for part in suite.daily(suite.PARTS)}
     whole = {part.name: part for part in suite.PARTS}
     assert {*whole} - {*parts} == {"site"}
-    for name in ("style", "types", "tests"):
+    for name in ("style", "types"):
         assert parts[name] == whole[name]
+    ((*words, marked, last),) = parts["tests"].commands
+    assert ((*words[:-1], last), words[-1], marked) == (whole["tests"].commands[0], "-m", "not slow")
     for name in ("browser", "cluster"):
         (command,) = parts[name].commands
         files = [word for word in command if word.endswith(".py")]

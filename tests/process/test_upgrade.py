@@ -13,6 +13,8 @@ from installer import environments, tables
 from installer.target import SOURCE
 from room import product
 
+pytestmark = pytest.mark.slow
+
 OARDIR = "opt/oar/lib/oar"
 #: What setup/install does, with libraries that are on this computer already.
 PROGRAM = """\
