@@ -182,14 +182,6 @@ def test_idle_nodes_are_off_but_one_and_boot_for_a_job(scene: Scene) -> None:
     assert scene.cluster.sql(suspicions) == before
 
 
-def test_a_node_boots_as_soon_as_the_last_idle_one_has_a_job(scene: Scene) -> None:
-    job = scene.alice.submit("-l nodes=1,walltime=0:10 'sleep 1000'")
-    scene.cluster.wait_for_state(job, "Running")
-    wait_until(lambda: sorted(scene.states().values()) == ["Absent", "Alive", "Alive"], scene.told)
-    scene.alice.run(f"oardel {job}")
-    scene.cluster.wait_for_state(job, "Error")
-
-
 @pytest.mark.parametrize("moment", ["off ordered", "on ordered", "booting"])
 def test_a_greta_that_is_killed_loses_no_node(scene: Scene, moment: str) -> None:
     controllers = scene.controllers
@@ -211,17 +203,6 @@ def test_a_greta_that_is_killed_loses_no_node(scene: Scene, moment: str) -> None
     scene.run_everywhere()
 
 
-def test_a_greta_that_is_killed_again_and_again_halts_no_node_with_a_job(scene: Scene) -> None:
-    jobs = []
-    for _ in range(5):
-        jobs.append(scene.alice.submit("-l nodes=2,walltime=0:10 'sleep 1; hostname'"))
-        scene.kill_greta()
-        scene.root.run("oarnotify Term")
-    for job in jobs:
-        scene.cluster.wait_for_state(job, "Terminated")
-    scene.rest()
-
-
 @pytest.mark.parametrize(("kind", "word"), [("fail", "no such socket"), ("hang", "no end within 60 s")])
 def test_a_node_whose_command_fails_or_hangs_is_suspected_and_the_job_runs_elsewhere(
     scene: Scene, kind: str, word: str
@@ -239,23 +220,3 @@ def test_a_node_whose_command_fails_or_hangs_is_suspected_and_the_job_runs_elsew
     scene.cluster.node(asleep).do("reboot")
     scene.revive(asleep)
     scene.cluster.wait_for_state(other, "Terminated")
-
-
-def test_a_program_of_the_site_switches_nodes(scene: Scene) -> None:
-    asleep = next(name for name, state in scene.states().items() if state == "Absent")
-    before = len(scene.controllers.said())
-    order = f'{{"cmd": "WAKEUP", "nodes": ["{asleep}", "node-9", "; reboot"]}}'
-    program = (
-        "import sys, zmq\n"
-        "with zmq.Context() as context:  # its end waits until the order has been sent\n"
-        "    socket = context.socket(zmq.PUSH)\n"
-        "    socket.connect('tcp://localhost:6672')\n"
-        "    socket.send(sys.stdin.read().encode())\n"
-        "    socket.close(20000)\n"
-    )
-    scene.root.run("cat >/home/site/order.py", stdin=program)
-    python = processes_of(scene.cluster, "almighty")[0].command.split()[0]
-    scene.root.run(f"{python} /home/site/order.py", stdin=order)
-    wait_until(lambda: scene.controllers.said()[before:], scene.told)
-    assert scene.controllers.said()[before] == f"on {asleep}"
-    assert not [line for line in scene.controllers.said() if "node-9" in line or "reboot" in line]
