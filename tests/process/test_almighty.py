@@ -299,24 +299,6 @@ def test_systemd_is_told_of_a_configuration_that_is_not_read(server: Server) -> 
 # -- tags and lanes ---------------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_tags_cost_one_round(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
-    server.say("meta_sched", "do", "wait")
-    before = server.passes("meta_sched")
-    server.ring(Wake(Tag.QSUB))
-    wait_until(lambda: server.passes("meta_sched") == before + 1)
-    with Doorbell("127.0.0.1", int(server.settings["APPENDICE_SERVER_PORT"])) as bell:
-        for _ in range(1000):
-            bell.ring(Wake(Tag.QSUB))
-        bell.ring(Ask(JobAction.SIGNAL, 8))
-    wait_until(lambda: server.notes("runner", "Ask"))  # then all tags before it have come, too
-    assert "meta_sched" in server.status()["lanes"]["sched"]["waiting"]
-    server.say("meta_sched", "do", "")
-    wait_until(server.is_idle)
-    assert server.passes("meta_sched") == before + 2
-
-
 def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
     server.start()
     wait_until(server.is_idle)
@@ -327,21 +309,6 @@ def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
     wait_until(lambda: server.has_run("leon"))
     assert server.status()["lanes"]["sched"]["running"] == "meta_sched"
     server.say("meta_sched", "do", "")
-
-
-def test_a_code_of_one_module_starts_another(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
-    server.say("sarko", "code", 1)
-    server.ring(Wake(Tag.VILLAINS))
-    wait_until(lambda: server.has_run("leon"))
-    server.say("sarko", "code", 0)
-
-
-def test_sarko_runs_again_at_the_date_that_it_tells(server: Server) -> None:
-    server.say("sarko", "next", 2)
-    server.start()
-    wait_until(lambda: server.passes("sarko") >= 3)
 
 
 def test_malformed_messages_harm_nobody(server: Server) -> None:
@@ -406,17 +373,6 @@ def test_tags_and_jobs_come_by_every_door(server: Server) -> None:
     wait_until(lambda: server.passes("finaud") == 2)
 
 
-def test_silent_clients_delay_no_report(server: Server) -> None:
-    server.start()
-    port = int(server.settings["SERVER_PORT"])
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(300)]
-    try:
-        assert server.write_line(b"OAREXEC_42_0_N_1\n") == b"OK\n"
-    finally:
-        for client in silent:
-            client.close()
-
-
 def test_a_runner_that_is_killed_is_started_again_and_reports_meanwhile_are_not_answered(server: Server) -> None:
     server.start()
     os.kill(server.pids()["runner"], signal.SIGKILL)
@@ -452,17 +408,6 @@ def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(se
     wait_until(lambda: server.status()["modules"]["finaud"]["last_code"] == 0)
     assert server.status()["modules"]["finaud"]["failures"] >= 2
     assert server.status()["modules"]["finaud"]["restarts"] >= 2
-
-
-def test_a_pass_that_breaks_off_is_a_failure_and_is_tried_again(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
-    server.say("sarko", "do", "raise")
-    server.ring(Wake(Tag.VILLAINS))
-    wait_until(lambda: server.status()["modules"]["sarko"]["last_result"] == "failed")
-    server.say("sarko", "do", "")
-    wait_until(lambda: server.status()["modules"]["sarko"]["last_code"] == 0)
-    assert "RuntimeError: it broke" in server.log()
 
 
 def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Server) -> None:
