@@ -149,6 +149,7 @@ def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) 
     assert not document["paths"]["/health/live"]["get"]["responses"]["200"].get("headers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["anonymous", "user", "administrator"])
 def test_the_service_does_what_the_document_says(
     api: Api, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
