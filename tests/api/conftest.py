@@ -18,10 +18,6 @@ import httpx
 import jsonschema_rs
 import psycopg2.extensions
 import pytest
-from oar.lib.access.records import User
-from oar.lib.base.processes import ServiceManager
-from oar.lib.db.connections import DatabaseSettings
-from oar.lib.db.statements import PreparingConnection
 
 from oar.api import application as applications
 from oar.api.answers.schemas import WHOLE
@@ -32,6 +28,10 @@ from oar.api.serving.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.sql.statements import PreparingConnection
+from oar.lib.facts.records import User
+from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime
 from oar.web.documents import Documents
 

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from oar.lib.base.errors import BadRequest, Unavailable
 from starlette.requests import Request
 
 from oar.api.answers import forms
@@ -33,6 +32,7 @@ from oar.api.routing.lean_routes import FairRoute, LeanRoute
 from oar.api.workers.tasks import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
+from oar.lib.facts.errors import BadRequest, Unavailable
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until

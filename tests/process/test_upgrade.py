@@ -87,13 +87,13 @@ def kept(oardir: Path) -> set[str]:
 
 def has(oardir: Path, environment: str, text: str) -> bool:
     """Whether the package of an environment has a line of the sources as they were changed."""
-    (version,) = (oardir / "environments" / environment).glob("lib/python3*/site-packages/oar/lib/base/version.py")
+    (version,) = (oardir / "environments" / environment).glob("lib/python3*/site-packages/oar/lib/facts/version.py")
     return text in version.read_text()
 
 
 def change(sources: Path, text: str) -> None:
     """Make another release of the sources."""
-    with (sources / "oar/lib/base/version.py").open("a") as file:
+    with (sources / "oar/lib/facts/version.py").open("a") as file:
         file.write(f"# {text}\n")
 
 
