@@ -47,7 +47,7 @@ from oar.api.routing.routes import Routes
 from oar.api.serving.request_counts import RequestCounts
 from oar.api.serving.service import Service
 from oar.api.serving.timings import SPENT, Spent
-from oar.lib.base.version import VERSION
+from oar.lib.facts.version import VERSION
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
