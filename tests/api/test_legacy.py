@@ -19,12 +19,10 @@ from oar.lib.db.database import Database
 from oar.lib.facts.formats import read_yaml
 from oar.lib.facts.states import JobState
 from tests.api.conftest import Api
-from tests.api.test_output import home, needs_root
+from tests.api.test_output import needs_root
 from tests.builders import add_job, add_resources, state_of
 from tests.frontend import add_rules
 from tests.process.this_machine import is_alive, text_in, wait_until
-
-__all__ = ["home"]
 
 JSON = {"Content-Type": "application/json"}
 
@@ -45,46 +43,6 @@ def test_addresses_are_read_with_prefix_and_extension() -> None:
         assert word not in PREFIXES
         if word != "media":
             handler_of("POST" if word == "get_new_token" else "GET", place_of(f"/{word}"))
-
-
-def test_cigri_reads_the_site(api: Api, anonymous: httpx.Client, database: Database) -> None:
-    resources = add_resources(database)
-    job = add_job(database, JobState.RUNNING, on=resources[:1])
-    beginning = anonymous.get("/oarapi").json()
-    assert {"rel": "collection", "href": "/oarapi/jobs", "title": "jobs"} in beginning["links"]
-    full = anonymous.get("/oarapi/resources/full", params={"limit": 3}).json()
-    assert ([item["id"] for item in full["items"]], full["total"], full["offset"]) == (resources[:3], 4, 0)
-    assert (full["items"][0]["cpuset"], full["items"][0]["network_address"]) == (0, "node-1")
-    following = next(each["href"] for each in full["links"] if each["rel"] == "next")
-    last = anonymous.get(following).json()
-    assert [item["id"] for item in last["items"]] == resources[3:]
-    assert [each["rel"] for each in last["links"]] == ["self", "previous"]
-    details = anonymous.get("/oarapi/jobs/details", params={"ids": f"{job}:{job + 1}"})
-    assert details.headers["content-type"] == "application/json; charset=utf-8"
-    (item,) = details.json()["items"]
-    assert (item["id"], item["state"], item["command"]) == (job, "Running", "")
-    assert [(each["id"], each["status"]) for each in item["resources"]] == [(resources[0], "assigned")]
-    assert [each["network_address"] for each in item["nodes"]] == ["node-1"]
-    assert anonymous.get("/oarapi/stress_factor").status_code == 404
-    assert anonymous.get("/oarapi/resources/busy").json()["busy"] == 1
-
-
-def test_cigri_submits_and_deletes(nobody: httpx.Client, database: Database) -> None:
-    add_resources(database)
-    body = {"resources": '"nodes=1,walltime=0:10:0"', "command": "echo \\$HOME \\`date\\`", "type": "besteffort"}
-    made = nobody.post("/oarapi/jobs", json={**body, "directory": "/tmp", "project": "c", "name": ""})
-    assert made.status_code == 201, made.text
-    record = made.json()
-    assert made.headers["location"] == f"/oarapi/jobs/{record['id']}"
-    assert record["cmd_output"].endswith(f"OAR_JOB_ID={record['id']}\n")
-    with database.snapshot() as tx:
-        job = tx.jobs.get(record["id"])
-        assert (job.command, job.project, job.launching_directory) == ("echo $HOME `date`", "c", "/tmp")
-        assert "besteffort" in tx.jobs.types([job.id])[job.id]
-    ended = nobody.delete(f"/oarapi/jobs/{job.id}")
-    assert (ended.status_code, ended.json()["status"]) == (202, "Delete request registered")
-    again = nobody.delete(f"/oarapi/jobs/{job.id}")
-    assert (again.status_code, "This job was already killed" in again.json()["message"]) == (400, True)
 
 
 def test_submissions_are_read_in_all_their_forms(nobody: httpx.Client, database: Database) -> None:

@@ -217,14 +217,6 @@ def test_a_second_server_ends_at_once_and_the_first_goes_on(server: Server) -> N
     assert server.status()["ready"]
 
 
-def test_a_server_whose_port_is_taken_ends_with_4(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        server.configure(APPENDICE_SERVER_PORT=other.getsockname()[1])
-        process = server.another()
-        assert process.communicate(timeout=60)[1].count("already started") == 1
-        assert process.returncode == 4
-
-
 @pytest.mark.parametrize("code", [4, 1])
 def test_a_server_whose_runner_finds_another_server_or_another_schema_ends(server: Server, code: int) -> None:
     server.orphan_patience = "0"

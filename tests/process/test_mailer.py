@@ -14,6 +14,7 @@ from oar.lib.io.hourly_limit import HourlyLimit
 from oar.lib.io.mailer import Mailer, MailQueue, QueuedMail
 from oar.lib.io.oarsub_lines import tell_oarsub
 from tests.process.this_machine import free_ports, wait_until
+from tests.silence import deaf_server
 from tests.smtp import MailServer
 
 #: Seconds that mails may take on a busy machine.
@@ -182,6 +183,11 @@ def test_a_waiting_oarsub_gets_one_line() -> None:
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:99999", "a b:c"])
 def test_a_bad_address_is_said_to_be_one(address: str) -> None:
     assert "is not host:port" in tell_oarsub(address, "GOOD JOB", 1)
+
+
+def test_a_silent_oarsub_is_given_up() -> None:
+    with deaf_server() as port:
+        assert tell_oarsub(f"127.0.0.1:{port}", "a line", 0.2) == "timed out"
 
 
 def test_an_oarsub_that_is_gone_is_said_to_be() -> None:

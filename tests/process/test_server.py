@@ -345,13 +345,6 @@ def test_a_server_whose_database_is_away_is_started_says_so_and_works_when_it_is
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
 
 
-def test_a_reload_is_heard(installation: Installation) -> None:
-    assert installation.control("reload").returncode == 1
-    assert installation.control("start").returncode == 0
-    assert installation.control("reload").returncode == 0
-    wait_until(lambda: "the configuration was read again" in installation.log())
-
-
 def test_commands_elsewhere_follow_a_reload_at_once(installation: Installation) -> None:
     """A round stores the values: it does not wait for its period."""
     assert installation.control("start").returncode == 0

@@ -30,24 +30,6 @@ def test_the_server_is_restarted_while_a_job_runs(site: Site) -> None:
     ends_well(site, job)
 
 
-def test_the_server_rereads_its_configuration(site: Site) -> None:
-    pid = site["server"].run("systemctl show --property MainPID oar-server.service")
-    site["server"].run("systemctl reload oar-server.service")
-    assert site["server"].run("systemctl show --property MainPID oar-server.service") == pid
-    wait_for(site, submit(site, "true"), "Terminated")
-
-
-def test_a_reload_of_a_bad_configuration_fails_and_says_why(site: Site) -> None:
-    server = site["server"]
-    with reconfigured(server, "BIPBIP_WORKERS=none\n"):
-        assert server.attempt("systemctl reload oar-server.service").code != 0
-        assert "BIPBIP_WORKERS: write a whole number" in server.run("journalctl --output=cat -u oar-server.service")
-        told = server.attempt("oar-server reload")
-        assert (told.code, "BIPBIP_WORKERS: write a whole number" in told.err) == (1, True)
-        assert server.run("systemctl is-active oar-server.service") == "active\n"
-    wait_for(site, submit(site, "true"), "Terminated")
-
-
 def test_the_journal_finds_the_lines_of_a_job_by_its_number_and_its_node(site: Site) -> None:
     server = site["server"]
     with reconfigured(server, 'LOG_FILE=":journal:"\n'):
