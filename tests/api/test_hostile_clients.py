@@ -178,6 +178,7 @@ def test_who_asks_too_often_is_told_so_and_others_are_not(
     assert {local.get("/v1/version").status_code for _ in range(10)} == {200}  # root is not counted
 
 
+@pytest.mark.slow
 def test_many_connections_that_say_nothing_harm_nobody(api: Api, anonymous: httpx.Client) -> None:
     with ExitStack() as silent:
         for _ in range(2000):
@@ -424,6 +425,7 @@ def _rest(client: socket.socket) -> bytes:
     return rest
 
 
+@pytest.mark.slow
 def test_a_hundred_million_bytes_are_not_taken(api: Api) -> None:
     head = _LOGIN + b"transfer-encoding: chunked\r\n\r\n"
     piece = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"

@@ -151,6 +151,7 @@ def test_a_job_that_is_being_submitted_when_the_service_is_stopped_is_submitted(
     assert program.process.wait(60) == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_second_one_does_not_take_the_socket_of_the_first(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     assert start(f"unix:{path}").told.recv(100) == b"READY=1"
@@ -166,6 +167,7 @@ def test_the_socket_that_a_killed_one_has_left_is_replaced(tmp_path: Path) -> No
     listening.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("listen", "code", "text"),
     [
@@ -188,6 +190,7 @@ def test_no_answer_waits_in_the_kernel() -> None:
         assert listening.proto == socket.IPPROTO_TCP  # by which asyncio knows where TCP_NODELAY belongs
 
 
+@pytest.mark.slow
 def test_the_collector_of_garbage_does_not_look_at_what_stays() -> None:
     before = gc.get_freeze_count()
     try:

@@ -197,6 +197,7 @@ def test_children_do_not_survive_a_server_that_is_killed(server: Server) -> None
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_module_in_the_middle_of_a_pass_does_not_survive_either(server: Server) -> None:
     server.start()
     wait_until(server.is_idle)
@@ -228,6 +229,7 @@ def test_a_server_whose_runner_finds_another_server_or_another_schema_ends(serve
     assert not server.has_run("meta_sched")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [3, 4])
 def test_nothing_runs_before_the_runner_is_ready(server: Server, code: int) -> None:
     server.say("runner", "code", code)
@@ -402,6 +404,7 @@ def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(se
     assert server.status()["modules"]["finaud"]["restarts"] >= 2
 
 
+@pytest.mark.slow
 def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Server) -> None:
     server.start()
     wait_until(server.is_idle)
@@ -411,6 +414,7 @@ def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Ser
     wait_until(lambda: server.passes("finaud") > before)
 
 
+@pytest.mark.slow
 def test_a_pass_that_takes_too_long_is_ended(server: Server) -> None:
     server.longest_pass = "1"
     server.start()
@@ -440,6 +444,7 @@ def rounds(server: Server, count: int, grow: int = 0) -> None:
         one_round(server)
 
 
+@pytest.mark.slow
 def test_a_meta_scheduler_that_has_grown_is_renewed_when_nothing_is_due(server: Server) -> None:
     server.configure(MODULE_MAX_MEMORY=0.0001)
     server.say("meta_sched", "next", 25)
@@ -477,6 +482,7 @@ def test_the_last_round_is_told(server: Server) -> None:
     assert (server.rounds(1), server.rounds(0), server.rounds(-1)) == ([last], [], [])
 
 
+@pytest.mark.slow
 def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(server: Server) -> None:
     server.configure(MODULE_MAX_MEMORY=0.0001)
     server.start()
@@ -490,6 +496,7 @@ def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(s
     assert "ERROR" not in server.log()
 
 
+@pytest.mark.slow
 def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(server: Server) -> None:
     script = server.directory / "outside"
     script.write_text(
@@ -549,6 +556,7 @@ def test_a_hang_up_reads_the_configuration_again_and_a_bad_one_changes_nothing(s
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
     server.start()
     wait_until(server.is_idle)
@@ -595,6 +603,7 @@ def test_an_order_of_a_program_of_the_site_reaches_greta(saving_server: Server) 
     wait_until(lambda: server.passes("greta") > before)
 
 
+@pytest.mark.slow
 def test_a_doorbell_of_an_order_wakes_greta(saving_server: Server) -> None:
     before = saving_server.passes("greta")
     dealer = saving_server.dealer()
@@ -604,6 +613,7 @@ def test_a_doorbell_of_an_order_wakes_greta(saving_server: Server) -> None:
     assert not saving_server.notes("runner", "Ask(action=<JobAction.ENERGY")
 
 
+@pytest.mark.slow
 def test_a_greta_that_dies_is_started_again_and_scheduling_goes_on(saving_server: Server) -> None:
     server = saving_server
     server.say("greta", "do", "crash")
@@ -617,6 +627,7 @@ def test_a_greta_that_dies_is_started_again_and_scheduling_goes_on(saving_server
     wait_until(lambda: server.status()["modules"]["greta"]["last_code"] == 0 and server.passes("greta") > before)
 
 
+@pytest.mark.slow
 def test_an_order_that_comes_while_there_is_no_greta_starts_her_and_reaches_her(saving_server: Server) -> None:
     server, pid = saving_server, saving_server.pids()["greta"]
     os.kill(pid, signal.SIGKILL)
@@ -626,6 +637,7 @@ def test_an_order_that_comes_while_there_is_no_greta_starts_her_and_reaches_her(
     assert server.notes("greta", "Energy") == [str(Energy(EnergyCommand.WAKEUP, ("n1",)))]
 
 
+@pytest.mark.slow
 def test_greta_begins_and_ends_when_the_configuration_is_read_again(saving_server: Server) -> None:
     server, process = saving_server, saving_server.process
     assert process is not None

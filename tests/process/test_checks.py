@@ -225,6 +225,7 @@ def test_two_processes_create_the_runtime_directory(
     assert os.listdir(path) == ["file"] * used_at_once
 
 
+@pytest.mark.slow
 def test_a_home_that_hangs_is_the_nodes_fault_where_no_user_can_mount(world: World) -> None:
     world.box.sh("echo distant:x:5324:5324::/opt/far:/bin/sh >>/etc/passwd")
     with hanging(world.box, Path("/opt"), _HANG_ABOVE):

@@ -211,6 +211,7 @@ def test_a_service_that_is_stopped_finishes_what_it_has_begun(settings: Database
         assert (process.returncode, "There are not enough resources" in said) == (8, True), said
 
 
+@pytest.mark.slow
 def test_a_stop_counts_though_the_program_is_another_meanwhile(settings: DatabaseSettings) -> None:
     with command_server(settings, of_own_version=True) as server:
         process = asking(server)
@@ -222,6 +223,7 @@ def test_a_stop_counts_though_the_program_is_another_meanwhile(settings: Databas
         assert server.process.wait(LONGEST) == 0
 
 
+@pytest.mark.slow
 def test_a_program_that_is_another_takes_over_the_socket(settings: DatabaseSettings) -> None:
     with command_server(settings, of_own_version=True) as server:
         former = server.processes()
@@ -374,6 +376,7 @@ def test_who_does_not_say_what_he_wants_is_let_go(server: CommandServer) -> None
         assert hears_no_more(silent)
 
 
+@pytest.mark.slow
 def test_thousands_of_connections_are_bounded_and_others_are_answered(server: CommandServer) -> None:
     assert server.process
     open_before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
@@ -470,6 +473,7 @@ def test_clients_that_let_their_processes_wait_take_none_from_others(server: Com
         process.communicate("")
 
 
+@pytest.mark.slow
 def test_a_command_that_runs_for_too_long_is_told_so_and_gives_its_process_back(settings: DatabaseSettings) -> None:
     with command_server(settings, longest=1) as server:
         process = server.asking("oarsub", "-S", "-")
@@ -568,6 +572,7 @@ def test_what_an_admission_rule_leaves_behind_reaches_nobody_else(single: Comman
         assert OTHER not in submitted.out
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_process_in_which_a_rule_has_run_is_kept_for_its_user(single: CommandServer, database: Database) -> None:
     add_resources(database, 1)
@@ -581,6 +586,7 @@ def test_a_process_in_which_a_rule_has_run_is_kept_for_its_user(single: CommandS
     wait_until(was_kept, 300)
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_process_that_was_interrupted_answers_nobody_more(single: CommandServer) -> None:
     process = asking(single, user=OTHER)
@@ -645,6 +651,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_process_that_answers_loads_and_executes_nothing_more(server: CommandServer, database: Database) -> None:
     add_resources(database, 1)
     code = LOADED.format(repository=str(REPOSITORY), conf=str(server.conf), commands=COMMANDS)

@@ -113,6 +113,7 @@ def test_a_command_of_a_notice_leaves_no_process_behind(box: NodeBox, has_groups
     wait_until(lambda: not groups(box))
 
 
+@pytest.mark.slow
 @WITH_GROUPS
 def test_a_command_of_a_notice_that_takes_too_long_is_ended(box: NodeBox, has_groups: bool) -> None:
     script, seconds, outcome = f"trap '' TERM; {ESCAPES}; sleep 1000", 4, None

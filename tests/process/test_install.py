@@ -7,6 +7,8 @@ import pytest
 
 from tests.documents import links
 
+pytestmark = pytest.mark.slow
+
 INSTALL = Path(__file__).parent.parent.parent / "setup" / "install"
 
 

@@ -20,6 +20,8 @@ import pytest
 from tests.process.test_oarrun import OARSH, is_gone
 from tests.process.this_machine import wait_until
 
+pytestmark = pytest.mark.slow
+
 TOOLS = Path(__file__).parents[2] / "oar" / "tools"
 #: ``dask scheduler`` listens, ``dask worker`` runs; both say who they are and what they were given, unless told to end.
 DASK = """#!/usr/bin/python3

@@ -12,6 +12,8 @@ from installer.main import main
 from installer.target import SOURCE, Target
 from room import product
 
+pytestmark = pytest.mark.slow
+
 CONFIGURATION = "/etc/oar"
 
 
