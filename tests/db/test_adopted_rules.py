@@ -10,6 +10,8 @@ from oar.lib.rules.adopted_rules import AdoptedRule, Fate, OldRule, adopt_rules
 from oar.lib.submission.admission_rules import explain_bad_text
 from tests.db.old_oar import rules, shipped
 
+pytestmark = pytest.mark.slow
+
 OURS = {
     rule.name: OldRule(rule.priority, rule.priority, rule.enabled, rule.text)
     for rule in read_rules(Path(__file__).parents[2] / "setup/database/admission_rules")

@@ -15,6 +15,8 @@ from tests.db.old_oar import NOW, OldSite
 from tests.documents import SOURCE, matches, named_blocks
 from tests.postgres import PostgreSQL
 
+pytestmark = pytest.mark.slow
+
 Adopt = Callable[..., CommandResult]
 Type = Callable[..., CommandResult]
 

@@ -20,6 +20,8 @@ from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.db.test_retention import Past
 from tests.postgres import PostgreSQL
 
+pytestmark = pytest.mark.slow
+
 Told = Callable[..., CommandResult]
 
 #: Days that are past for the clock of the database, too, which commands go by.

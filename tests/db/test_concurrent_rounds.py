@@ -15,6 +15,8 @@ from oar.lib.jobs import lifecycle
 from tests.builders import add_job
 from tests.db.test_random_lives import MODULES, PEOPLE, Cluster, act_at_once, all_ended
 
+pytestmark = pytest.mark.slow
+
 #: Types of jobs, and the queues that they go to.
 KINDS: tuple[tuple[str, ...], ...] = ((), (), (), ("idempotent",), ("besteffort",), ("noop",), ("container",))
 

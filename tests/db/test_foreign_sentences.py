@@ -16,6 +16,8 @@ from oar.lib.facts.states import JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 
+pytestmark = pytest.mark.slow
+
 ROOT = User("root", 0)
 INTERNAL = 3
 #: Commands that only read and change the database.

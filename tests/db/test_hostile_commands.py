@@ -13,6 +13,8 @@ from tests.builders import add_job, add_resources
 from tests.conditions_corpus import HOSTILE
 from tests.frontend import Frontend, add_rules
 
+pytestmark = pytest.mark.slow
+
 #: Stands for the number of the waiting job.
 JOB = "JOB"
 ROOT = User("root", 0)

@@ -17,6 +17,8 @@ from tests.builders import add_job, add_resources
 from tests.db.reservation_site import HOUR, NOW, Site
 from tests.frontend import ALICE, Frontend, add_rules
 
+pytestmark = pytest.mark.slow
+
 TEXTS = (
     "'; DROP TABLE reservations; --",
     '<x>&amp;"]]>',

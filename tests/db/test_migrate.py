@@ -19,6 +19,8 @@ from tests.conftest import SETUP
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 
+pytestmark = pytest.mark.slow
+
 #: The version from which these tests upgrade, and the last one before this.
 OLD, BEFORE = "3.1.0", "3.2.0"
 #: The newest migration.

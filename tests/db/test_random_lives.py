@@ -24,6 +24,8 @@ from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
 from tests.builders import add_job, add_resources, for_no_reason
 
+pytestmark = pytest.mark.slow
+
 ROOT = User("root", 0)
 TYPES: tuple[list[str], ...] = (
     [],

@@ -18,6 +18,8 @@ from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at, submit
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = [
     *("/resource_id=1", "/resource_id=2", "/network_address=1", "/network_address=2", "/network_address=9"),
     *("{network_address = 'node-1'}/resource_id=1", "{nothing = 3}/resource_id=1"),

@@ -25,6 +25,8 @@ from tests.builders import add_resources
 from tests.db.test_meta_sched import at, submit
 from tests.scheduler.builders import NOW, Cluster, hours
 
+pytestmark = pytest.mark.slow
+
 
 def configured(settings: DatabaseSettings, directory: Path) -> Path:
     """Write an oar.conf for this database; return its path."""

@@ -25,6 +25,8 @@ from tests.builders import add_job, add_resources, for_no_reason
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.postgres import PostgreSQL
 
+pytestmark = pytest.mark.slow
+
 LIFE = ["CREATED", "START TIME REACHED", "END TIME REACHED", "TERMINATED"]
 
 

@@ -20,6 +20,8 @@ from oar.modules.chronicle import Chronicle
 from oar.modules.runner.id_watch import IdWatch
 from tests.builders import add_job, add_resources
 
+pytestmark = pytest.mark.slow
+
 
 def go_back(database: Database, number: int) -> None:
     """Let the database be one that has given so many numbers to jobs, and has no later one."""

@@ -23,6 +23,8 @@ from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
 from tests.postgres import PROFILE, running
 from tests.silence import Relay, relay_to
 
+pytestmark = pytest.mark.slow
+
 SERVER_LIMITS = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
 CLIENT_LIMITS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
