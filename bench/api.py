@@ -24,9 +24,9 @@ from fastapi import FastAPI, Response
 from bench.commands import CORES, RUNNING, add_jobs
 from bench.figures import Figures, heading
 from bench.ground import ground
-from oar.api.routing.protocol import PeerProtocol
+from oar.api.connections import PeerProtocol
 from oar.api.server import listening_sockets, server_of, spare_what_stays
-from oar.api.serving.service import Service
+from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

@@ -312,7 +312,7 @@ def interface() -> str:
     import json
 
     from oar.api.application import application
-    from oar.api.serving.service import Service
+    from oar.api.service import Service
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.sql.connections import DatabaseSettings

@@ -13,39 +13,59 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api import dashboard, desktop, general, metrics, old_pages, pages, reference, sessions, site
-from oar.api.administration import accounting, fair_shares, queue_changes, rounds, rules, server_control, usage
-from oar.api.administration import overview as administration
-from oar.api.answers.bodies import REVALIDATED
-from oar.api.description import description
+from oar.api import accounting as usage
+from oar.api import administration_ as administration
+from oar.api import (
+    admission_rules,
+    dashboard,
+    desktop,
+    fair_share,
+    general,
+    history_,
+    job_actions,
+    job_arrays,
+    job_output,
+    maintenance,
+    metrics,
+    node_changes,
+    old_pages,
+    pages,
+    properties,
+    queues,
+    reference,
+    reservation_changes,
+    resource_states,
+    sessions,
+    site,
+    usersets,
+)
+from oar.api import gantt_ as gantt
+from oar.api import job_details as job_parts
+from oar.api import jobs_ as jobs
+from oar.api import nodes_ as nodes
+from oar.api import reservations_ as reservations
+from oar.api import stream as history
+from oar.api.administration import accounting, rounds, server_control
+from oar.api.authentication import SAFE_METHODS, outer_path
+from oar.api.clients import find_client
 from oar.api.gantt import curve as gantt_curve
-from oar.api.gantt import days as gantt
 from oar.api.gantt import layers as gantt_layers
 from oar.api.gantt import strip as gantt_strip
-from oar.api.history import event_log
-from oar.api.history import stream as history
-from oar.api.identity.callers import SAFE_METHODS, outer_path
-from oar.api.identity.clients import find_client
-from oar.api.jobs import arrays, bulk, changes, output, walltimes
-from oar.api.jobs import parts as job_parts
-from oar.api.jobs import reading as jobs
+from oar.api.jobs import bulk, walltimes
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
-from oar.api.nodes import changes as node_changes
-from oar.api.nodes import chosen_properties, grid, groups, outlook, properties, resources
+from oar.api.middleware import OtherOrigins
+from oar.api.nodes import chosen_properties, groups, resources
 from oar.api.nodes import history as node_history
-from oar.api.nodes import reading as nodes
+from oar.api.openapi import description
 from oar.api.request_limits import Gate
-from oar.api.reservations import changes as reservation_changes
+from oar.api.request_metrics import RequestCounts
 from oar.api.reservations import events as reservation_events
-from oar.api.reservations import reading as reservations
-from oar.api.reservations import usersets
+from oar.api.responses import REVALIDATED
 from oar.api.routing import problems
 from oar.api.routing.head import asked_in, with_headers
 from oar.api.routing.mount import Mount
-from oar.api.routing.other_origins import OtherOrigins
 from oar.api.routing.routes import Routes
-from oar.api.serving.request_counts import RequestCounts
-from oar.api.serving.service import Service
+from oar.api.service import Service
 from oar.api.serving.timings import SPENT, Spent
 from oar.lib.facts.version import VERSION
 
@@ -105,7 +125,7 @@ def all_routes() -> Routes:
         nodes,
         resources,
         node_history,
-        grid,
+        resource_states,
         chosen_properties,
         groups,
         *of_reservations,
@@ -114,28 +134,28 @@ def all_routes() -> Routes:
         gantt_strip,
         gantt_layers,
         usage,
-        fair_shares,
+        fair_share,
         history,
-        event_log,
+        history_,
         rounds,
     )
-    beside_jobs = (changes.arrays, changes.batches, changes.estimates, bulk.router)
+    beside_jobs = (job_actions.arrays, job_actions.batches, job_actions.estimates, bulk.router)
     of_jobs = (
         jobs.router,
         job_parts.router,
         walltimes.router,
-        arrays.router,
-        changes.router,
+        job_arrays.router,
+        job_actions.router,
         *beside_jobs,
-        output.router,
+        job_output.router,
         desktop.router,
     )
     of_administrators = (
-        queue_changes,
+        queues,
         properties,
         node_changes,
-        outlook,
-        rules,
+        maintenance,
+        admission_rules,
         usersets,
         accounting,
         server_control,

@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.history.event_log import EventListing, event_page
-from oar.api.jobs.reading import JobListing, job_page
-from oar.api.nodes.grid import totals
-from oar.api.nodes.reading import queues_record
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import Asking, asking
+from oar.api.history_ import EventListing, event_page
+from oar.api.jobs_ import JobListing, job_page
+from oar.api.nodes_ import queues_record
+from oar.api.resource_states import totals
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import Asking, asking
 from oar.lib.facts.job_query import LIVE_STATES
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.io.disks import FullDisk, nearly_full

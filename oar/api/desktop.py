@@ -14,25 +14,25 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.faults import bad_request_of
-from oar.api.answers.forms import MULTIPART
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
-from oar.api.answers.statuses import STATUSES
-from oar.api.identity.callers import AgentToken, check_encrypted
+from oar.api.authentication import AgentToken, check_encrypted
+from oar.api.errors import STATUSES
 from oar.api.identity.seats import in_thread
-from oar.api.jobs.output import OutputNotHere
-from oar.api.jobs.parts import Id
+from oar.api.job_details import Id
+from oar.api.job_output import OutputNotHere
+from oar.api.request_bodies import MULTIPART
+from oar.api.responses import Answer, answer
 from oar.api.routing.administrators import STRICT
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import LARGEST_ID, asking, service_of
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts
 from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentRequest
 from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
 
 if TYPE_CHECKING:
-    from oar.api.serving.service import Service
+    from oar.api.service import Service
 
 router = APIRouter(tags=["jobs"], route_class=FairRoute)
 

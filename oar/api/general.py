@@ -7,11 +7,11 @@ from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
-from oar.api.identity.callers import outer_path
-from oar.api.routing.lean_routes import FairRoute, LeanRoute
+from oar.api.authentication import outer_path
+from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing.routes import Routes
-from oar.api.serving.service import asking, service_of
+from oar.api.routing_ import FairRoute, LeanRoute
+from oar.api.service import asking, service_of
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION, explain_schema_mismatch

@@ -11,10 +11,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from oar.api.answers.bodies import Answer
-from oar.api.identity.clients import client_of
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import Service, service_of
+from oar.api.clients import client_of
+from oar.api.responses import Answer
+from oar.api.routing_ import FairRoute
+from oar.api.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.io.allowed_networks import Networks

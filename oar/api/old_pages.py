@@ -5,11 +5,11 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from oar.api.answers.bodies import Answer
-from oar.api.identity.callers import outer_path
+from oar.api.authentication import outer_path
 from oar.api.legacy.old_links import drawgantt_place, monika_place
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import service_of
+from oar.api.responses import Answer
+from oar.api.routing_ import FairRoute
+from oar.api.service import service_of
 
 router = APIRouter(include_in_schema=False, route_class=FairRoute)
 

@@ -8,25 +8,25 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from oar.api.administration.overview import administration_record
-from oar.api.administration.rules import rules_record
-from oar.api.administration.usage import usage_record
-from oar.api.answers.bodies import Answer
+from oar.api.accounting import usage_record
+from oar.api.administration_ import administration_record
+from oar.api.admission_rules import rules_record
 from oar.api.answers.in_parts import in_parts
-from oar.api.answers.statuses import status_of
+from oar.api.authentication import Caller
 from oar.api.dashboard import dashboard_record
+from oar.api.errors import status_of
 from oar.api.gantt.table import Period, days_table, gantt_table, period_of, plan_table
-from oar.api.history.event_log import EventListing, event_page
-from oar.api.identity.callers import Caller
-from oar.api.jobs.arrays import array_record
-from oar.api.jobs.parts import EVERYTHING
-from oar.api.jobs.reading import JobListing, job_page, job_record
-from oar.api.nodes.grid import grid_record, totals
+from oar.api.history_ import EventListing, event_page
+from oar.api.job_arrays import array_record
+from oar.api.job_details import EVERYTHING
+from oar.api.jobs_ import JobListing, job_page, job_record
 from oar.api.nodes.groups import groups_record
-from oar.api.nodes.reading import NodeListing, node_record, nodes_record, queues_record
-from oar.api.reservations.reading import ReservationListing, reservation_page, reservation_with_log
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import Asking, asking, service_of
+from oar.api.nodes_ import NodeListing, node_record, nodes_record, queues_record
+from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log
+from oar.api.resource_states import grid_record, totals
+from oar.api.responses import Answer
+from oar.api.routing_ import FairRoute
+from oar.api.service import Asking, asking, service_of
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone
 from oar.lib.views.gantt_chunks import DAY

@@ -9,9 +9,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from oar.api.answers.bodies import Answer, answer
 from oar.api.legacy.routes import ADDRESSES, Handler
-from oar.api.routing.lean_routes import FairRoute
+from oar.api.responses import Answer, answer
+from oar.api.routing_ import FairRoute
 from oar.lib.facts.version import VERSION
 
 router = APIRouter(include_in_schema=False, route_class=FairRoute)

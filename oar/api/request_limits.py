@@ -13,8 +13,8 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api.answers.statuses import WORDS, TooMany, early_problem
-from oar.api.identity.clients import Client
+from oar.api.clients import Client
+from oar.api.errors import WORDS, TooMany, early_problem
 from oar.api.identity.seats import SEAT, Places, Seat, in_thread
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in

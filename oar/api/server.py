@@ -15,8 +15,8 @@ import uvicorn
 import uvloop
 
 from oar.api.application import application
-from oar.api.routing.protocol import PeerProtocol
-from oar.api.serving.service import Service
+from oar.api.connections import PeerProtocol
+from oar.api.service import Service
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import ConfigError, OarError, Unavailable
 from oar.lib.io import local_socket, logs

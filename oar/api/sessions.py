@@ -7,25 +7,19 @@ from urllib.parse import SplitResult, urlsplit
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
-from oar.api.answers.statuses import Unidentified
-from oar.api.identity.callers import (
-    COOKIE,
-    PATH,
-    Way,
-    check_meant,
-    outer_path,
-)
-from oar.api.identity.clients import client_of
+from oar.api.authentication import COOKIE, PATH, Way, check_meant, outer_path
+from oar.api.clients import client_of
+from oar.api.errors import Unidentified
+from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing.administrators import note
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import LARGEST_ID, asking, service_of
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, asking, service_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User
 
 if TYPE_CHECKING:
-    from oar.api.serving.service import Service
+    from oar.api.service import Service
     from oar.lib.db.access.api_tokens import ApiToken
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=FairRoute)

@@ -4,9 +4,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import asking, service_of
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import asking, service_of
 from oar.lib.facts.states import QueueState
 
 router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)

@@ -60,7 +60,7 @@ MODULES = {
 }
 
 #: The programs of the REST API: in OARDIR.
-API_PROGRAMS = {"oar-api": "oar.api.server", "oar-password-check": "oar.api.identity.password_check"}
+API_PROGRAMS = {"oar-api": "oar.api.server", "oar-password-check": "oar.api.password_check"}
 
 #: Single files for nodes (and frontends); they need python3 >= 3.6 or sh, nothing of the package.
 NODE_TOOLS = (

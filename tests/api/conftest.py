@@ -20,11 +20,11 @@ import psycopg2.extensions
 import pytest
 
 from oar.api import application as applications
-from oar.api.answers.schemas import WHOLE
+from oar.api import service as serving
 from oar.api.application import all_routes, application
+from oar.api.openapi_schemas import WHOLE
 from oar.api.server import listening_sockets, server_of
-from oar.api.serving import service as serving
-from oar.api.serving.service import Service
+from oar.api.service import Service
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

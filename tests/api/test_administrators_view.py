@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.administration import overview as administration
-from oar.api.administration.overview import HIDDEN
+from oar.api import administration_ as administration
+from oar.api.administration_ import HIDDEN
 from oar.api.serving import last_rounds
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

@@ -8,7 +8,7 @@ import pwd
 import httpx
 import pytest
 
-from oar.api.identity.callers import Caller, Way
+from oar.api.authentication import Caller, Way
 from oar.lib.access.scopes import OF_ONE_JOB, JobAct, Scopes
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

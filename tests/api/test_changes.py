@@ -5,9 +5,9 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.estimates import EstimateJobs
+from oar.api.job_request import JobRequest
 from oar.api.jobs.asked_jobs import AskedJobs
-from oar.api.jobs.estimation import EstimateJobs
-from oar.api.jobs.request import JobRequest
 from oar.api.workers.tasks import Desk
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config

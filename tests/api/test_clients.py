@@ -7,7 +7,7 @@ import pwd
 import httpx
 import pytest
 
-from oar.api.identity.clients import Client, Peer, find_client
+from oar.api.clients import Client, Peer, find_client
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api

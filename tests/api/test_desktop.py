@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
-from oar.api.serving.service import UPLOADS_OF_A_COMPUTER
+from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import BadRequest

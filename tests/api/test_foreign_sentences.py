@@ -13,7 +13,7 @@ import pytest
 
 from oar.api.answers.examples import EXAMPLES
 from oar.api.application import application
-from oar.api.serving.service import Service
+from oar.api.service import Service
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings

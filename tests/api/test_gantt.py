@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, Moments
 from oar.api.serving.chunk_cache import Chunks
 from oar.api.serving.chunk_files import ChunkFiles
 from oar.api.serving.chunks_ahead import ChunksAhead
 from oar.api.serving.curve_cache import Curves
-from oar.api.serving.gantt_live import MOST_MOMENTS, OF_JOBS, Moments
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState

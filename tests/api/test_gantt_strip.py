@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from oar.api.serving.unchanged import UnchangedAnswers
+from oar.api.response_cache import UnchangedAnswers
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import JobState

@@ -13,10 +13,10 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
-from oar.api.answers import forms
-from oar.api.answers.forms import MOST_PARTS, fields_of
+from oar.api import connections, request_bodies
 from oar.api.application import all_routes
-from oar.api.identity.callers import Caller
+from oar.api.authentication import Caller
+from oar.api.estimates import FindSmallestChange
 from oar.api.identity.seats import (
     ARRIVING_FOR_A_THREAD,
     BYTES_OF_A_CLIENT,
@@ -24,11 +24,10 @@ from oar.api.identity.seats import (
     WAITING_FOR_A_THREAD,
     Seat,
 )
-from oar.api.jobs.estimation import FindSmallestChange
 from oar.api.legacy import calls
-from oar.api.routing import protocol
+from oar.api.request_bodies import MOST_PARTS, fields_of
 from oar.api.routing.json_shape import check_shape
-from oar.api.routing.lean_routes import FairRoute, LeanRoute
+from oar.api.routing_ import FairRoute, LeanRoute
 from oar.api.workers.tasks import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -103,7 +102,7 @@ def test_a_head_without_end_is_refused(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_head_that_is_too_long_is_told_what_is_long_in_it(api: Api, path: str) -> None:
-    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * protocol.LONGEST_HEAD
+    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * connections.LONGEST_HEAD
     of_address, of_header = httpx.get(address, params={"ids": long}), httpx.get(address, headers={"Cookie": long})
     for refused, status, way_out in ((of_address, 414, "fewer things"), (of_header, 431, "fewer headers")):
         told = refused.json()
@@ -161,7 +160,7 @@ def test_the_shape_of_a_body_is_not_that_of_its_texts(text: bytes) -> None:
 
 def test_nobody_is_waited_for_for_ever(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(protocol, "HEAD_SECONDS", 0.1)
+        patch.setattr(connections, "HEAD_SECONDS", 0.1)
         assert _raw(api, b"GET /v1/whoami HTTP/1.1\r\nhost: x\r\n") == b""
         assert _raw(api, b"") == b""
     api.runtime.config = Config(api_timeout=1)
@@ -357,7 +356,7 @@ def test_a_user_has_a_part_of_all_requests_from_whichever_address(
 def test_a_process_has_a_part_of_all_connections(
     api: Api, local: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "most_connections", lambda: 5)
+    monkeypatch.setattr(connections, "most_connections", lambda: 5)
     with ExitStack() as silent:
         for _ in range(5):
             silent.enter_context(socket.create_connection(("127.0.0.1", api.port), timeout=60))
@@ -403,7 +402,7 @@ def test_an_early_refusal_and_one_of_a_long_head_are_not_lost(api: Api) -> None:
 
 
 def test_who_reads_nothing_holds_nothing_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 1.0)
     api.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the kernel keeps little
     with ExitStack() as deaf:
         clients = [deaf.enter_context(socket.socket()) for _ in range(8)]
@@ -477,7 +476,7 @@ def test_the_parts_of_a_form_are_counted_before_they_are_looked_at() -> None:
             looked_at += 1
             return "a", "b"
 
-        patch.setattr(forms, "_field", count)
+        patch.setattr(request_bodies, "_field", count)
         with pytest.raises(BadRequest, match="more than"):
             fields_of(kind, part * 10 * MOST_PARTS + b"--x--")
     assert looked_at == 0

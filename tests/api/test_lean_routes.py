@@ -9,9 +9,9 @@ from fastapi import APIRouter, FastAPI, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import answer
 from oar.api.application import all_routes
-from oar.api.routing.lean_routes import LeanRoute, _Parameters
+from oar.api.responses import answer
+from oar.api.routing_ import LeanRoute, _Parameters
 
 Id = Annotated[int, Path(ge=1, le=2**63 - 1)]
 

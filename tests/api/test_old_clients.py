@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from oar.api.identity.passwords import Passwords
+from oar.api.passwords import Passwords
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import EventType, JobState

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from oar.api.identity.limits import UnderWay
+from oar.api import user_programs
+from oar.api.concurrency import UnderWay
 from oar.api.jobs import output_stream
-from oar.api.workers import user_program
 from oar.lib import user_files
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
@@ -313,7 +313,7 @@ class StoppedPrograms:
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch, home: Path) -> StoppedPrograms:
     """Every program of a user that the service starts says nothing."""
-    monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
     return StoppedPrograms(home / "numbers", monkeypatch)
 
 
@@ -351,7 +351,7 @@ def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_stream, "LAST_SECONDS", 5.0)
-    monkeypatch.setattr(user_program, "CLEANING_SECONDS", 0.1)
+    monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
     job = _job(database, home)
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:

@@ -7,8 +7,8 @@ import pwd
 import httpx
 import pytest
 
-from oar.api.identity.limits import UnderWay
-from oar.api.jobs import reading as jobs
+from oar.api import jobs_ as jobs
+from oar.api.concurrency import UnderWay
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle

@@ -13,8 +13,8 @@ import httpx
 import jwt
 import pytest
 
+from oar.api.concurrency import Failures
 from oar.api.identity import htpasswd
-from oar.api.identity.limits import Failures
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api

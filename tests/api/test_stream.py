@@ -13,10 +13,9 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from oar.api.history import stream
-from oar.api.identity.limits import UnderWay
-from oar.api.serving import hub as serving_hub
-from oar.api.serving import service
+from oar.api import hub as serving_hub
+from oar.api import service, stream
+from oar.api.concurrency import UnderWay
 from oar.api.serving.event_streams import EventStream
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Queue

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.jobs.request import JobRequest
-from oar.api.jobs.submission import SubmitJobs
+from oar.api.job_request import JobRequest
+from oar.api.submission import SubmitJobs
 from oar.api.workers.tasks import Desk, outcome_of
 from oar.cli.common.render import full_jobs
 from oar.lib import user_files

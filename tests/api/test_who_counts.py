@@ -10,8 +10,9 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from oar.api.identity import callers, htpasswd
-from oar.api.identity.clients import Peer, find_client
+from oar.api import authentication
+from oar.api.clients import Peer, find_client
+from oar.api.identity import htpasswd
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import NotAllowed
@@ -169,8 +170,8 @@ def test_that_a_token_is_used_is_not_written_with_each_request(
             return int(tx.value("SELECT last_used FROM api_tokens"))
 
     first = used()
-    assert callers.WRITTEN_EVERY == 60
-    monkeypatch.setattr(callers, "WRITTEN_EVERY", 10**6)
+    assert authentication.WRITTEN_EVERY == 60
+    monkeypatch.setattr(authentication, "WRITTEN_EVERY", 10**6)
     assert (first > 0, used(100)) == (True, first - 100)
-    monkeypatch.setattr(callers, "WRITTEN_EVERY", 100)
+    monkeypatch.setattr(authentication, "WRITTEN_EVERY", 100)
     assert used(1) >= first

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from oar.api.identity.callers import COOKIE
+from oar.api.authentication import COOKIE
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

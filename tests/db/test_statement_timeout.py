@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.api.answers.statuses import status_of
+from oar.api.errors import status_of
 from oar.api.server import limited
 from oar.cli import oardel, oarhold, oarnodesetting, qrdel
 from oar.cli.common.command import Command, Context

@@ -1,6 +1,6 @@
 """Which addresses limits of the API take for one client."""
 
-from oar.api.identity.clients import Client, Peer
+from oar.api.clients import Client, Peer
 
 
 def test_limits_take_all_addresses_of_one_host_for_one_client() -> None:

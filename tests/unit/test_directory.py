@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from oar.api.answers.statuses import TooMany
-from oar.api.identity import directory
-from oar.api.identity.limits import FairPlaces
+from oar.api import accounts
+from oar.api.concurrency import FairPlaces
+from oar.api.errors import TooMany
 from oar.api.identity.seats import SEAT, Places, Seat
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import NotAllowed, Unavailable
@@ -16,8 +16,8 @@ from oar.lib.facts.errors import NotAllowed, Unavailable
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "_kept", {})
-    monkeypatch.setattr(directory, "_places", FairPlaces(directory.MOST_WAITING, "too many", 0.1))
+    monkeypatch.setattr(accounts, "_kept", {})
+    monkeypatch.setattr(accounts, "_places", FairPlaces(accounts.MOST_WAITING, "too many", 0.1))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def silent_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return find("root")
 
     monkeypatch.setattr(pwd, "getpwnam", getpwnam)
-    monkeypatch.setattr(directory, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(accounts, "ANSWER_SECONDS", 0.1)
     yield asked
     end.set()
 
@@ -41,13 +41,13 @@ def test_a_directory_that_never_answers_is_given_up(silent_directory: list[str])
     with pytest.raises(
         Unavailable, match=r"cannot look up the account: alice: the name service \(LDAP, SSSD\) did not"
     ):
-        directory.user_named("alice", Config(), administers=False)
-    assert directory.user_named("root", Config(), administers=False).uid == 0
+        accounts.user_named("alice", Config(), administers=False)
+    assert accounts.user_named("root", Config(), administers=False).uid == 0
 
 
 def test_a_silent_directory_holds_few_threads_and_half_of_them_for_one_client(silent_directory: list[str]) -> None:
     for client, asked in (("192.0.2.1", 4), ("192.0.2.2", 6)):
-        for number in range(directory.MOST_WAITING):
+        for number in range(accounts.MOST_WAITING):
             with pytest.raises(Unavailable):
                 _look_up_for(client, f"user{number}")
         assert len(silent_directory) == asked
@@ -58,7 +58,7 @@ def test_a_silent_directory_holds_few_threads_and_half_of_them_for_one_client(si
 def _look_up_for(client: str, name: str) -> None:
     seat = SEAT.set(Seat(Places(1), client, 1))
     try:
-        directory.user_named(name, Config(), administers=False)
+        accounts.user_named(name, Config(), administers=False)
     finally:
         SEAT.reset(seat)
 
@@ -71,12 +71,12 @@ def test_an_account_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPat
         return find(uid)
 
     monkeypatch.setattr(pwd, "getpwuid", getpwuid)
-    assert [directory.user_of(0, Config()).name for _ in range(3)] == ["root"] * 3
+    assert [accounts.user_of(0, Config()).name for _ in range(3)] == ["root"] * 3
     assert asked == [0]
 
 
 def test_who_has_no_account_is_told_so() -> None:
     with pytest.raises(NotAllowed, match="'nobody-here': no account on this machine has this name"):
-        directory.user_named("nobody-here", Config(), administers=False)
+        accounts.user_named("nobody-here", Config(), administers=False)
     with pytest.raises(NotAllowed, match="cannot identify the user"):
-        directory.user_named("with\0nul", Config(), administers=False)
+        accounts.user_named("with\0nul", Config(), administers=False)

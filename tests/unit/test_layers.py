@@ -56,16 +56,20 @@ ROUNDS = {
     "oar.kao.rounds",
 }
 BELOW_FACES = {*BELOW_ROUNDS, *ROUNDS}
-BELOW_ROUTING = {"oar.api.answers", "oar.api.identity", "oar.api.workers", "oar.api.serving"}
-BELOW_HANDLERS = {*BELOW_FACES, *BELOW_ROUTING, "oar.api.routing"}
-HANDLERS = {
-    "oar.api.jobs",
-    "oar.api.nodes",
-    "oar.api.gantt",
-    "oar.api.reservations",
-    "oar.api.history",
+#: The API: one file for each subject, and the older dialects.
+API = {
+    "oar.api",
     "oar.api.administration",
+    "oar.api.answers",
+    "oar.api.gantt",
+    "oar.api.identity",
+    "oar.api.jobs",
     "oar.api.legacy",
+    "oar.api.nodes",
+    "oar.api.reservations",
+    "oar.api.routing",
+    "oar.api.serving",
+    "oar.api.workers",
 }
 MAY_USE: dict[str, set[str]] = {
     "oar.lib.facts": set(),
@@ -108,19 +112,7 @@ MAY_USE: dict[str, set[str]] = {
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},
     "oar.web": set(),
-    "oar.api.answers": BELOW_FACES,
-    "oar.api.identity": {*BELOW_FACES, "oar.api.answers"},
-    "oar.api.workers": {*BELOW_FACES, "oar.api.answers", "oar.api.identity"},
-    "oar.api.serving": {*BELOW_FACES, "oar.api.answers", "oar.api.identity", "oar.api.workers", "oar.web"},
-    "oar.api.routing": {*BELOW_FACES, *BELOW_ROUTING},
-    "oar.api.jobs": BELOW_HANDLERS,
-    "oar.api.nodes": {*BELOW_HANDLERS, "oar.api.jobs"},
-    "oar.api.gantt": {*BELOW_HANDLERS, "oar.api.jobs"},
-    "oar.api.reservations": {*BELOW_HANDLERS, "oar.api.jobs"},
-    "oar.api.history": {*BELOW_HANDLERS, "oar.api.jobs"},
-    "oar.api.administration": {*BELOW_HANDLERS, "oar.api.jobs", "oar.api.nodes"},
-    "oar.api.legacy": {*BELOW_HANDLERS, "oar.api.jobs", "oar.api.nodes"},
-    "oar.api": {*BELOW_HANDLERS, *HANDLERS, "oar.web"},
+    **{name: {*BELOW_FACES, *API, "oar.web"} for name in API},
     "oar.cli": {*BELOW_FACES, "oar.api", "oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"},
 }
 
@@ -144,7 +136,7 @@ HOMES = {
     "orjson": ("oar.api",),
     "pydantic": ("oar.api",),
     "jwt": ("oar.api",),
-    "bcrypt": ("oar.api.identity.htpasswd",),
+    "bcrypt": ("oar.api",),
     "prometheus_client": ("oar.api",),
     "jinja2": ("oar.web",),
 }

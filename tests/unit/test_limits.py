@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from oar.api.answers.statuses import TooMany, TooOften
-from oar.api.identity.limits import MOST_CLIENTS, Buckets, Failures, FairPlaces, InTurn, Rate
+from oar.api.concurrency import MOST_CLIENTS, Buckets, Failures, FairPlaces, InTurn, Rate
+from oar.api.errors import TooMany, TooOften
 
 
 class Clock:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from oar.api.nodes.grid import LETTERS
+from oar.api.resource_states import LETTERS
 from oar.lib.facts.states import STATE_LETTERS, JobState, ReasonCode, WaitStage
 from oar.web.assets import DIRECTORY, Assets
 from oar.web.documents import MENU, POLICY

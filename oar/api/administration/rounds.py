@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.routing.lean_routes import FairRoute
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import FairRoute
+from oar.api.service import asking, service_of
 from oar.api.serving.last_rounds import MOST
-from oar.api.serving.service import asking, service_of
 
 router = APIRouter(prefix="/v1/rounds", tags=["history"], route_class=FairRoute)
 

@@ -5,10 +5,10 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.bodies import Answer, answer, answer_unless_known
+from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing.administrators import STRICT, administering, note
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.service import asking
+from oar.api.routing_ import FairRoute
+from oar.api.service import asking
 from oar.lib.facts import frames
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake

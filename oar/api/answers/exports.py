@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from oar.api.answers.bodies import encoded
+from oar.api.responses import encoded
 
 #: The type of an answer that has a JSON text in each line, and the one that means the same list by pages.
 LINES, _JSON = "application/x-ndjson", "application/json"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oar.api.answers.statuses import field_of
+from oar.api.errors import field_of
 from oar.lib.facts.errors import BadRequest
 
 #: Characters without control characters: PostgreSQL accepts no NUL, terminals should receive none of the others.

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import Field
 
-from oar.api.answers.bodies import Answer, answer_unless_known, encoded
 from oar.api.answers.exports import LINES, wants_lines
+from oar.api.responses import Answer, answer_unless_known, encoded
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
 

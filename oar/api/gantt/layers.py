@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.faults import PRINTABLE
-from oar.api.gantt.days import LAST_DAY, Begin, End, rows_record
-from oar.api.jobs.reading import words_of
-from oar.api.routing.lean_routes import LeanRoute
+from oar.api.gantt_ import LAST_DAY, Begin, End, rows_record
+from oar.api.jobs_ import words_of
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import asking, service_of
 from oar.api.serving.curve_cache import Record
-from oar.api.serving.service import asking, service_of
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
 from oar.lib.facts.errors import BadRequest, NoSuchResource

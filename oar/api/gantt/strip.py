@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.faults import PRINTABLE
-from oar.api.gantt.days import Begin, End
-from oar.api.jobs.reading import words_of
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import Asking, asking
+from oar.api.gantt_ import Begin, End
+from oar.api.jobs_ import words_of
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY, ranges

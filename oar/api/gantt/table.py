@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.api.gantt.days import LAST_DAY
-from oar.api.serving.service import Asking
+from oar.api.gantt_ import LAST_DAY
+from oar.api.service import Asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.views.gantt_chunks import DAY

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from oar.api.identity.limits import FairPlaces, UnderWay
+from oar.api.concurrency import FairPlaces, UnderWay
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.api.answers.statuses import problem_record
+from oar.api.errors import problem_record
 from oar.lib.facts.messages import Ask, JobAction
 from oar.lib.facts.states import JobTypeName
 from oar.lib.jobs import answer_texts, control

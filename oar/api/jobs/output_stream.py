@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import orjson
 
-from oar.api.serving.hub import BYE, Message, Subscriber
-from oar.api.workers.user_program import BLOCK, UserProgram
+from oar.api.hub import BYE, Message, Subscriber
+from oar.api.user_programs import BLOCK, UserProgram
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.states import FINAL
 from oar.lib.facts.topics import Topic

@@ -4,10 +4,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.jobs.parts import Id
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import Asking, asking
+from oar.api.job_details import Id
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import Asking, asking
 from oar.lib.jobs import walltime
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from oar.api.answers.faults import bad_request_of
-from oar.api.answers.statuses import STATUSES
+from oar.api.errors import STATUSES
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
-from oar.api.nodes.changes import NewMachines
-from oar.api.serving.service import service_of
+from oar.api.node_changes import NewMachines
+from oar.api.service import service_of
 from oar.lib.db.foreign_code.user_sql import everything
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NotAllowed, UserError

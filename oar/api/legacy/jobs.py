@@ -6,11 +6,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.answers.exports import PAGE, Export
-from oar.api.answers.statuses import problem_record
+from oar.api.errors import problem_record
+from oar.api.job_actions import estimated, resubmitted
 from oar.api.jobs.acts import Acted, JobOrders
-from oar.api.jobs.changes import estimated, resubmitted
-from oar.api.jobs.submission import SubmitJobs, at_home
-from oar.api.jobs.waiting import check_wait, with_answer
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy.queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
 from oar.api.legacy.records import (
@@ -24,7 +22,9 @@ from oar.api.legacy.records import (
 )
 from oar.api.legacy.submission import LegacyJob, read_job
 from oar.api.legacy.titles import refusing, title_of
-from oar.api.serving.service import MOST_EXPORTS, counted_client, service_of
+from oar.api.long_polling import check_wait, with_answer
+from oar.api.service import MOST_EXPORTS, counted_client, service_of
+from oar.api.submission import SubmitJobs, at_home
 from oar.api.workers.tasks import Outcome
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob

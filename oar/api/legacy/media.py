@@ -20,12 +20,12 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from oar.api.answers.forms import MULTIPART, file_of
-from oar.api.answers.statuses import STATUSES
+from oar.api.errors import STATUSES
 from oar.api.identity.seats import in_thread
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
-from oar.api.serving.service import Asking, Service, service_of
-from oar.api.workers.user_program import BLOCK, UserCommand, UserProgram
+from oar.api.request_bodies import MULTIPART, file_of
+from oar.api.service import Asking, Service, service_of
+from oar.api.user_programs import BLOCK, UserCommand, UserProgram
 from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
 from oar.lib.facts.records import User
 from oar.lib.user_files import UserFiles

@@ -10,7 +10,7 @@ from oar.api.legacy.calls import LegacyCall, PageOf, Reply, link, segment, timed
 from oar.api.legacy.jobs import jobs_list
 from oar.api.legacy.queries import by_id, chosen_fields
 from oar.api.legacy.records import full_resource, short_job, short_resource
-from oar.api.serving.service import service_of
+from oar.api.service import service_of
 from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
 from oar.lib.facts.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
 from oar.lib.facts.formats import read_yaml

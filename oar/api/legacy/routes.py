@@ -21,17 +21,9 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oar.api.answers.statuses import (
-    STATUSES,
-    WORDS,
-    TooMany,
-    Unidentified,
-    problem_record,
-    record_of,
-    status_of,
-)
-from oar.api.identity import signed_tokens
-from oar.api.identity.callers import Caller, Way, outer_path
+from oar.api import signed_tokens
+from oar.api.authentication import Caller, Way, outer_path
+from oar.api.errors import STATUSES, WORDS, TooMany, Unidentified, problem_record, record_of, status_of
 from oar.api.identity.seats import in_thread
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
@@ -58,7 +50,7 @@ from oar.api.legacy.calls import (
     written,
 )
 from oar.api.legacy.titles import Titled
-from oar.api.serving.service import asking
+from oar.api.service import asking
 from oar.lib.access import tokens
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable

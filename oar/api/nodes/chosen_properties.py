@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from oar.api.answers.bodies import Answer, answer_unless_known
 from oar.api.answers.faults import PRINTABLE
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import asking
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import SYSTEM_PROPERTIES
 

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import Answer, answer_unless_known
-from oar.api.nodes.reading import NodeName
-from oar.api.routing.lean_routes import LeanRoute
-from oar.api.serving.service import LARGEST_ID, Asking, asking
+from oar.api.nodes_ import NodeName
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 

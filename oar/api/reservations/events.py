@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.bodies import Answer, answer
+from oar.api.hub import Subscriber
 from oar.api.identity.seats import in_thread
-from oar.api.jobs.waiting import wait_until_seen
-from oar.api.reservations.reading import HIDDEN, reader_for
-from oar.api.routing.lean_routes import FairRoute
-from oar.api.serving.hub import Subscriber
-from oar.api.serving.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.long_polling import wait_until_seen
+from oar.api.reservations_ import HIDDEN, reader_for
+from oar.api.responses import Answer, answer
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
 from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.advance_reservations import ReservationLog
 from oar.lib.facts.errors import BadRequest, Unavailable

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.api.answers.preconditions import Expected
+from oar.api.preconditions import Expected
 from oar.api.workers.tasks import Desk, Outcome, text_of
 from oar.kao.facts.planned_reservations import ChangeStep
 from oar.lib.facts.records import User

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from fastapi import Query, Request
 from pydantic import ConfigDict
 
-from oar.api.serving.service import asking, service_of
+from oar.api.service import asking, service_of
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from oar.api.answers.bodies import MARK, validators
 from oar.api.answers.exports import wants_lines
-from oar.api.serving.service import asking, service_of
+from oar.api.responses import MARK, validators
+from oar.api.service import asking, service_of
 from oar.lib.facts.topics import Topic
 
 _OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from oar.api.answers.bodies import Answer, answer
 from oar.api.answers.faults import sentence_of
-from oar.api.answers.preconditions import OtherVersion, tag_of
-from oar.api.answers.statuses import WORDS, TooOften, field_of, problem_record, record_of, status_of
+from oar.api.errors import WORDS, TooOften, field_of, problem_record, record_of, status_of
+from oar.api.preconditions import OtherVersion, tag_of
+from oar.api.responses import Answer, answer
 from oar.api.routing.json_shape import UnfitBody
 from oar.api.routing.query_names import query_names
 from oar.api.workers.tasks import Outcome

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from oar.lib.facts.topics import Topic
 
 if TYPE_CHECKING:
-    from oar.api.serving.hub import Hub
+    from oar.api.hub import Hub
 
 #: Seconds for which an answer counts as the same at most.
 LONGEST_SECONDS = 60

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from oar.api.answers.preconditions import OtherVersion, tag_of
-from oar.api.answers.statuses import problem_record, record_of, status_of, word_of
+from oar.api.errors import problem_record, record_of, status_of, word_of
+from oar.api.preconditions import OtherVersion, tag_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings

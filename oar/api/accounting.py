@@ -1,0 +1,140 @@
+"""Who used what, and what comes of it: consumption over time, what nodes were lost, how good predictions were."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.lib.db.history.usage import UsedByGroup
+from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
+from oar.lib.facts.errors import BadRequest
+from oar.lib.reservations.recurrence import local_zone
+
+router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
+
+#: What is shown of all others, where their consumption is private.
+OTHERS = "others"
+_WEEK = 7 * 86400
+_YEAR = 366 * 86400
+#: Jobs that are looked at for waiting times, at most.
+MOST_STARTED = 20_000
+#: Nodes that are named, those that were suspected most often and lost for longest.
+MOST_NODES = 20
+Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
+End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
+Since = Annotated[
+    int | None, Query(ge=0, le=LARGEST_ID, description="Only jobs that started after this date, epoch seconds.")
+]
+Bucket = Annotated[Literal["day", "week", "month"], Query(description="Bucket length.")]
+
+
+@router.get("/usage", operation_id="usage", summary="Resource consumption over time")
+def usage(
+    request: Request,
+    begin: Begin,
+    to: End,
+    group: Annotated[Literal["user", "project", "queue"], Query(description="Grouping of the consumption.")] = "user",
+    bucket: Bucket = "day",
+) -> Answer:
+    """Return used and requested resource seconds, by time bucket and group."""
+    if begin >= to:
+        raise BadRequest("a period goes from a date to a later one")
+    return answer_unless_known(request, usage_record(asking(request), begin, to, group, bucket))
+
+
+def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: str = "day") -> dict[str, object]:
+    """Return the consumption of a period as far as the caller may see it."""
+    with who.database.snapshot() as tx:
+        rows = tx.usage.series(begin, to, group=group, bucket=bucket)
+        lost = tx.usage.unavailable(begin, to)
+        capacity = tx.resources.count_by_type().get("default", 0) * (to - begin)
+    items = [
+        {"from": row.begin, group: row.group, "used": row.used, "asked": row.asked}
+        for row in _shown(rows, who, by_user=group == "user")
+    ]
+    return {"items": items, "capacity": capacity, "unavailable": lost}
+
+
+@router.get("/usage/nodes", operation_id="usage_nodes", summary="Unavailability of nodes")
+def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
+    """Return the nodes that were unavailable, those with the most changes to Suspected first.
+
+    `seconds` are resource seconds by state; `halted` is the total of resource seconds of nodes halted to save energy.
+    """
+    if not begin < to <= begin + _YEAR:
+        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    who, curves = asking(request), service_of(request).curves
+    return answer_unless_known(request, curves.curve(("nodes", begin, to), lambda: _lost_nodes(who, begin, to)))
+
+
+def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
+    with who.database.snapshot() as tx:
+        lost, halted = tx.usage.lost_nodes(begin, to, MOST_NODES), tx.usage.halted(begin, to)
+    return {"items": [each._asdict() for each in lost], "halted": halted}
+
+
+@router.get("/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
+def usage_waits(
+    request: Request,
+    begin: Begin,
+    to: End,
+    bucket: Bucket = "day",
+) -> Answer:
+    """Return the waiting times of the jobs that started in a period, by number of resources, queue, hour and day.
+
+    `is_cut` is true if only the last jobs of the period were evaluated. `hours` group by submission time in the time
+    zone of the site: `block` 0 starts on Monday at midnight, each block has `block_hours`. `trend` groups by start time
+    (UTC). Jobs with a reserved start are left out.
+    """
+    if not begin < to <= begin + _YEAR:
+        raise BadRequest("a period goes from a date to a later one, over a year at most")
+    who = asking(request)
+    curves = service_of(request).curves
+    key = ("waits", begin, to, bucket)
+    return answer_unless_known(request, curves.curve(key, lambda: _waits(who, begin, to, bucket)))
+
+
+def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
+    period = LastStarted(begin, to, MOST_STARTED)
+    with who.database.snapshot() as tx:
+        by_size = tx.waiting_times.by_size(period)
+        by_hour = tx.waiting_times.by_hour(period, local_zone() or "UTC")
+        by_piece = tx.waiting_times.by_piece(period, bucket)
+    ends = [first - 1 for first in CLASSES[1:]]
+    return {
+        "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
+        "items": [each._asdict() for each in by_size],
+        "hours": [each._asdict() for each in by_hour],
+        "block_hours": BLOCK_HOURS,
+        "trend": [{"size": each.size, "from": each.begin, **_spread(each)} for each in by_piece],
+        "is_cut": sum(each.jobs for each in by_size if each.queue is None) >= MOST_STARTED,
+    }
+
+
+def _spread(waits: WaitByPiece) -> dict[str, int]:
+    return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
+
+
+@router.get("/predictions", operation_id="prediction_errors", summary="Accuracy of predicted start times")
+def prediction_errors(request: Request, since: Since = None) -> Answer:
+    """Return by queue how far jobs started from their first predicted start. Default: the last week."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        errors = tx.job_predictions.errors(tx.now - _WEEK if since is None else since)
+    return answer_unless_known(request, {"items": [error._asdict() for error in errors]})
+
+
+def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedByGroup]:
+    """Return what the caller may see: those of others as one, where consumption is private."""
+    user = who.caller.user
+    if not who.config.api_accounting_private or (user and user.is_admin):
+        return rows
+    own = user.name if user and by_user else None
+    sums: dict[tuple[int, str], UsedByGroup] = {}
+    for row in rows:
+        group = row.group if row.group == own else OTHERS
+        former = sums.get((row.begin, group), UsedByGroup(row.begin, group, 0, 0))
+        sums[row.begin, group] = former._replace(used=former.used + row.used, asked=former.asked + row.asked)
+    return list(sums.values())

@@ -1,0 +1,395 @@
+"""Who is asking: decided once for each request.  See docs/api.rst, "Who is asking".
+
+What decides is the socket: its peer, as the kernel knows it.  A header counts only from a proxy that oar.conf names.
+"""
+
+import base64
+import logging
+import re
+import time
+from collections.abc import Callable, Collection
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastapi import Request
+
+from oar.api import signed_tokens
+from oar.api.accounts import user_named, user_of
+from oar.api.clients import client_of
+from oar.api.errors import Unidentified
+from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
+from oar.lib.access.tokens import digest_of
+from oar.lib.facts.errors import NotAllowed
+from oar.lib.facts.records import User
+
+if TYPE_CHECKING:
+    from oar.api.passwords import Passwords
+    from oar.lib.config.files import Config
+    from oar.lib.db.access.api_tokens import ApiToken
+    from oar.lib.db.database import Database
+
+__all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Way", "check_meant"]
+
+_log = logging.getLogger(__name__)
+
+#: Headers in which a trusted proxy tells who was identified, in this order.
+IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
+#: The one of programs that name their users themselves, as CiGri does: web servers drop underscores.
+OWN_NAMING = "x_remote_ident"
+#: What proxies write for nobody.
+NOBODY = frozenset({"", "unknown", "(null)"})
+#: The cookie of the login page.
+COOKIE = "oar_session"
+#: A path that may stand before our addresses.
+PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+#: Methods that change nothing.
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: Seconds for which a session is one of an administrator after he has given his password again.
+ELEVATED_SECONDS = 15 * 60
+#: Seconds for which a token of one job is valid after its end.
+VALID_AFTER_END = 3600
+#: Seconds between two notes of when a token was used last.
+WRITTEN_EVERY = 60
+#: Types of bodies that any page can let a browser send.
+_OF_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+
+
+class Way(StrEnum):
+    """How somebody was identified."""
+
+    NOT = "not"
+    SOCKET = "socket"
+    TOKEN = "token"
+    PASSWORD = "password"
+    SESSION = "session"
+    PROXY = "proxy"
+
+
+#: Ways that browsers take by themselves, whoever wrote the page that lets them.
+BROWSERS_OWN = frozenset({Way.PASSWORD, Way.SESSION, Way.PROXY})
+
+
+class Caller(NamedTuple):
+    """Who is asking, and what he has shown."""
+
+    user: User | None = None  #: None: nobody known
+    way: Way = Way.NOT
+    scopes: Scopes = EVERYTHING
+    token: int | None = None  #: id of the token or session that was shown
+    rests_on_token: bool = False  #: a token was shown, now or when the session began
+    origin: int | None = None  #: id of that token, if it is stored
+    find_submitted: Callable[[Collection[int]], frozenset[int]] | None = None  #: those of some jobs that are its own
+
+    def identified(self) -> User:
+        """Return the user.  Raises Unidentified."""
+        if self.user is None:
+            raise Unidentified("the request names no user. Send a token (oar-token create), or use the local socket.")
+        return self.user
+
+    def submitting(self) -> User:
+        """Return the user who submits jobs.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.submits, "submit jobs")
+        return user
+
+    def changing(self) -> User:
+        """Return the user who changes what is no job.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.changes_all, "make this change")
+        return user
+
+    def creating_tokens(self) -> User:
+        """Return the user who creates tokens: they outlive what they were created with.
+
+        Raises Unidentified, NotAllowed.
+        """
+        user = self.changing()
+        if self.rests_on_token:
+            raise NotAllowed(
+                "cannot create a token with a token, or in a session that began with one. Run: oar-token create"
+            )
+        return user
+
+    @property
+    def can_create_tokens(self) -> bool:
+        """Whether ``creating_tokens`` returns the user."""
+        return self.user is not None and self.scopes.changes_all and not self.rests_on_token
+
+    def reading_all(self) -> User:
+        """Return the user who reads what is private to him.  Raises Unidentified, NotAllowed."""
+        user = self.identified()
+        self._check(self.scopes.reads_all, "read private data", "ro")
+        return user
+
+    def administering(self) -> User:
+        """Return the administrator.  Raises Unidentified, NotAllowed."""
+        user = self.changing()
+        if not user.is_admin:
+            raise NotAllowed("only administrators may do this, by the local socket or with a token of scope admin.")
+        return user
+
+    def acting(self, act: JobAct, jobs: Collection[int]) -> User:
+        """Return the user who does something with jobs; whose they are is not looked at.
+
+        Raises Unidentified, NotAllowed for a job with which the token allows nothing of the kind.
+        """
+        user = self.identified()
+        submitted = self.submitted(jobs)
+        for job in jobs:
+            is_allowed = self.scopes.allows(act, job, was_submitted=job in submitted)
+            self._check(is_allowed, f"{act} job {job}")
+        return user
+
+    def submitted(self, jobs: Collection[int]) -> frozenset[int]:
+        """Return those of some jobs that were submitted with this token, if it allows nothing else."""
+        if self.find_submitted is None or "submit" not in self.scopes.words:
+            return frozenset()
+        return self.find_submitted(jobs)
+
+    @property
+    def remembering(self) -> int | None:
+        """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
+        return None if self.scopes.changes_all else self.origin
+
+    def _check(self, is_allowed: bool, what: str, sufficient: str = "rw") -> None:
+        """``sufficient``: a scope that allows it."""
+        if not is_allowed:
+            way_out = f"Create a token with the scope {sufficient}: oar-token create --scope {sufficient}"
+            raise NotAllowed(f"cannot {what}: the token has the scope {self.scopes}. {way_out}")
+
+
+class AgentToken(NamedTuple):
+    """The token of an agent of desktop computers."""
+
+    id: int
+    scopes: Scopes
+
+
+class Identities:
+    """Decides who is asking, for a process."""
+
+    def __init__(self, database: "Database", passwords: "Passwords") -> None:
+        self._database = database
+        self.passwords = passwords
+
+    def identify(self, request: Request, config: "Config") -> Caller:
+        """Return who is asking.
+
+        Raises Unidentified for a token or a password that is not valid, NotAllowed for an unknown user and for a
+        request that a page of another site has sent.
+        """
+        caller = self._identify(request, config)
+        if caller.way in BROWSERS_OWN and request.method not in SAFE_METHODS:
+            check_meant(request)
+        return caller
+
+    def _identify(self, request: Request, config: "Config") -> Caller:
+        client = client_of(request)
+        authorization = request.headers.get("authorization", "")
+        if authorization:
+            caller = self._by_authorization(authorization, request, config)
+            _note_other(caller, request, config)
+            return caller
+        if client.is_trusted:
+            caller = _by_proxy(request, config) if config.api_trust_ident else Caller()
+            return caller if caller.user else self._by_cookie(request, config)
+        if session_in(request) is not None:
+            return self._by_cookie(request, config)
+        if client.peer.uid is None or client.is_forwarded:
+            return Caller()
+        return Caller(user_of(client.peer.uid, config), Way.SOCKET)
+
+    def _by_authorization(self, authorization: str, request: Request, config: "Config") -> Caller:
+        kind, _, shown = authorization.partition(" ")
+        if kind.lower() == "basic":
+            return self._by_password(shown.strip(), request, config)
+        if kind.lower() != "bearer":
+            raise Unidentified("the Authorization header has neither a token (Bearer oar_...) nor a password (Basic).")
+        return self.by_token(shown.strip(), config)
+
+    def by_token(self, token: str, config: "Config") -> Caller:
+        """Return whose token this is.  Raises Unidentified, NotAllowed."""
+        if "." in token and (name := signed_tokens.user_of(token, config)):
+            return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
+        found = self._find(token)
+        if found is None or SESSION in Scopes.parse(found.scope).words:
+            raise Unidentified(
+                "the token is not valid: it is unknown, revoked or expired. Create another one: oar-token create"
+            )
+        scopes = self._of_live_jobs(Scopes.parse(found.scope))
+        if scopes.agents:
+            raise NotAllowed("a token of an agent is valid for /oar-cgi only. Create another one: oar-token create")
+        self._write_use(found, found.expires)
+        user = user_named(found.user, config, administers=scopes.administers)
+        return self._caller(found, user, Way.TOKEN, scopes)
+
+    def identify_agent(self, request: Request, config: "Config") -> AgentToken:
+        """Return what the token of an agent allows that a request shows; it is valid while its maker administers.
+
+        Raises Unidentified, NotAllowed.
+        """
+        kind, _, shown = request.headers.get("authorization", "").partition(" ")
+        found = self._find(shown.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            raise Unidentified(
+                "the agent has no valid token. An administrator creates one: oar-token create --agent NAME"
+            )
+        scopes = Scopes.parse(found.scope)
+        if not scopes.agents:
+            raise NotAllowed(
+                f"the token is not one of an agent: its scope is {scopes}. Run: oar-token create --agent NAME"
+            )
+        if not user_named(found.user, config, administers=True).is_admin:
+            raise NotAllowed(
+                f"the token is not valid: {found.user}, who created it, is not an administrator any more."
+                " Another administrator creates one: oar-token create --agent NAME"
+            )
+        self._write_use(found, found.expires)
+        return AgentToken(found.id, scopes)
+
+    def _by_password(self, shown: str, request: Request, config: "Config") -> Caller:
+        try:
+            name, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
+        except ValueError:
+            raise Unidentified("the Authorization header has no name and password.") from None
+        return Caller(self.check_password(name, password, request, config), Way.PASSWORD)
+
+    def check_password(self, name: str, password: str, request: Request, config: "Config") -> User:
+        """Return the user whose password this is, no administrator yet.
+
+        Raises Unidentified, NotAllowed, TooOften, Unavailable.
+        """
+        check_encrypted(request, "a password")
+        self.passwords.check(name, password, client_of(request).key, config)
+        return _named(name, config)
+
+    def _by_cookie(self, request: Request, config: "Config") -> Caller:
+        """Return whose session this is; who has none any more is nobody, and may log in."""
+        secret = session_in(request) or ""
+        if "." in secret and (name := signed_tokens.user_of(secret, config)):
+            return Caller(_named(name, config), Way.SESSION, rests_on_token=True)
+        found = self._find(secret)
+        if found is None:
+            return Caller()
+        scopes = Scopes.parse(found.scope)
+        if SESSION not in scopes.words:
+            return Caller()  # a token is no cookie
+        with_password = found.proved > int(time.time()) - ELEVATED_SECONDS
+        whole = config.api_session_hours * 3600
+        is_half_over = found.parent == 0 and found.expires - time.time() < whole / 2
+        self._write_use(found, int(time.time()) + whole if is_half_over else found.expires)
+        user = user_named(found.user, config, administers=scopes.administers or with_password)
+        allowed = scopes._replace(words=scopes.words - {SESSION})
+        return self._caller(found, user, Way.SESSION, self._of_live_jobs(allowed))
+
+    def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
+        """Return who shows a token or a session."""
+        origin = shown.id if way is Way.TOKEN else shown.parent
+        find_submitted = self._find_submitted(origin)
+        return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
+
+    def _find(self, token: str) -> "ApiToken | None":
+        digest = digest_of(token)
+        if digest is None:
+            return None
+        return self._database.look(lambda tx: tx.api_tokens.find(digest))
+
+    def _find_submitted(self, token_id: int) -> Callable[[Collection[int]], frozenset[int]]:
+        def submitted(jobs: Collection[int]) -> frozenset[int]:
+            return self._database.look(lambda tx: tx.api_tokens.submitted(token_id, jobs))
+
+        return submitted
+
+    def _of_live_jobs(self, scopes: Scopes) -> Scopes:
+        """Return the scopes without jobs that ended long ago.  Raises Unidentified if nothing is left."""
+        if not scopes.jobs:
+            return scopes
+        with self._database.snapshot() as tx:
+            live = tx.api_tokens.live(scopes.jobs, ended_since=tx.now - VALID_AFTER_END)
+        if not live and not scopes.words:
+            raise Unidentified("the token is not valid: its job has ended.")
+        return scopes._replace(jobs=live)
+
+    def _write_use(self, token: "ApiToken", expires: int) -> None:
+        """Write now and then that a token is used."""
+        if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
+            return
+        with self._database.begin() as tx:
+            tx.api_tokens.use(token.id, expires=expires)
+
+
+def check_encrypted(request: Request, what: str) -> None:
+    """Check that nobody can have listened to a secret on its way here.  Raises NotAllowed."""
+    client = client_of(request)
+    if not (client.is_local or client.is_trusted):
+        raise NotAllowed(
+            f"the API accepts {what} over TLS only. Use the https address of the site's web server.\n"
+            f"# The request comes from {client}."
+        )
+
+
+def outer_path(request: Request, config: "Config") -> str:
+    """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
+    told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
+    is_told = told and client_of(request).is_trusted and PATH.fullmatch(told)
+    return (told if is_told else config.api_root_path).rstrip("/")
+
+
+def session_in(request: Request) -> str | None:
+    """Return the secret of a session; of several the first, which browsers send for the longest path."""
+    words = (word.strip().partition("=") for word in request.headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in words if name == COOKIE), None)
+
+
+def _name_by_proxy(request: Request) -> str:
+    return next((request.headers[header] for header in IDENTITY_HEADERS if header in request.headers), "")
+
+
+def _note_other(caller: Caller, request: Request, config: "Config") -> None:
+    """Write that a trusted proxy names somebody else than who is shown by the request itself, which counts."""
+    name = _name_by_proxy(request)
+    if name in NOBODY or not (config.api_trust_ident and client_of(request).is_trusted):
+        return
+    if caller.user and caller.user.name != name:
+        shown = (request.state.request_id, caller.user.name, caller.way, name)
+        _log.warning("request %s: %s by %s counts, and not %.32r, whom the proxy names", *shown)
+
+
+def _by_proxy(request: Request, config: "Config") -> Caller:
+    name = _name_by_proxy(request)
+    if name in NOBODY or name in PRIVILEGED or not _is_name(name, config):
+        return Caller()
+    return Caller(user_named(name, config, administers=config.api_admin_by_proxy), Way.PROXY)
+
+
+def _named(name: str, config: "Config") -> User:
+    """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
+    if name in PRIVILEGED:
+        reason = "root and oar have no password login. Use the local socket, or a token of scope admin."
+        raise NotAllowed(f"cannot log in: {name}: {reason}")
+    if not _is_name(name, config):
+        reason = "the name does not match API_USER_REGEX in oar.conf. Use a token: oar-token create"
+        raise NotAllowed(f"cannot log in: {name!r}: {reason}")
+    return user_named(name, config, administers=False)
+
+
+def _is_name(name: str, config: "Config") -> bool:
+    return any(re.search(each, name) for each in config.api_user_regex)
+
+
+def check_meant(request: Request) -> None:
+    """Check that the page that asks is ours, or that no page can have asked.  Raises NotAllowed.
+
+    Pages of other sites cannot send such headers, nor bodies of other types, nor other methods, unless this site lets
+    them (API_CORS_ORIGINS).
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        is_meant = site in ("same-origin", "none")
+    else:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_free = kind not in _OF_FORMS if kind else request.method != "POST"
+        is_meant = is_free or "x-oar-request" in request.headers
+    if not is_meant:
+        raise NotAllowed("the request may come from a page of another site. Send the header X-OAR-Request: 1")

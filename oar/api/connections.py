@@ -1,0 +1,193 @@
+"""HTTP connections that know the process at their other end, and wait for nobody for ever."""
+
+import asyncio
+import resource
+import secrets
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from oar.api.clients import Peer, find_client
+from oar.api.errors import early_problem
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+_CREDENTIALS = struct.Struct("3i")
+#: Bytes of the head of a request, and seconds in which it must have come.
+LONGEST_HEAD = 32 << 10
+HEAD_SECONDS = 20.0
+#: Seconds in which a client must take some of what waits for it; what is kept for one that does not is let go.
+UNREAD_SECONDS = 60.0
+#: A process or an address has at most this part of the connections that the service may have; trusted proxies have all.
+PART_OF_CONNECTIONS = 8
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+#: Way out of a head that is too long, by the status that says where.
+_WAYS_OUT = {
+    HTTPStatus.REQUEST_URI_TOO_LONG: "name fewer things in one request, or send them in the body of a POST",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "send fewer headers or cookies",
+}
+
+
+class _TooLongError(Exception):
+    """The head of a request is longer than any that is read."""
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """The protocol of uvicorn; each request's ``state`` holds the ``peer``."""
+
+    _head = 0  # bytes that came since the last head was whole
+    _patience: asyncio.TimerHandle | None = None
+    _until_read: asyncio.TimerHandle | None = None
+    _is_refused = False
+    _open: ClassVar[Counter[str]] = Counter()  #: connections of each ``Peer.key``
+
+    def __init__(self, *arguments: Any, site: "Callable[[], Config]", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._site = site
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Ask the kernel who has connected, and refuse one that has too many connections."""
+        super().connection_made(transport)
+        self._peer = peer_of(transport.get_extra_info("socket"), self.client)
+        self.app_state = {**self.app_state, "peer": self._peer}
+        self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._open[self._peer.key] += 1
+        if self._open[self._peer.key] > most_connections() and not self._is_proxy():
+            self._is_refused = True
+            transport.write(_TOO_MANY)
+            transport.close()
+
+    def _is_proxy(self) -> bool:
+        return find_client({"headers": (), "state": self.app_state}, self._site()).is_trusted
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._open[self._peer.key] -= 1
+        if not self._open[self._peer.key]:
+            del self._open[self._peer.key]
+        self._wait_no_more()
+        self._stop_until_read()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More waits for the client than is kept for long."""
+        super().pause_writing()
+        if self._until_read is None:
+            self._until_read = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing more is asked: close it, when the client has taken what waits for it, or will not."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has taken it."""
+        self._stop_until_read()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come, unless it is more than a head may have."""
+        if self._is_refused:
+            return
+        if self._is_in_head:
+            self._head += len(data)
+        super().data_received(data)
+        if self._is_in_head and self._head > LONGEST_HEAD and not self._is_refused:
+            self._refuse_head(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """Begin to read a head."""
+        super().on_message_begin()
+        self._is_in_head, self._told = True, 0
+        if self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address.  Raises _TooLongError, which ends in ``send_400_response``."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header.  Raises _TooLongError."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or is one with too long a head."""
+        if self._told <= LONGEST_HEAD:
+            text, way_out = "this is not an HTTP request, or its body is not sent as its head says", "send HTTP/1.1"
+            self._write_problem(HTTPStatus.BAD_REQUEST, "bad-request", text, way_out)
+            self.transport.close()
+            return
+        is_address = len(self.url) > LONGEST_HEAD
+        uri, fields = HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        self._refuse_head(uri if is_address else fields)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._is_in_head, self._head = False, 0
+        self._wait_no_more()
+        super().on_headers_complete()
+
+    _is_in_head = True
+    _told = 0  # bytes of the address and the headers, however they came
+
+    def _count(self, length: int) -> None:
+        self._told += length
+        if self._told > LONGEST_HEAD:
+            raise _TooLongError
+
+    def _refuse_head(self, status: HTTPStatus) -> None:
+        """Answer what is too long, and end the connection: where the next request begins is unknown.
+
+        It is closed when the client closes it, or at the end of its time: closed earlier, with data that nobody has
+        read, it would be reset, and the answer lost.
+        """
+        text = f"the head of a request has at most {LONGEST_HEAD} bytes"
+        self._write_problem(status, "head-too-long", text, _WAYS_OUT[status])
+        self._is_refused = True
+        self.transport.write_eof()
+
+    def _write_problem(self, status: HTTPStatus, word: str, text: str, way_out: str) -> None:
+        path = (getattr(self, "url", None) or b"").decode("latin-1")
+        record = early_problem(path, status, word, text, hint=way_out)
+        body = orjson.dumps({**record, "request_id": secrets.token_hex(8)})
+        told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in told.items())]
+        self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""
+
+    def _wait_no_more(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _stop_until_read(self) -> None:
+        if self._until_read is not None:
+            self._until_read.cancel()
+            self._until_read = None
+
+    def _give_up(self) -> None:
+        self.transport.close()
+
+
+def most_connections() -> int:
+    """Return how many connections one process or address may have."""
+    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PART_OF_CONNECTIONS)
+
+
+def peer_of(connection: Any, client: tuple[str, int] | None) -> Peer:
+    """Return the other end of a connection."""
+    if connection is not None and connection.family == socket.AF_UNIX:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return Peer(uid=_CREDENTIALS.unpack(data)[1])
+    return Peer(address=client[0] if client else "")

@@ -1,0 +1,96 @@
+"""When and where jobs would start, in a worker: nothing is submitted."""
+
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oar.api.errors import problem_record
+from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.submission import files_of, proposal_of, scanned
+from oar.api.workers.tasks import Desk, Outcome, problem_of, text_of
+from oar.lib.facts.errors import UserError
+from oar.lib.facts.records import User
+from oar.lib.submission import admission
+from oar.lib.user_files import UserFiles
+
+if TYPE_CHECKING:
+    from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions
+    from oar.kao.rounds.reading.situation import HypotheticalJob
+    from oar.lib.submission.admission import Admission
+
+#: Numbers that are left to the jobs of each alternative.
+MOST_JOBS = 1_000_000
+_TOO_LATE = "the others took all the time (ESTIMATE_TIMEOUT): ask for this one alone"
+
+
+class EstimateJobs(NamedTuple):
+    """The task to tell when each of some alternatives would start."""
+
+    user: User
+    alternatives: Sequence[AskedJobs]
+
+    def run(self, desk: Desk) -> Outcome:
+        """Estimate each in one situation; of one that is refused, or that time is over for, tell so.
+
+        Raises Unavailable.
+        """
+        from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions
+
+        deadline = time.monotonic() + desk.config.estimate_timeout
+        files = files_of(desk, self.user)
+        tried = [self._tried(desk, files, asked, number) for number, asked in enumerate(self.alternatives)]
+        jobs = [each.jobs for each in tried if isinstance(each, _Tried)]
+        situation = ComparedSubmissions(desk.database, desk.config, jobs) if jobs else None
+        items = [
+            _estimated(situation, each, deadline) if situation and isinstance(each, _Tried) else each for each in tried
+        ]
+        return Outcome(HTTPStatus.OK, {"items": items})
+
+    def _tried(self, desk: Desk, files: UserFiles, asked: AskedJobs, number: int) -> "_Tried | dict[str, Any]":
+        """Return an alternative as the rules leave it, or the record of why it is refused."""
+        from oar.kao.rounds.hypothetical import estimates
+
+        try:
+            admitted = admission.rehearse(
+                desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, files, asked))
+            )
+            jobs = estimates.supposed(desk.database, admitted.proposal, number * MOST_JOBS)
+        except UserError as error:
+            return {"problem": problem_of(error).record}
+        return _Tried(admitted, jobs)
+
+
+class FindSmallestChange(NamedTuple):
+    """The task to find with which change of its request a job that waits would start now."""
+
+    job: int
+
+    def run(self, desk: Desk) -> Outcome:
+        """Find it, in the words of ``oarstat --explain``.  Raises Unavailable."""
+        from oar.kao.rounds.hypothetical import estimates
+
+        found = estimates.smallest_changes(desk.database, desk.config, [self.job])[self.job]
+        return Outcome(HTTPStatus.OK, {"smallest_change": found or None, "smallest_change_known": found is not None})
+
+
+class _Tried(NamedTuple):
+    """An alternative that the rules have passed."""
+
+    admitted: "Admission"
+    jobs: "Sequence[HypotheticalJob]"
+
+
+def _estimated(situation: "ComparedSubmissions", tried: _Tried, deadline: float) -> dict[str, Any]:
+    if time.monotonic() > deadline:
+        return {"problem": problem_record(HTTPStatus.SERVICE_UNAVAILABLE, "too-late", _TOO_LATE)}
+    proposal = tried.admitted.proposal
+    found = situation.estimates(proposal, tried.jobs)
+    jobs = [job.record for job in found.jobs]
+    return {
+        **jobs[0],
+        "jobs": jobs if len(jobs) > 1 else [],
+        "warnings": [*proposal.warnings, *found.warnings],
+        "output": text_of(tried.admitted.output),
+        "initial_request": proposal.spec.initial_request,
+    }

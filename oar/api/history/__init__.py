@@ -1,1 +1,0 @@
-"""What has happened, the newest first, and what happens, as a stream."""

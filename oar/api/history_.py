@@ -1,0 +1,58 @@
+"""What has happened to jobs and nodes, the newest first."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.faults import PRINTABLE
+from oar.api.answers.list_answers import Fields, only
+from oar.api.openapi_schemas import EVENT
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
+from oar.lib.views.history import event_item
+
+router = APIRouter(prefix="/v1", tags=["history"], route_class=LeanRoute)
+
+
+class EventListing(BaseModel):
+    """Which events a page holds: all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Job id.")
+    node: str | None = Field(None, max_length=255, pattern=PRINTABLE, description="Node name (network address).")
+    type: str | None = Field(None, max_length=100, pattern=PRINTABLE, description="Event type.")
+    before: int | None = Field(None, ge=1, le=LARGEST_ID, description="`next` of the previous page.")
+    limit: int = Field(default=100, ge=1, le=1000, description="Page size.")
+    fields: Fields = None
+
+
+@router.get("/event-log", operation_id="event_log", summary="List logged events, newest first")
+def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> Answer:
+    """Return events. `next` is the `before` parameter of the next page, null on the last page.
+
+    With the `Accept` header `application/x-ndjson` all events are returned, one JSON object per line.
+    """
+    who = asking(request)
+    if wants_lines(request):
+        exports = service_of(request).exports
+
+        def pages(before: int | None) -> dict[str, object]:
+            return event_page(who, listing.model_copy(update={"limit": PAGE, "before": before or listing.before}))
+
+        return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
+    return answer_unless_known(request, event_page(who, listing))
+
+
+def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
+    """Return a page of events; their texts only to who is known."""
+    with who.database.snapshot() as tx:
+        found = tx.events.latest(
+            listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
+        )
+    shown = who.privacy.events(found[: listing.limit])
+    items = only([event_item(event) for event in shown], listing.fields, EVENT["properties"])
+    return {"items": items, "next": shown[-1].id if len(found) > len(shown) else None}

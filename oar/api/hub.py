@@ -1,0 +1,226 @@
+"""What is new, for all who listen: one thread follows the database, each listener has a queue of its own."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.api.errors import TooMany
+from oar.lib.db.listening.feed import Feed, News, placed
+from oar.lib.facts.errors import DatabaseUnavailable, Unavailable
+from oar.lib.facts.history import JobStateChange, Position
+from oar.lib.facts.records import Event
+from oar.lib.facts.topics import Topic
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+_log = logging.getLogger(__name__)
+
+#: Messages that wait for a listener; who does not read for so long loses them and is told so.
+QUEUE = 1000
+#: Seconds between two messages that something of a topic has changed.
+FOLD_SECONDS = 1.0
+#: Seconds that a client waits for the first look.
+BEGIN_SECONDS = 10.0
+#: Seconds that the thread waits for news, and after the loss of the database.
+_PATIENCE = 5.0
+
+#: Name of the message that the service ends.
+BYE = "bye"
+
+Row = JobStateChange | Event
+Takes = Callable[[Row], bool]
+
+
+class Message(NamedTuple):
+    """Something for one listener."""
+
+    name: str  #: ``state``, ``event``, the name of a topic, ``reset``, ``bye``
+    data: Row | dict[str, int]
+    position: Position
+
+
+class Subscriber:
+    """A client that listens.  Lives on the event loop."""
+
+    def __init__(self, takes: Takes, topics: frozenset[Topic], *, folds: bool = False) -> None:
+        """``folds``: it is told at most once a second that something of a topic has changed, but for tokens."""
+        self.folds = folds
+        self._takes = takes
+        self._topics = topics
+        self._waiting: deque[Message] = deque()
+        self._is_told = asyncio.Event()
+
+    def put(self, messages: Sequence[Message]) -> None:
+        """Give it what it wants of some messages."""
+        self._waiting.extend(message for message in messages if self.wants(message))
+        if len(self._waiting) > QUEUE:
+            self._waiting.clear()
+            self._waiting.append(Message("reset", {}, messages[-1].position))
+        if self._waiting:
+            self._is_told.set()
+
+    async def next(self, seconds: float) -> list[Message]:
+        """Return what has come, after so many seconds nothing."""
+        try:
+            await asyncio.wait_for(self._is_told.wait(), seconds)
+        except TimeoutError:
+            return []
+        self._is_told.clear()
+        messages, self._waiting = list(self._waiting), deque()
+        return messages
+
+    def wants(self, message: Message) -> bool:
+        """Whether a message is for it."""
+        if isinstance(message.data, dict):
+            return message.name in ("reset", BYE) or message.name in self._topics
+        return self._takes(message.data)
+
+
+class Hub:
+    """Follows the database in a thread and tells all listeners."""
+
+    def __init__(self, database: "Database", most: int, count: Callable[[News], None] = lambda _: None) -> None:
+        """``count``: called with all news, in the thread that follows."""
+        self._database = database
+        self._count = count
+        self._most = most
+        self._listeners: set[Subscriber] = set()
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._feed: Feed | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due: dict[Topic, float] = {}  #: when something may be told of a topic again, by the clock of the loop
+        self._late: set[Topic] = set()  #: topics of which is told then
+        self.counters: Counter[Topic] = Counter()  #: how often each topic was told
+        self._has_begun = asyncio.Event()  #: that there is a position
+        self.position: Position | None = None  #: up to which listeners have been told; None before the first look
+        self.told_at = 0.0  #: when the database was looked at last, by the monotonic clock
+        self.is_told = False  #: whether the database tells of changes, so that nobody has to poll
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    def start(self) -> None:
+        """Begin to follow, for the event loop that runs."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._follow, name="feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow no more, and tell all who listen.  Not to be called on the event loop."""
+        self._ends.set()
+        thread, self._thread = self._thread, None
+        if thread and self._loop:
+            if self._feed:
+                self._feed.interrupt()
+            thread.join()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._say_goodbye)
+
+    async def begun(self) -> Position:
+        """Return up to which listeners have been told; wait for the first look for a while.  Raises Unavailable."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_begun.wait(), BEGIN_SECONDS)
+        return self._reached()
+
+    def add(self, listener: Subscriber) -> Position:
+        """Let somebody listen; return the place behind which he is told.  Raises TooMany, Unavailable."""
+        position = self._reached()
+        if len(self._listeners) >= self._most:
+            limit = f"the limit for all clients is {self._most} (API_MAX_STREAMS)"
+            raise TooMany(f"too many event streams: {limit}. Try again later.")
+        self._listeners.add(listener)
+        return position
+
+    def _reached(self) -> Position:
+        if self.position is None:
+            raise Unavailable("the service has just started and has not read the database yet: ask again")
+        return self.position
+
+    def remove(self, listener: Subscriber) -> None:
+        """Let him listen no more."""
+        self._listeners.discard(listener)
+
+    def _follow(self) -> None:
+        with Feed(self._database) as feed:
+            self._feed = feed
+            patience = 0.0  # the first look tells that it has begun
+            while not self._ends.is_set():
+                try:
+                    position = feed.begin()
+                    news = feed.next(patience)
+                except DatabaseUnavailable as error:
+                    _log.warning("%s: what is new is not told", error)
+                    self.is_told = False
+                    self._ends.wait(_PATIENCE)
+                    continue
+                self._call(position, news, feed.is_told)
+                self._counted(news)
+                patience = _PATIENCE
+
+    def _counted(self, news: News) -> None:
+        try:
+            if news:
+                self._count(news)
+        except DatabaseUnavailable as error:
+            _log.warning("%s: what is new is not counted", error)
+
+    def _call(self, begun: Position, news: News, is_told: bool) -> None:
+        assert self._loop
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._publish, begun, news, is_told)
+
+    def _publish(self, begun: Position, news: News, is_told: bool) -> None:
+        self.told_at, self.is_told = time.monotonic(), is_told
+        self.position = self.position or begun
+        self._has_begun.set()
+        if not news:
+            return
+        self.counters.update(news.topics)
+        self.position = news.position
+        rows, all_topics = row_messages(news), self._topic_messages(news.topics)
+        folded = self._topic_messages(self._due_topics(news.topics))
+        self._tell([*rows, *all_topics], folded=[*rows, *folded])
+
+    def _due_topics(self, topics: Collection[Topic]) -> Collection[Topic]:
+        """Return the topics of which may be told now; those of which it was told a moment ago are told later."""
+        assert self._loop
+        now = self._loop.time()
+        due = {topic for topic in topics if topic is Topic.TOKENS or now >= self._due.get(topic, now)}
+        self._due |= dict.fromkeys(due, now + FOLD_SECONDS)
+        late = frozenset(topics) - due
+        if late and not self._late:
+            self._loop.call_later(FOLD_SECONDS, self._tell_late)
+        self._late |= late
+        return due
+
+    def _tell_late(self) -> None:
+        topics, self._late = self._late, set()
+        self._tell([], folded=self._topic_messages(self._due_topics(topics)))
+
+    def _topic_messages(self, topics: Collection[Topic]) -> list[Message]:
+        assert self.position
+        return [Message(topic, {"counter": self.counters[topic]}, self.position) for topic in sorted(topics)]
+
+    def _say_goodbye(self) -> None:
+        if self.position:
+            goodbye = [Message(BYE, {}, self.position)]
+            self._tell(goodbye, folded=goodbye)
+
+    def _tell(self, messages: Sequence[Message], *, folded: Sequence[Message]) -> None:
+        """Tell all who listen; ``folded``: instead to those who are told of topics once a second."""
+        for listener in tuple(self._listeners):
+            listener.put(folded if listener.folds else messages)
+
+
+def row_messages(news: News) -> list[Message]:
+    """Return the rows of some news as messages, each with the place behind it."""
+    return [Message("state" if isinstance(row, JobStateChange) else "event", row, place) for row, place in placed(news)]

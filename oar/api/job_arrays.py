@@ -1,0 +1,119 @@
+"""An array of jobs as a whole: a letter for how each job is, and totals."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+
+from oar.api.job_details import Id
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import Asking, asking
+from oar.lib.facts.errors import NoSuchJob
+from oar.lib.facts.states import JobState
+from oar.lib.views.gantt_chunks import ranges
+
+if TYPE_CHECKING:
+    from oar.lib.db.jobs.arrays import ArrayMember
+
+router = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=LeanRoute)
+
+
+class MemberCondition(StrEnum):
+    """How a job of an array is: its state in fewer words, and of one that has ended how that went."""
+
+    WAITING = "waiting"
+    HOLD = "hold"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    GOOD = "good"  #: it ended with exit code 0
+    BAD = "bad"  #: it ended with another one
+    ERROR = "error"
+
+
+#: The letter of each condition.
+LETTERS = {
+    MemberCondition.WAITING: "w",
+    MemberCondition.HOLD: "h",
+    MemberCondition.LAUNCHING: "l",
+    MemberCondition.RUNNING: "r",
+    MemberCondition.SUSPENDED: "s",
+    MemberCondition.GOOD: "g",
+    MemberCondition.BAD: "b",
+    MemberCondition.ERROR: "e",
+}
+_CONDITIONS = {
+    JobState.WAITING: MemberCondition.WAITING,
+    JobState.TO_ACK_RESERVATION: MemberCondition.WAITING,
+    JobState.HOLD: MemberCondition.HOLD,
+    JobState.TO_LAUNCH: MemberCondition.LAUNCHING,
+    JobState.LAUNCHING: MemberCondition.LAUNCHING,
+    JobState.RUNNING: MemberCondition.RUNNING,
+    JobState.FINISHING: MemberCondition.RUNNING,
+    JobState.SUSPENDED: MemberCondition.SUSPENDED,
+    JobState.RESUMING: MemberCondition.SUSPENDED,
+    JobState.TO_ERROR: MemberCondition.ERROR,
+    JobState.ERROR: MemberCondition.ERROR,
+}
+
+
+def condition_of(state: JobState, exit_code: int) -> MemberCondition:
+    """Return how a job is.
+
+    >>> condition_of(JobState.TERMINATED, 256)
+    <MemberCondition.BAD: 'bad'>
+    """
+    if state is JobState.TERMINATED:
+        return MemberCondition.BAD if exit_code else MemberCondition.GOOD
+    return _CONDITIONS[state]
+
+
+@router.get("/{array_id}", operation_id="array", summary="Get a job array")
+def array_one(request: Request, array_id: Id) -> Answer:
+    """Return the state of each job of an array, the number of jobs in each state, and statistics of their run times."""
+    return answer_unless_known(request, array_record(asking(request), array_id))
+
+
+def array_record(who: Asking, array_id: int) -> dict[str, object]:
+    """Return an array.  Raises NoSuchJob."""
+    with who.database.snapshot() as tx:
+        members = tx.arrays.members(array_id)
+        if not members:
+            raise NoSuchJob(array_id)
+        first = tx.jobs.get(members[0].id)
+    conditions = [condition_of(member.state, member.exit_code) for member in members]
+    counts = {str(each): conditions.count(each) for each in MemberCondition}
+    return {
+        "id": array_id,
+        "name": first.name,
+        "user": first.user,
+        "project": first.project,
+        "queue": first.queue,
+        "submitted": first.submission_time,
+        "limit": first.array_limit or None,
+        "total": len(members),
+        "counts": counts,
+        "letters": {letter: str(each) for each, letter in LETTERS.items()},
+        "jobs": list(ranges([member.id for member in members])),
+        "marks": "".join(LETTERS[each] for each in conditions),
+        **_times(members),
+    }
+
+
+def _times(members: "Sequence[ArrayMember]") -> dict[str, int | None]:
+    """Return when the first job started and the last one ended, and how long those ran that are over."""
+    ran = sorted(member.stop - member.start for member in members if member.start and member.stop)
+    is_over = all(member.stop for member in members)
+    return {
+        "started": _least(member.start for member in members if member.start),
+        "ended": max(member.stop for member in members) if is_over else None,
+        "shortest": ran[0] if ran else None,
+        "median": ran[len(ran) // 2] if ran else None,
+        "longest": ran[-1] if ran else None,
+    }
+
+
+def _least(dates: Iterable[int]) -> int | None:
+    return min(dates, default=None)

@@ -1,0 +1,142 @@
+"""What is told of a job beside its record: by a route of its own, or with the record (``include=``)."""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.estimates import FindSmallestChange
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing.problems import answer_of
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, asking, service_of
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.records import Job
+from oar.lib.views.job_dependencies import jobs_around
+from oar.lib.views.job_usage import job_usages
+from oar.lib.views.wait_explanations import explain
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.jobs.job_predictions import ToldStarts
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+
+Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
+#: Returns a part of what is told of a job.
+Part = Callable[["Transaction", Job, "Config"], object]
+
+
+def parts_named(text: str | None) -> tuple[str, ...]:
+    """Return the names of a list with commas.  Raises BadRequest."""
+    names = tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise BadRequest(f"include: {unknown[0]!r} is no part of a job: {', '.join(PARTS)}")
+    return names
+
+
+@router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Explain why a job waits")
+def job_explanation(
+    request: Request,
+    job_id: Id,
+    change: Annotated[
+        bool,
+        Query(description="Add the smallest change of one number of the request that would let the job start now."),
+    ] = False,
+) -> Answer:
+    """Return the explanation of `oarstat --explain`; with `change`, also that of `oarstat --explain --change`."""
+    if not change:
+        return _told(request, job_id, "explanation")
+    who, service = asking(request), service_of(request)
+    with who.database.snapshot() as tx:
+        job = tx.jobs.get(job_id)
+        record = _explanation(tx, job, who.config)
+    if record["code"] is None:
+        return answer_unless_known(request, record)
+    with service.estimating(request, who.caller):
+        outcome = service.workers.run_long(FindSmallestChange(job_id), 2 * who.config.estimate_timeout)
+    if outcome.status != HTTPStatus.OK:
+        return answer_of(request, outcome)
+    return answer_unless_known(request, {**record, **outcome.record})
+
+
+@router.get("/{job_id}/states", operation_id="job_states", summary="State history of a job")
+def job_states(request: Request, job_id: Id) -> Answer:
+    """Return the states of a job with their start and end dates."""
+    return _told(request, job_id, "states")
+
+
+@router.get("/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
+def job_usage(request: Request, job_id: Id) -> Answer:
+    """Return CPU time and memory by node, as `oarstat --usage` does. For a running job: the usage so far."""
+    return _told(request, job_id, "usage")
+
+
+@router.get("/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
+def job_predictions(request: Request, job_id: Id) -> Answer:
+    """Return the predicted start times of a job, and their differences to the actual start."""
+    return _told(request, job_id, "predictions")
+
+
+@router.get("/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
+def job_dependencies(request: Request, job_id: Id) -> Answer:
+    """Return the jobs that a job depends on, and those that depend on it, over at most three steps."""
+    return _told(request, job_id, "jobs_around")
+
+
+def _told(request: Request, job_id: int, name: str) -> Answer:
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        part = PARTS[name](tx, tx.jobs.get(job_id), who.config)
+    return answer_unless_known(request, part if isinstance(part, dict) else {"items": part})
+
+
+def _explanation(tx: "Transaction", job: Job, config: "Config") -> dict[str, object]:
+    (explanation,) = explain(tx, [job], config)
+    return explanation.record
+
+
+def _states(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, object]]:
+    changes = tx.jobs.state_changes([job.id])[job.id]
+    return [{"state": change.state, "from": change.start, "to": change.stop or None} for change in changes]
+
+
+def _usage(tx: "Transaction", job: Job, config: "Config") -> dict[str, object]:
+    (usage,) = job_usages(tx, [job], config.job_resource_manager_property_db_field)
+    return usage.record
+
+
+def _predictions(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, object]]:
+    told = tx.job_predictions.told(job.id)
+    return _told_starts(told) if told else []
+
+
+def _told_starts(told: "ToldStarts") -> list[dict[str, object]]:
+    """Return what was told, in the order in which it was; a job is told its start at most twice."""
+    return [
+        {"when": when, "date": date, "start": start, "late_by": told.real_start - start if told.real_start else None}
+        for when, date, start in (
+            ("first", told.first_date, told.first_start),
+            ("near", told.near_date, told.near_start),
+        )
+        if date
+    ]
+
+
+def _jobs_around(tx: "Transaction", job: Job, _: "Config") -> dict[str, object]:
+    return jobs_around(tx, job.id).record
+
+
+#: The parts by their names.
+PARTS: Mapping[str, Part] = {
+    "explanation": _explanation,
+    "states": _states,
+    "usage": _usage,
+    "predictions": _predictions,
+    "jobs_around": _jobs_around,
+}
+#: Those of ``everything=true``.
+EVERYTHING = ("explanation", "states")

@@ -1,0 +1,233 @@
+"""The output of jobs, read as their owner: the kernel decides what he may read."""
+
+import os
+import re
+from contextlib import AsyncExitStack, suppress
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated, NamedTuple
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.errors import STATUSES
+from oar.api.hub import Subscriber
+from oar.api.identity.seats import in_thread
+from oar.api.job_details import Id
+from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
+from oar.api.long_polling import changes_of
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.serving.event_streams import EVENTS, EventStream
+from oar.api.user_programs import UserCommand
+from oar.lib import user_files
+from oar.lib.access.scopes import JobAct
+from oar.lib.facts.errors import NotAllowed, OarError, UserError
+from oar.lib.facts.records import User
+from oar.lib.facts.states import JobType
+from oar.lib.facts.topics import Topic
+from oar.lib.user_files import FilePart, UserFiles
+from oar.lib.views.jobs import JobView, job_view
+
+router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"], route_class=FairRoute)
+
+#: Bytes of one answer, at most.
+MOST = 1 << 20
+MOST_LINES = 100_000
+_RANGE = re.compile(r"bytes=(?:(?P<first>\d{1,18})-(?P<last>\d{1,18})?|-(?P<suffix>\d{1,18}))")
+
+
+class OutputNotHere(UserError):
+    """The file does not exist, or this machine cannot see it."""
+
+
+STATUSES[OutputNotHere] = HTTPStatus.NOT_FOUND
+
+
+class OutputStream(StrEnum):
+    """Output file of a job."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+class OutputPiece(BaseModel):
+    """Which piece of a file is meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    offset: int = Field(0, ge=0, le=LARGEST_ID, description="Position of the first byte.")
+    limit: int = Field(MOST, ge=1, le=MOST, description="Bytes.")
+    tail: int | None = Field(
+        None, ge=1, le=MOST_LINES, description="Number of lines from the end, instead of an offset."
+    )
+    follow: bool = Field(
+        default=False,
+        description="Follow the file as server-sent events, as the `Accept` header `text/event-stream` does.",
+    )
+
+
+class _Output(NamedTuple):
+    """The files of a job, and the way to them."""
+
+    view: JobView
+    files: UserFiles
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more will come."""
+        return self.view.job.is_final
+
+    def path(self, stream: OutputStream) -> str:
+        """Return the absolute name of a file."""
+        name = self.view.stdout_file if stream is OutputStream.STDOUT else self.view.stderr_file
+        return os.path.join(self.view.job.launching_directory, name)
+
+    def read(self, stream: OutputStream, offset: int, most: int, lines: int = 0) -> FilePart:
+        """Return a piece of a file.  Raises OutputNotHere, NotAllowed."""
+        try:
+            return self.files.read_part(self.path(stream), offset, most, lines=lines)
+        except OSError as error:
+            raise self._refusal(stream, error) from None
+
+    def check(self, stream: OutputStream, first: Found | None) -> None:
+        """Check what was found first in a file that is followed; while a job lives its file may still come.
+
+        Raises OutputNotHere, NotAllowed.
+        """
+        error = first.error if first else PermissionError()
+        if error and (self.is_complete or not isinstance(error, FileNotFoundError)):
+            raise self._refusal(stream, error)
+
+    def _refusal(self, stream: OutputStream, error: OSError) -> UserError:
+        path = self.path(stream)
+        if isinstance(error, PermissionError):
+            return NotAllowed(f"{self.view.job.user} may not read {path}")
+        return OutputNotHere(f"{path} cannot be read on {os.uname().nodename}: {error.strerror}")
+
+
+@router.get("", operation_id="job_output", summary="List the output files of a job")
+def job_output(request: Request, job_id: Id) -> Answer:
+    """Return the paths and sizes of the output files of a job."""
+    found = _output(asking(request), job_id)
+    with service_of(request).reading(found.view.job.user):
+        record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
+    return answer_unless_known(request, {**record, "complete": found.is_complete})
+
+
+@router.get("/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
+async def job_output_bytes(
+    request: Request,
+    job_id: Id,
+    stream: Annotated[OutputStream, Path(description="Standard output or standard error.")],
+    piece: Annotated[OutputPiece, Query()],
+    *,
+    range_: Annotated[
+        str | None, Header(alias="Range", description="Byte range, such as `bytes=0-999` or `bytes=-999`.")
+    ] = None,
+    last: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="Id of the last received event."),
+    ] = None,
+) -> Answer:
+    """Return at most 1 MiB of an output file; request the next part with the next `offset`.
+
+    With `follow`, or with the `Accept` header `text/event-stream`, the response is a stream of server-sent events:
+    `data` with `text` and the `offset` after it (also the event id), `truncated` when the file was truncated, `skipped`
+    when the file grows faster than the stream, `end`. It starts 64 KiB before the end of the file, after
+    `Last-Event-ID`, or at `offset`.
+    """
+    if piece.follow or request.headers.get("accept", "").startswith(EVENTS):
+        begin = piece.offset if "offset" in piece.model_fields_set else -TAIL
+        return await _follow(request, job_id, stream, begin if last is None else int(last))
+    return await in_thread(_read, request, job_id, stream, piece, range_)
+
+
+async def _follow(request: Request, job_id: int, stream: OutputStream, offset: int) -> Answer:
+    """Return what a job writes, as it comes.  Raises NoSuchJob, NotAllowed, OutputNotHere, TooMany."""
+    service = service_of(request)
+    # It listens before it looks at the job, so that its end is not between them.
+    listener = Subscriber(changes_of(job_id), frozenset((Topic.TOKENS,)))
+
+    async def may_read() -> bool:
+        with suppress(OarError):
+            await in_thread(lambda: _output(asking(request), job_id))
+            return True
+        return False
+
+    who = await in_thread(asking, request)
+    request.scope["state"]["asked"] = who  # a moment ago
+    async with AsyncExitStack() as stack:
+        stack.enter_context(service.listening(request, who.caller, listener))
+        request.state.seat.give_back()
+        found = await in_thread(lambda: _output(asking(request), job_id))
+        user = found.view.job.user
+        one_more = service.follows.one_more(user, service.runtime.config.api_max_follows)
+        words = found.files.following(found.path(stream), offset)
+        follower = await Follower.start(UserCommand(found.files, user, words, one_more))
+        stack.push_async_callback(follower.close)
+        first = await follower.next(user_files.ANSWER_SECONDS)
+        found.check(stream, first)
+        told = messages(first, follower, listener, has_ended=found.is_complete, may_read=may_read)
+        return EventStream(told, stack.pop_all())
+
+
+def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
+    found = _output(asking(request), job_id)
+    with service_of(request).reading(found.view.job.user):
+        return _piece(found, stream, piece, range_)
+
+
+def _piece(found: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
+    offset, limit = piece.offset, piece.limit
+    wanted = _RANGE.fullmatch(range_ or "")
+    if wanted and wanted["suffix"]:
+        size = found.read(stream, 0, 0).size
+        offset, limit = max(0, size - int(wanted["suffix"])), MOST
+    elif wanted:
+        offset = int(wanted["first"])
+        limit = min(MOST, max(1, int(wanted["last"]) - offset + 1)) if wanted["last"] else MOST
+    part = found.read(stream, offset, limit, piece.tail or 0)
+    headers = {
+        "X-OAR-Size": str(part.size),
+        "X-OAR-Offset": str(part.offset),
+        "X-OAR-Complete": "yes" if found.is_complete else "no",
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f"inline; filename*=UTF-8''{quote(os.path.basename(found.path(stream)), safe='')}",
+    }
+    if wanted and not part.data:
+        headers["Content-Range"] = f"bytes */{part.size}"
+        return Response(status_code=HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=headers)
+    if wanted:
+        headers["Content-Range"] = f"bytes {part.offset}-{part.offset + len(part.data) - 1}/{part.size}"
+    status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
+    return Response(part.data, status, headers, "text/plain; charset=utf-8")
+
+
+def _file(found: _Output, stream: OutputStream) -> dict[str, object]:
+    try:
+        part = found.read(stream, 0, 0)
+    except (OutputNotHere, NotAllowed) as error:
+        return {"path": found.path(stream), "size": None, "modified": None, "problem": str(error)}
+    return {"path": found.path(stream), "size": part.size, "modified": part.modified, "problem": None}
+
+
+def _output(who: Asking, job_id: int) -> _Output:
+    """Return the output of a job of who asks.  Raises NoSuchJob, NotAllowed, OutputNotHere."""
+    user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
+    if not who.config.api_output:
+        raise OutputNotHere("this site does not serve the output of jobs (API_OUTPUT)")
+    view = who.database.look(lambda tx: job_view(tx, job_id, who.privacy))
+    _check_owner(user, view)
+    if view.job.job_type is JobType.INTERACTIVE:
+        raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")
+    return _Output(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))
+
+
+def _check_owner(user: User, view: JobView) -> None:
+    if user.name != view.job.user:
+        raise NotAllowed(f"the output of job {view.job.id} is for its owner")
+    if user.uid == 0 or user.uid == os.geteuid():
+        raise NotAllowed("files of root and of the service itself are not served")

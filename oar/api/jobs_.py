@@ -1,0 +1,255 @@
+"""Jobs: lists, one job, why it waits."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from oar.api.answers.exports import PAGE, Export, wants_lines
+from oar.api.answers.faults import PRINTABLE, bad_request_of
+from oar.api.answers.list_answers import Fields, only
+from oar.api.identity.seats import in_thread
+from oar.api.job_details import EVERYTHING, PARTS, Id, parts_named
+from oar.api.long_polling import wait_while
+from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
+from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.facts.states import JobState
+from oar.lib.views.job_records import job_details, job_item, jobs_details, members_record
+from oar.lib.views.jobs import job_columns, job_view
+from oar.lib.views.wait_explanations import outlooks
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+
+Everything = Annotated[bool, Query(description="Include `explanation` and `states`.")]
+Include = Annotated[
+    str | None,
+    Query(max_length=200, pattern=PRINTABLE, description=f"Parts to include: {', '.join(PARTS)}."),
+]
+Wait = Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for a state change, at most 30.")]
+Stays = Annotated[
+    str | None,
+    Query(
+        alias="while",
+        max_length=200,
+        pattern=PRINTABLE,
+        description="States to wait in; `live`: all states before the end. Default: the current state.",
+    ),
+]
+Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
+#: Epoch seconds, of years that browsers can show.
+Date = Annotated[int | None, Field(ge=0, le=2**40)]
+_STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `ended_since`)."
+_FOLD = (
+    "Return one item for the jobs of an array that have the same state and exit code: the job with the lowest id, and "
+    "`members`. All items of an array are on one page, which exceeds `limit` if the array alone has more items. A page "
+    "of ended jobs can have fewer items than `limit`, even none, although `next` is not null. An array whose jobs "
+    "change their states between two pages can come again."
+)
+
+
+class JobListing(BaseModel):
+    """Which jobs a list holds: all conditions hold together; words with commas between them are alternatives."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Words = Field(None, description=_STATES)
+    user: Words = Field(None, description="Users; `me` is the caller.")
+    queue: Words = Field(None, description="Queues.")
+    project: Words = Field(None, description="Projects.")
+    name: Words = Field(None, description="Job names.")
+    type: Words = Field(None, description="Job types.")
+    node: Words = Field(None, description="Nodes assigned to the job.")
+    array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Array id.")
+    q: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Job id, or part of a job name or user name."
+    )
+    ended_since: Date = Field(None, description="Include jobs that ended since this date.")
+    begin: Date = Field(None, alias="from", description="Exclude jobs that ended before this date.")
+    to: Date = Field(None, description="Exclude jobs that were submitted after this date.")
+    details: bool = Field(default=False, description="Return all fields of each job.")
+    outlook: bool = Field(
+        default=False, description="Add the waiting reason and the planned start of jobs that have not started."
+    )
+    total: bool = Field(default=False, description="Add the total number of matching jobs.")
+    newest_first: bool = Field(default=False, description="Sort by descending id.")
+    fold: bool = Field(default=False, description=_FOLD)
+    after: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next` of the previous page.")
+    limit: int | None = Field(None, ge=1, le=10000, description="Page size.")
+    fields: Fields = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> "JobListing":
+        """Return the list that values ask for which come by another way than a query.  Raises BadRequest."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise bad_request_of(error.errors()) from None
+
+    @property
+    def known(self) -> Collection[str]:
+        """The fields that its items have."""
+        more = [name for name, is_there in (("outlook", self.outlook), ("members", self.fold)) if is_there]
+        return {*(JOB_DETAILS if self.details else JOB_ITEM), *more}
+
+    def query(self, who: Asking) -> JobQuery:
+        """Return what is asked for.  Raises BadRequest, Unidentified."""
+        return JobQuery(
+            states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
+            arrays=() if self.array is None else (self.array,),
+            users=tuple(_me(who) if each == "me" else each for each in words_of(self.user)),
+            queues=words_of(self.queue),
+            projects=words_of(self.project),
+            names=words_of(self.name),
+            types=words_of(self.type),
+            nodes=words_of(self.node),
+            text=self.q,
+            between=self._period,
+            ended_since=self.ended_since,
+        )
+
+    @property
+    def _period(self) -> tuple[int, int] | None:
+        if self.begin is None and self.to is None:
+            return None
+        return self.begin or 0, LARGEST_ID if self.to is None else self.to
+
+    def place(self, config: "Config") -> JobPlace:
+        """Return where the page begins, and its length."""
+        size = min(self.limit or config.api_default_max_items_number, config.api_max_limit)
+        return JobPlace(size, self.after, self.newest_first)
+
+
+@router.get("", operation_id="jobs_list", summary="List jobs")
+def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
+    """Return the jobs that match all filters, by id.
+
+    `next` is the `after` parameter of the next page, null on the last page.
+
+    With the `Accept` header `application/x-ndjson` all jobs are returned, one JSON object per line.
+    """
+    who = asking(request)
+    if wants_lines(request):
+        return _export(request, who, listing)
+    return answer_unless_known(request, job_page(who, listing))
+
+
+def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
+    """Return all jobs of a list as lines.  Raises BadRequest, Unidentified, TooMany."""
+    if listing.limit is not None or listing.total:
+        raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
+
+    def pages(after: int | None) -> dict[str, object]:
+        place = JobPlace(PAGE, listing.after if after is None else after, listing.newest_first)
+        return job_page(who, listing, place)
+
+    exports = service_of(request).exports
+    return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
+
+
+@router.get("/{job_id}", operation_id="job", summary="Get a job")
+async def job_one(
+    request: Request,
+    job_id: Id,
+    *,
+    everything: Everything = False,
+    include: Include = None,
+    wait: Wait = 0,
+    stays: Stays = None,
+) -> Answer:
+    """Return all fields of a job that the caller may read. With `wait`, return when its state changes."""
+    parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parts_named(include))))
+    if stays is not None and not wait:
+        raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
+    if wait:
+        awaited = None if stays is None else _states(stays, ended=False) or frozenset(JobState)
+        await wait_while(request, job_id, awaited, wait)
+
+    def found() -> Answer:
+        return answer_unless_known(request, job_record(asking(request), job_id, parts))
+
+    return await in_thread(found)
+
+
+def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str, object]:
+    """Return a job with some of the ``PARTS``.  Raises NoSuchJob."""
+    if not parts:
+        return job_details(who.database.look(lambda tx: job_view(tx, job_id, who.privacy)))
+    with who.database.snapshot() as tx:
+        view = job_view(tx, job_id, who.privacy)
+        return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
+
+
+def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, Any]:
+    """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
+    record = _whole_page(who, listing, place)
+    return {**record, "items": only(record["items"], listing.fields, listing.known)}
+
+
+def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:
+    query, place = listing.query(who), place or listing.place(who.config)
+    if not (listing.details or listing.outlook or listing.total or listing.fold):
+        return page_of(who, query, place)
+    with who.database.snapshot() as tx:
+        if listing.fold:
+            rows, following = tx.job_pages.folded(query, place)
+            ids = [row.ids[0] for row in rows]
+        else:
+            ids = tx.job_pages.page(query, place)
+            following = ids[-2] if len(ids) > place.limit else None
+            ids = ids[: place.limit]
+        by_id = {job.id: job for job in tx.jobs.select(ids)}
+        jobs = [by_id[job_id] for job_id in ids]
+        if listing.details:
+            items = list(jobs_details(job_columns(tx, jobs, who.privacy)))
+        else:
+            items = [job_item(ListedJob.of(job)) for job in jobs]
+        if listing.outlook:
+            records = {outlook.job.id: outlook.record for outlook in outlooks(tx, jobs)}
+            items = [{**item, "outlook": records.get(job.id)} for item, job in zip(items, jobs, strict=True)]
+        if listing.fold:
+            items = [{**item, "members": members_record(row)} for item, row in zip(items, rows, strict=True)]
+        record: dict[str, Any] = {"items": items, "next": following}
+        if listing.total:
+            number = tx.job_pages.count(query)
+            record |= {"total": min(number, MOST_COUNTED), "more_than_total": number > MOST_COUNTED}
+    return record
+
+
+def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, Any]:
+    """Return a page of what the rows of jobs tell: one statement."""
+    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, place))
+    shown = jobs[: place.limit]
+    return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > place.limit else None}
+
+
+def words_of(text: str | None) -> tuple[str, ...]:
+    """Return the words of a list with commas, each once."""
+    return tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
+
+
+def _me(who: Asking) -> str:
+    return who.caller.identified().name
+
+
+def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
+    """Return the states that a list of names means, None for all.  Raises BadRequest."""
+    if text is None:
+        return None if ended else LIVE_STATES
+    states: frozenset[JobState] = frozenset()
+    for word in words_of(text):
+        if word == "all":
+            return None
+        named = frozenset(state for state in JobState if state.lower() == word.lower())
+        if not named and word != "live":
+            raise BadRequest(f"{word!r} is no state: live, all, {', '.join(JobState)}")
+        states |= named or LIVE_STATES
+    return states

@@ -1,0 +1,130 @@
+"""Requests that wait for another state of a job, an answer, or something new: on the hub, without a thread."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from fastapi import Request
+
+from oar.api.errors import problem_record
+from oar.api.hub import BYE, Subscriber, Takes
+from oar.api.identity.seats import in_thread
+from oar.api.service import Asking, asking, service_of
+from oar.api.workers.tasks import Outcome
+from oar.lib.facts.errors import BadRequest, Unavailable
+from oar.lib.facts.history import JobStateChange
+from oar.lib.facts.records import Job
+from oar.lib.facts.states import JobState, Reservation
+from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+
+#: Seconds that a request waits at most; who has waited for so long asks again.
+LONGEST_WAIT = 30.0
+
+
+async def wait_while(request: Request, job_id: int, states: Collection[JobState] | None, seconds: float) -> None:
+    """Wait while a job is in one of some states, None: in the one that it has; at most until it has ended.
+
+    Raises NoSuchJob, TooMany if too many listen, and what tells that the caller may not read.
+    """
+    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    who = await in_thread(asking, request)
+    # It listens before the first look, so that no change is between them.
+    listener = Subscriber(changes_of(job_id), frozenset())
+    with service_of(request).listening(request, who.caller, listener):
+        request.state.seat.give_back()
+        job = await in_thread(_job, who, job_id)
+        awaited = frozenset((job.state,)) if states is None else states
+        while job.state in awaited and not job.is_final and await _is_told(listener, until):
+            job = await in_thread(_job, who, job_id)
+
+
+def check_wait(seconds: int, reservation: str | None) -> None:
+    """Check that a submission that waits asks for a reservation, which alone is answered.  Raises BadRequest."""
+    if seconds and reservation is None:
+        raise BadRequest("'wait' belongs to 'reservation': other jobs are not answered\nGET /v1/jobs/ID?wait=30 waits")
+
+
+async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outcome:
+    """Return the outcome of a submission of reservations with the answer of the scheduler, for which it waits.
+
+    If there is none in time, or nobody can wait now, ``reservation`` says so: the jobs exist, and whoever is told of a
+    failure submits them again.
+    """
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return outcome
+    ids = outcome.record["ids"]
+    found: ReservationAnswer | None = None
+    with suppress(Unavailable):
+        found = await _reservation_answer(request, ids, seconds)
+    if found and not found.is_granted:
+        refused = problem_record(HTTPStatus.CONFLICT, "reservation-refused", str(found), ids=ids)
+        return outcome._replace(status=HTTPStatus.CONFLICT, record=refused)
+    reservation = Reservation.SCHEDULED if found else Reservation.TO_SCHEDULE
+    return outcome._replace(record={**outcome.record, "reservation": reservation})
+
+
+async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int) -> ReservationAnswer | None:
+    service = service_of(request)
+    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    awaited = frozenset(ids)
+    listener = Subscriber(lambda row: isinstance(row, JobStateChange) and row.job_id in awaited, frozenset())
+    request.state.seat.give_back()
+    with ExitStack() as held:
+        try:
+            held.enter_context(service.listening(request, request.state.caller, listener))
+        except Unavailable:  # too many wait, or nothing is told yet
+            until = 0.0
+        while True:
+            found = await in_thread(_answer_to_all, service.runtime.database, ids)
+            if found or not await _is_told(listener, until):
+                return found
+
+
+def _answer_to_all(database: "Database", ids: Sequence[int]) -> ReservationAnswer | None:
+    """Return the answer to all of some reservations: the first refusal; None while one has no answer."""
+    jobs = {job.id: job for job in database.look(lambda tx: tx.jobs.select(ids))}
+    found = [answer_in(jobs.get(each)) for each in ids]
+    refused = next((each for each in found if each and not each.is_granted), None)
+    return refused or (None if None in found else found[0])
+
+
+async def wait_until_seen(
+    request: Request,
+    listener: Subscriber,
+    is_seen: Callable[[Asking], bool],
+    seconds: float,
+    pause: Callable[[], float] = lambda: LONGEST_WAIT,
+) -> None:
+    """Wait until something can be seen; look when the listener is told something, and after each pause.
+
+    Raises TooMany if too many listen, and what tells that the caller may not read.
+    """
+    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    who = await in_thread(asking, request)
+    with service_of(request).listening(request, who.caller, listener):
+        request.state.seat.give_back()
+        while not await in_thread(is_seen, who):
+            left = until - asyncio.get_running_loop().time()
+            messages = await listener.next(max(0.0, min(left, pause())))
+            if left <= 0 or any(message.name == BYE for message in messages):
+                return
+
+
+async def _is_told(listener: Subscriber, until: float) -> bool:
+    """Wait for news; whether there are any before time is over or the service ends."""
+    messages = await listener.next(max(0.0, until - asyncio.get_running_loop().time()))
+    return bool(messages) and all(message.name != BYE for message in messages)
+
+
+def _job(who: Asking, job_id: int) -> Job:
+    with who.database.snapshot() as tx:
+        return tx.jobs.get(job_id)
+
+
+def changes_of(job_id: int) -> Takes:
+    return lambda row: isinstance(row, JobStateChange) and row.job_id == job_id

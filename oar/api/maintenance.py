@@ -1,0 +1,118 @@
+"""What is in the way of a maintenance: jobs and advance reservations on some nodes, and when these are empty."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, model_validator
+
+from oar.api.node_changes import MOST, Host
+from oar.api.responses import Answer, answer
+from oar.api.routing.administrators import STRICT
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, asking
+from oar.lib.facts.errors import NoSuchResource
+from oar.lib.facts.states import NOT_STARTED
+
+if TYPE_CHECKING:
+    from oar.lib.db.history.gantt_days import DrawnJob
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/resources", tags=["administration"], route_class=FairRoute)
+
+#: Jobs of an answer, at most: of those that run, and of those that are planned.
+MOST_JOBS = 1000
+#: The period of a maintenance of which nobody knows when it ends.
+_FOR_EVER = 2**40
+Date = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+
+
+class JobFate(StrEnum):
+    """What becomes of a job when its nodes are taken away at a date."""
+
+    ENDS = "ends"  #: it is over by then, at the latest
+    CUT = "cut"  #: it would run then: it is ended, unless somebody waits for it
+    DELAYED = "delayed"  #: it is planned for then, and has to be planned anew
+
+
+class MaintenanceWindow(BaseModel):
+    """Nodes to withdraw, and for how long."""
+
+    model_config = STRICT
+
+    nodes: list[Host] = Field(min_length=1, max_length=MOST, description="Nodes to withdraw.")
+    begin: Date | None = Field(None, alias="from", description="Start of the maintenance; default: now.")
+    to: Date | None = Field(None, description="End of the maintenance; default: open end.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "MaintenanceWindow":
+        if self.begin is not None and self.to is not None and self.begin >= self.to:
+            raise ValueError("a period goes from a date to a later one")
+        return self
+
+
+@router.post("/outlook", operation_id="resources_outlook", summary="Preview the impact of a maintenance")
+def resources_outlook(request: Request, body: MaintenanceWindow) -> Answer:
+    """Return how jobs would be affected (`ends` before it, `cut`, `delayed`), and when each node is idle.
+
+    `empty` is the date at which the last running job of a node has ended at the latest; null if a job has no walltime.
+    Administrators only.
+    """
+    who = asking(request)
+    who.caller.administering()
+    with who.database.snapshot() as tx:
+        return answer(_outlook(tx, body))
+
+
+def _outlook(tx: "Transaction", body: MaintenanceWindow) -> dict[str, Any]:
+    """Return what is in the way.  Raises NoSuchResource."""
+    by_node = tx.resources.ids_of_nodes(body.nodes)
+    if missing := [name for name in body.nodes if name not in by_node]:
+        raise NoSuchResource(f"there is no node {missing[0]!r}")
+    begin, end = body.begin or tx.now, body.to or _FOR_EVER
+    here = sorted({number for ids in by_node.values() for number in ids})
+    jobs = [job for job in tx.gantt_days.on(here, tx.now, end, MOST_JOBS) if not job.stop]
+    return {
+        "from": begin,
+        "to": body.to,
+        "nodes": [{"name": name, "empty": _empty(jobs, set(ids), tx.now)} for name, ids in sorted(by_node.items())],
+        "jobs": [_item(job, begin) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
+        "reservations": _reservations(tx, set(here), begin, end),
+    }
+
+
+def _item(job: "DrawnJob", begin: int) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "state": job.state,
+        "start": job.start,
+        "end": job.latest_end,
+        "fate": fate(job, begin),
+    }
+
+
+def fate(job: "DrawnJob", begin: int) -> JobFate:
+    """Return what becomes of a job whose resources are taken away at a date."""
+    if job.state in NOT_STARTED and job.start >= begin:
+        return JobFate.DELAYED
+    end = job.latest_end
+    return JobFate.ENDS if end is not None and end <= begin else JobFate.CUT
+
+
+def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:
+    """Return when the jobs that run on a node are over; now if there is none."""
+    ends = [job.latest_end for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
+    known = [end for end in ends if end is not None]
+    return None if len(known) < len(ends) else max([now, *known])
+
+
+def _reservations(tx: "Transaction", resources: set[int], begin: int, end: int) -> list[dict[str, Any]]:
+    """Return the advance reservations that have some of the resources in the period."""
+    return [
+        {"id": each.number, "ar_name": each.name or None, "owner": each.owner, "start": each.start, "end": each.end}
+        for each in tx.advance_reservations.planned()
+        if each.start < end and each.end > begin and resources.intersection(each.resources)
+    ]

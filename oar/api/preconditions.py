@@ -1,0 +1,107 @@
+"""Changes of what a client has seen: ``If-Match`` names a version, and with another one nothing is changed."""
+
+import hashlib
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from fastapi import Header
+
+from oar.api.errors import STATUSES
+from oar.api.responses import encoded
+from oar.lib.facts.errors import UserError
+from oar.lib.views.jobs import job_view
+from oar.lib.views.privacy import Privacy
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.advance_reservations import AdvanceReservation
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        pattern=r"^[\x20-\x7e]*$",
+        description="`ETag` of the version to change; 412 if the current version differs.",
+    ),
+]
+
+#: What makes a request the same one when it is repeated.
+RequestKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="Unique text, such as a UUID: a repeated request with the same key is executed only once.",
+    ),
+]
+
+
+class OtherVersion(UserError):
+    """What is to be changed is not what the client has seen."""
+
+    def __init__(self, what: str, version: str) -> None:
+        super().__init__(f"{what} was changed meanwhile: read it again\nits version is {version}")
+        self.version = version
+
+
+def tag_of(error: OtherVersion) -> str:
+    """Return the tag of the present version."""
+    return f'W/"{error.version}"'
+
+
+STATUSES[OtherVersion] = HTTPStatus.PRECONDITION_FAILED
+
+
+class Expected(NamedTuple):
+    """What a client has seen of the thing that it changes."""
+
+    versions: frozenset[str]
+
+    @classmethod
+    def of(cls, header: str | None) -> "Expected | None":
+        """Return what a header names; None if any version is changed.
+
+        >>> Expected.of('W/"12.Hold-3f0a", "13.Hold"').versions == {"12.Hold", "13.Hold"}
+        True
+        """
+        if header is None or header.strip() == "*":
+            return None
+        tags = (each.strip().removeprefix("W/").strip('"') for each in header.split(","))
+        return cls(frozenset(tag.partition("-")[0] for tag in tags))
+
+    def check(self, what: str, version: str) -> None:
+        """Check that the present version is one of them.  Raises OtherVersion."""
+        if version not in self.versions:
+            raise OtherVersion(what, version)
+
+    def check_job(self, tx: "Transaction", job_id: int) -> None:
+        """Check a job, which stays as it is until the end of the transaction.  Raises OtherVersion, NoSuchJob."""
+        tx.jobs.hold([job_id])
+        self.check(f"job {job_id}", job_view(tx, job_id, Privacy(None)).version)
+
+    def check_reservation(self, reservation: "AdvanceReservation") -> None:
+        """Check a reservation that is locked.  Raises OtherVersion."""
+        self.check(f"advance reservation {reservation.number}", version_of(reservation))
+
+
+def version_of(reservation: "AdvanceReservation") -> str:
+    """Return the version of a reservation: it is another one after each change."""
+    return f"{reservation.revision}.{reservation.state}"
+
+
+def version_of_values(*values: object) -> str:
+    """Return the version of a thing that has no number of its own: another one while any of its values is another."""
+    return hashlib.blake2b(encoded(values), digest_size=8).hexdigest()
+
+
+def check_seen(match: str | None, what: str, present: Callable[[], str]) -> None:
+    """Check that a client has seen what he changes.  Raises OtherVersion, and what ``present`` raises.
+
+    ``present``: the version of the thing, which stays as it is until the end of the transaction.
+    """
+    if expected := Expected.of(match):
+        expected.check(what, present())

@@ -1,0 +1,128 @@
+"""The properties that administrators add to the resources: what oarproperty does."""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from oar.api.answers.list_answers import list_answer
+from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.responses import Answer, answer, answer_unless_known, made
+from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing_ import FairRoute
+from oar.api.service import asking
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.resources import properties
+from oar.lib.resources.properties import NoProperty
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(prefix="/v1/properties", tags=["administration"], route_class=FairRoute)
+
+#: What a name may look like is decided below; here it is something that a path can hold.
+_NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
+PropertyName = Annotated[str, Field(max_length=63, pattern=_NAME)]
+PathName = Annotated[str, Path(max_length=63, pattern=_NAME, description="Property name.")]
+
+
+class NewProperty(BaseModel):
+    """A new resource property."""
+
+    model_config = STRICT
+
+    name: PropertyName = Field(description="Name.")
+    type: Literal["int", "varchar"] = Field("int", description="Type of the values: number or text.")
+
+
+class PropertyUpdate(BaseModel):
+    """A new name of a property."""
+
+    model_config = STRICT
+
+    name: PropertyName = Field(description="New name.")
+    force: bool = Field(
+        default=False, description="Rename even if jobs, rules or advance reservations use the property."
+    )
+
+
+@router.get("", operation_id="properties_list", summary="List resource properties")
+def properties_list(request: Request) -> Answer:
+    """Return the properties with type, number of values, and number of resources without a value."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        columns = tx.resources.columns()
+        names = properties.shown(columns)
+        counts = tx.property_columns.counts(names)
+    items = [
+        {
+            "name": name,
+            "type": properties.type_name(columns[name]),
+            "values": counts[name][0],
+            "resources_without": counts[name][1],
+            "version": version_of_values(name, columns[name]),
+        }
+        for name in names
+    ]
+    return list_answer(request, {"items": items})
+
+
+@router.get("/{name}", operation_id="property", summary="Get a property")
+def property_one(request: Request, name: PathName) -> Answer:
+    """Return a property and its largest value; new resources are numbered from there."""
+    who = asking(request)
+    name = name.lower()
+    with who.database.snapshot() as tx:
+        column = _column(tx, name)
+        largest = tx.property_columns.largest(name)
+    record = {"name": name, "type": properties.type_name(column), "largest": largest}
+    return answer_unless_known(request, {**record, "version": version_of_values(name, column)})
+
+
+@router.post(
+    "",
+    operation_id="property_add",
+    summary="Create a property",
+    status_code=HTTPStatus.CREATED,
+    responses={200: {"description": "It was there."}},
+)
+def property_add(request: Request, body: NewProperty) -> Answer:
+    """Create a resource property, as `oarproperty -a` does. An existing property is kept. Administrators only."""
+    with administering(request) as act:
+        is_new = properties.add_column(act.tx, act.user, body.name, is_text=body.type == "varchar")
+        act.tx.outbox.append(Wake(Tag.TERM))
+    record = {"name": body.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
+    return made(record, "properties", body.name.lower()) if is_new else answer(record)
+
+
+@router.patch("/{name}", operation_id="property_rename", summary="Rename a property")
+def property_rename(request: Request, name: PathName, body: PropertyUpdate, match: IfMatch = None) -> Answer:
+    """Rename a property, as `oarproperty -r` does. `jobs` still use the old name. Administrators only."""
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        jobs = properties.rename_column(act.tx, act.user, name, body.name, force=body.force)
+        act.tx.outbox.append(Wake(Tag.TERM))
+    return answer({"name": body.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
+
+
+@router.delete("/{name}", operation_id="property_remove", summary="Delete a property")
+def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
+    """Delete a property and all its values, as `oarproperty -d` does. Administrators only."""
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        properties.drop_column(act.tx, act.user, name, force=force)
+        act.tx.outbox.append(Wake(Tag.TERM))
+    return answer({"name": name.lower(), "done": "removed", "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"property {name}", lambda: version_of_values(name.lower(), _column(act.tx, name.lower())))
+
+
+def _column(tx: "Transaction", name: str) -> str:
+    """Return the type of the column that a property is.  Raises NoProperty."""
+    columns = tx.resources.columns()
+    if name not in properties.shown(columns):
+        raise NoProperty(f"unknown property '{name}'")
+    return columns[name]

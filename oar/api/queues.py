@@ -1,0 +1,122 @@
+"""Changes of queues, as oarqueue makes them."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.responses import Answer, answer, made
+from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing_ import FairRoute
+from oar.api.service import service_of
+from oar.kao.rounds.site.scheduler_programs import policy_warnings
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.messages import Tag, Wake
+from oar.lib.facts.records import Queue
+from oar.lib.jobs import queues
+
+router = APIRouter(prefix="/v1/queues", tags=["administration"], route_class=FairRoute)
+
+QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
+Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]
+Policy = Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z0-9_./-]+$", description="Scheduling policy.")]
+PathName = Annotated[str, Path(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$", description="Queue name.")]
+
+
+class NewQueue(BaseModel):
+    """A new queue."""
+
+    model_config = STRICT
+
+    name: QueueName = Field(description="Name.")
+    priority: Priority = Field(None, description="Priority; queues with higher priority are scheduled first.")
+    policy: Policy = None
+
+
+class QueueUpdate(BaseModel):
+    """New values of a queue. Fields that are not given are kept."""
+
+    model_config = STRICT
+
+    priority: Priority = Field(None, description="Priority; queues with higher priority are scheduled first.")
+    policy: Policy = None
+    enabled: bool | None = Field(None, description="Whether the jobs of the queue are scheduled.")
+
+
+class QueueSwitch(BaseModel):
+    """Whether the jobs of all queues are scheduled."""
+
+    model_config = STRICT
+
+    enabled: bool = Field(description="Whether jobs are scheduled.")
+
+
+@router.post("", operation_id="queue_add", summary="Create a queue", status_code=HTTPStatus.CREATED)
+def queue_add(request: Request, body: NewQueue) -> Answer:
+    """Create a queue, as `oarqueue --add` does. Administrators only."""
+    with administering(request) as act:
+        queue = queues.add(act.tx, act.user, _text(body.name, body.priority, body.policy))
+        _wake(act)
+    warnings = [*act.warnings, *_policy_warnings(request, [queue])]
+    return made({"name": body.name, "done": "added", "warnings": warnings}, "queues", body.name)
+
+
+@router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")
+def queues_switch(request: Request, body: QueueSwitch) -> Answer:
+    """Enable or disable scheduling in all queues, as `oarqueue -E` and `-D` do. Administrators only."""
+    with administering(request) as act:
+        queues.switch(act.tx, act.user, enable_all=body.enabled, disable_all=not body.enabled)
+        enabled = act.tx.queues.all() if body.enabled else []
+        _wake(act)
+    warnings = [*act.warnings, *_policy_warnings(request, enabled)]
+    return answer({"done": "enabled" if body.enabled else "disabled", "warnings": warnings})
+
+
+@router.patch("/{name}", operation_id="queue_change", summary="Update a queue")
+def queue_change(request: Request, name: PathName, body: QueueUpdate, match: IfMatch = None) -> Answer:
+    """Update a queue, as `oarqueue --change`, `-e` and `-d` do. Administrators only."""
+    if not body.model_fields_set:
+        raise BadRequest("name what is to be changed: priority, policy, enabled")
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        queues.change(act.tx, act.user, _text(name, body.priority, body.policy))
+        if body.enabled is not None:
+            queues.switch(act.tx, act.user, *(([name],) if body.enabled else ((), [name])))
+        queue = queues.held(act.tx, name)
+        _wake(act)
+    warnings = [*act.warnings, *_policy_warnings(request, [queue])]
+    return answer({"name": name, "done": "changed", "warnings": warnings})
+
+
+@router.delete("/{name}", operation_id="queue_remove", summary="Delete a queue")
+def queue_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
+    """Delete a queue, as `oarqueue --remove` does. Administrators only.
+
+    A queue with live advance reservations is deleted when the last of them has ended.
+    """
+    with administering(request) as act:
+        _check_seen(act, name, match)
+        left = queues.remove(act.tx, act.user, name, force=force)
+        _wake(act)
+    done = "orphaned" if left else "removed"
+    return answer({"name": name, "done": done, "advance_reservations": left, "warnings": act.warnings})
+
+
+def _check_seen(act: AdminAct, name: str, match: str | None) -> None:
+    check_seen(match, f"queue {name}", lambda: version_of_values(*queues.held(act.tx, name)))
+
+
+def _text(name: str, priority: int | None, policy: str | None) -> str:
+    """Return a queue in the words of oarqueue."""
+    return f"{name},{'' if priority is None else priority},{policy or ''}"
+
+
+def _wake(act: AdminAct) -> None:
+    act.tx.outbox.append(Wake(Tag.TERM))
+
+
+def _policy_warnings(request: Request, changed: Iterable[Queue]) -> list[str]:
+    return policy_warnings(service_of(request).runtime, changed)

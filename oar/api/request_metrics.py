@@ -1,0 +1,90 @@
+"""What is counted of requests, and what stands of each change in the log.  Lives on the event loop."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from starlette.types import Scope
+
+from oar.api.authentication import SAFE_METHODS, Caller
+from oar.api.clients import Client
+from oar.api.serving.timings import Spent
+from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
+
+if TYPE_CHECKING:
+    from oar.api.concurrency import FairPlaces
+
+_log = logging.getLogger(__name__)
+
+#: Upper bounds of the classes of requests, in seconds.
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+#: What stands for the route of older addresses, and of those at which nothing is.
+_OLDER, _NONE = "older", "none"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class RequestCounts:
+    """How many requests there were, and how long they took."""
+
+    def __init__(self, threads: "FairPlaces") -> None:
+        """``threads``: in which requests are answered."""
+        self._numbers: Counter[tuple[str, ...]] = Counter()
+        self._times = HistogramFamily(
+            "oar_api_request_seconds", "How long it took until an answer began.", _BOUNDS, "route"
+        )
+        self._database = HistogramFamily(
+            "oar_database_seconds", "How long a request took in the database.", _BOUNDS, "call"
+        )
+        self._threads = threads
+
+    def count(self, scope: Scope, status: int, spent: Spent) -> None:
+        """Count a request whose answer begins, and write down one that changes something."""
+        route, method = _route_of(scope, status), scope["method"]
+        self._numbers[route, method if method in _METHODS else "other", str(status)] += 1
+        self._times.add(spent.all, route)
+        self._database.add(spent.database, route)
+        if method not in SAFE_METHODS:
+            _write_down(scope, status)
+
+    @property
+    def threads_busy(self) -> int:
+        """How many threads answer requests."""
+        return self._threads.busy
+
+    def families(self) -> Iterator[MetricFamily]:
+        """Give the numbers."""
+        rows = [(labels, float(number)) for labels, number in sorted(self._numbers.copy().items())]
+        labels = ("route", "method", "status")
+        yield MetricFamily("oar_api_requests_total", "Requests.", labels, rows, "counter")
+        busy = [((), float(self.threads_busy))]
+        yield MetricFamily("oar_api_threads_busy", "Threads that answer requests.", (), busy)
+
+    def histograms(self) -> tuple[HistogramFamily, ...]:
+        """Return how long requests took, and the database for them."""
+        return self._times, self._database
+
+
+def _route_of(scope: Scope, status: int) -> str:
+    """Return the route of a request as it is written in the document, never what a client has written."""
+    route = scope.get("route")
+    if route is not None:
+        return str(route.path)
+    return _NONE if status == HTTPStatus.NOT_FOUND else _OLDER
+
+
+def _write_down(scope: Scope, status: int) -> None:
+    state = scope["state"]
+    caller, client = state.get("caller", Caller()), state.get("client", Client())
+    _log.info(
+        "[audit] request=%s user=%s way=%s token=%s peer=%s client=%s %s %s %s",
+        *(state["request_id"], caller.user.name if caller.user else "-", caller.way, caller.token or "-"),
+        *(client.peer, client.address or "-", scope["method"], _written(scope), status),
+    )
+
+
+def _written(scope: Scope) -> str:
+    """Return the path of a request as it came: nothing in it begins a line of its own."""
+    raw: bytes = scope.get("raw_path") or b""
+    return raw.decode("ascii", "replace")

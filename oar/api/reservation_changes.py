@@ -1,0 +1,426 @@
+"""Changes of advance reservations: what qrsub, qralter and qrdel do."""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from oar.api.identity.seats import in_thread
+from oar.api.job_request import Text
+from oar.api.preconditions import Expected, IfMatch, RequestKey
+from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
+from oar.api.reservations_ import Named, number_of, reader_for
+from oar.api.responses import Answer, answer
+from oar.api.routing.administrators import STRICT, Force
+from oar.api.routing.problems import answer_of, problem
+from oar.api.routing_ import FairRoute
+from oar.api.service import Asking, asking, service_of
+from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
+from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
+from oar.lib.reservations import alteration, answers, deletion, rights
+from oar.lib.reservations.change_requests import ChangeWish
+from oar.lib.reservations.deletion import Deletion, DeletionAnswer
+from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.submission.once import Once
+from oar.lib.views.reservations import reservation_record, shown
+
+if TYPE_CHECKING:
+    from oar.api.workers.tasks import Outcome
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
+    from oar.lib.facts.records import User
+
+router = APIRouter(prefix="/v1", tags=["reservations"], route_class=FairRoute)
+
+Found = TypeVar("Found")
+Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None
+Duration = Annotated[int, Field(ge=0, le=2**40)] | Text | None
+Pair = Annotated[list[Text], Field(min_length=2, max_length=2)] | None
+Texts = Annotated[list[Text], Field(max_length=1000)]
+#: Seconds between two looks for an answer, at first and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+class NoAnswer(Unavailable):
+    """The scheduler has not answered in time."""
+
+
+class ReservationFields(BaseModel):
+    """What can be asked for, and changed."""
+
+    model_config = STRICT
+
+    duration: Duration = Field(None, description="Duration in seconds, or as with `-d`.")
+    name: Text | None = Field(None, description="Name of the reservation.")
+    account: Text | None = Field(None, description="Account to charge.")
+    resources: Texts = Field([], description="Resource requests, as with `-l`.")
+    pe: Pair = Field(None, description="Parallel environment and slots.")
+    allocation: Pair = Field(None, description="Allocation rule and slots.")
+    queues: Text | None = Field(None, description="Comma-separated queues, as with `-q`.")
+    properties: Text | None = Field(None, description="Condition on resource properties, as with `oarsub -p`.")
+    users: Texts = Field([], description="Access list: user, @group, %project, pattern, !denied.")
+    hard: bool | None = Field(None, description="Start no job while resources are missing.")
+    replace: bool | None = Field(None, description="Replace lost resources.")
+    idle: Duration = Field(None, description="End the reservation when it was idle for this duration.")
+    mail_options: Text | None = Field(None, description="Mail at begin, end, error or none: letters of `bean`.")
+    mail_list: Texts = Field([], description="Mail recipients; default: the owner.")
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What is given, in the words of the commands."""
+        return {name: _word(name, getattr(self, name)) for name in sorted(self.model_fields_set) if name != "series"}
+
+
+class ReservationRequest(ReservationFields):
+    """Request for an advance reservation; the fields are options of `qrsub`."""
+
+    start: Date = Field(None, description="Start date: epoch seconds, or as with `-a`.")
+    end: Date = Field(None, description="End date, in the format of the start.")
+    master_queues: Text | None = Field(
+        None, description="Queues of the master host: one slot is on a host of these queues, and jobs start there."
+    )
+    hosts: Text | None = Field(None, description="Comma-separated hosts or host patterns.")
+    checkpoint: Text | None = Field(None, description="Checkpointing environment.")
+    interactive: bool | None = Field(None, description="Only resources for interactive jobs, as with `-now`.")
+    flex: bool | None = Field(None, description="Allow its jobs to run also outside of its resources and times.")
+    window: Duration = Field(None, description="Maximum delay of the start.")
+    earliest: bool = Field(default=False, description="Allow any later start.")
+    rule: Text | None = Field(None, description="Recurrence rule (RFC 5545) of a series.")
+    depth: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="Number of reservations of a series to request in advance."
+    )
+    conflict: Text | None = Field(
+        None,
+        description="If one of a series cannot be granted: reject the series (`fail`) or skip it (`skip`).",
+    )
+    ignore_jobs: bool = Field(default=False, description="Ignore running jobs (administrators only).")
+    project: Text | None = Field(None, description="Project.")
+    owner: Text | None = Field(None, description="Owner, if not the caller (administrators only).")
+
+    @property
+    def body(self) -> ReservationWish:
+        """The request, in the words of qrsub."""
+        given = {name: word for name, word in self.words.items() if word is not None}
+        if (now := given.pop("interactive", None)) is not None:
+            given["now"] = (now,)
+        return ReservationWish(**given)
+
+    @property
+    def line(self) -> str:
+        """The request as one line, which admission rules see."""
+        given = self.model_dump(exclude_unset=True)
+        return shlex.join(["qrsub", *(f"{name}={value}" for name, value in sorted(given.items()))])
+
+
+class SeriesUpdate(ReservationFields):
+    """New values of a series of advance reservations, without dates. Fields that are not given are kept."""
+
+    force: bool = Field(default=False, description="Kill jobs that run beyond a new end.")
+
+    @property
+    def body(self) -> ChangeWish:
+        """The changes, in the words of qralter."""
+        given = {name: word for name, word in self.words.items() if name != "force"}
+        for name in ("name", "account"):
+            if name in given:
+                given[name] = given[name] or ""
+        kept = {name: word for name, word in given.items() if word is not None}
+        return ChangeWish(**kept, is_forced=self.force)
+
+
+class ReservationUpdate(SeriesUpdate):
+    """New values of an advance reservation. Fields that are not given are kept."""
+
+    start: Date = Field(None, description="Start date: epoch seconds, or as with `-a`.")
+    end: Date = Field(None, description="End date, in the format of the start.")
+
+
+#: Fields whose values are dates, and flags that stay what they are.
+_DATES = frozenset({"start", "end"})
+_FLAGS = frozenset({"earliest", "ignore_jobs", "force"})
+
+
+def _word(name: str, value: Any) -> Any:
+    """Return a value as an option of a command has it."""
+    if value is None or name in _FLAGS:
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"@{value}" if name in _DATES else str(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+@router.post(
+    "/reservations",
+    operation_id="reservation_request",
+    summary="Request an advance reservation",
+    status_code=HTTPStatus.CREATED,
+)
+async def reservation_request(request: Request, wanted: ReservationRequest, key: RequestKey = None) -> Answer:
+    """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
+    who = await in_thread(asking, request)
+    user = who.caller.changing()
+    service = service_of(request)
+    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
+    task = AskReservation(user, wanted.body, wanted.line, once)
+    outcome = await in_thread(service.workers.run, task, who.config.admission_rules_timeout)
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return answer_of(request, outcome)
+    asked: int = outcome.record["id"]
+    found = await _answer(who, partial(answers.find, who.database, asked))
+    if found is None:
+        found = await in_thread(answers.withdraw, who.database, asked, user.name)
+    if found is None:
+        raise NoAnswer(_no_answer(who, "the request"))
+    answered = await in_thread(_answered, request, who, found, outcome.record)
+    answered.headers.update(outcome.headers)
+    return answered
+
+
+@router.post("/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation")
+def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
+    """Return what the scheduler would decide now, as `qrsub -w v` does. Nothing is stored."""
+    who = asking(request)
+    task = TryReservation(who.caller.identified(), wanted.body, wanted.line)
+    seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
+    return answer_of(request, service_of(request).workers.run_long(task, seconds))
+
+
+@router.patch("/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation")
+async def reservation_alter(
+    request: Request, reservation: Named, wanted: ReservationUpdate, match: IfMatch = None
+) -> Answer:
+    """Update an advance reservation, as `qralter` does, and wait for the decision of the scheduler if one is needed.
+
+    `lost_jobs` are the waiting jobs that are killed because their owners no longer have access.
+    """
+    who = await in_thread(asking, request)
+    user = who.caller.changing()
+    number = await in_thread(number_of, who, reservation)
+    await in_thread(_check_change, who, user, number)
+    outcome, found = await _change(request, who, AskChange(user, wanted.body, number, Expected.of(match)))
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return answer_of(request, outcome)
+    if found is not None and found.answer is not ChangeAnswer.GRANTED:
+        return _refused(request, f"reservation {number} can't be altered", found.message, found.proposal)
+    return await in_thread(_altered, who, number, outcome.record, found.message if found else "")
+
+
+@router.patch(
+    "/reservations/{reservation}/series",
+    operation_id="reservation_series_alter",
+    summary="Update a series of advance reservations",
+)
+async def reservation_series_alter(request: Request, reservation: Named, wanted: SeriesUpdate) -> Answer:
+    """Update a reservation and all later ones of its series, as `qralter -series` does.
+
+    The template of future reservations is updated first, then each existing reservation on its own. `items` lists those
+    that were `altered` and those that were `refused`, with the reason.
+    """
+    who = await in_thread(asking, request)
+    user = who.caller.changing()
+    number = await in_thread(number_of, who, reservation)
+    await in_thread(_check_change, who, user, number)
+    seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
+    task = AskSeriesChange(user, wanted.body, number)
+    outcome = await in_thread(service_of(request).workers.run_long, task, seconds)
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return answer_of(request, outcome)
+    items = []
+    for each in outcome.record["coming"]:
+        found = await _answer(who, partial(answers.find, who.database, each))
+        if found is not None and found.state in GRANTED:
+            items.append(await _altered_item(request, who, AskChange(user, wanted.body, found.number)))
+    return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
+
+
+@router.post(
+    "/reservations/{reservation}/trials",
+    operation_id="reservation_alter_try",
+    summary="Test an update of an advance reservation",
+)
+def reservation_alter_try(request: Request, reservation: Named, wanted: ReservationUpdate) -> Answer:
+    """Return what the scheduler would decide on an update now, as `qralter -w v` does. Nothing is stored.
+
+    `ended_jobs` are waiting jobs that would no longer fit; `lost_jobs` those whose owners would lose access.
+    """
+    who = asking(request)
+    user, number = who.caller.identified(), number_of(who, reservation)
+    _check_change(who, user, number)
+    seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
+    return answer_of(request, service_of(request).workers.run_long(TryChange(user, wanted.body, number), seconds))
+
+
+@router.delete(
+    "/reservations/{reservation}",
+    operation_id="reservation_delete",
+    summary="Delete an advance reservation",
+    status_code=HTTPStatus.ACCEPTED,
+)
+def reservation_delete(request: Request, reservation: Named, force: Force = False, match: IfMatch = None) -> Answer:
+    """Delete an advance reservation, as `qrdel` does.
+
+    Its jobs are killed. It is removed when the last of them has ended.
+    """
+    who = asking(request)
+    user, number = who.caller.changing(), number_of(who, reservation)
+    with service_of(request).warnings() as warnings, who.database.begin() as tx:
+        found = tx.advance_reservations.by_numbers([number]).get(number)
+        if found and (expected := Expected.of(match)):
+            (locked,) = tx.advance_reservations.lock([found.id])
+            expected.check_reservation(locked)
+        told = deletion.delete(tx, user, found, number, force=force)
+    return answer({**_deleted(told, user), "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+
+
+@router.delete(
+    "/reservation-series/{series}",
+    operation_id="reservation_series_delete",
+    summary="Delete a series of advance reservations",
+    status_code=HTTPStatus.ACCEPTED,
+)
+def reservation_series_delete(
+    request: Request,
+    series: Annotated[int, Path(ge=1, le=2**31 - 1, description="Series number.")],
+    force: Force = False,
+) -> Answer:
+    """Delete all remaining reservations of a series, as `qrdel -series` does."""
+    who = asking(request)
+    user = who.caller.changing()
+    with service_of(request).warnings() as warnings, who.database.begin() as tx:
+        found = deletion.delete_series(tx, user, series, force=force)
+    _check(found.outcome, f"series {series}", user)
+    items = [_deleted(each, user) for each in found.reservations]
+    return answer({"series": series, "items": items, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+
+
+async def _change(request: Request, who: Asking, task: AskChange) -> "tuple[Outcome, ReservationChange | None]":
+    """Write a change, and wait for its answer where it needs one; return what became of both.  Raises NoAnswer."""
+    workers = service_of(request).workers
+    outcome = await in_thread(workers.run, task, who.config.admission_rules_timeout)
+    change_id: int = outcome.record.get("change", 0)
+    if not change_id:
+        return outcome, None
+    found = await _answer(who, partial(answers.find_change, who.database, change_id))
+    found = found or await in_thread(_give_up, who, change_id)
+    if found is None:
+        raise NoAnswer(_no_answer(who, "the change"))
+    return outcome, found
+
+
+async def _altered_item(request: Request, who: Asking, task: AskChange) -> dict[str, Any]:
+    """Change one reservation of a series; tell what became of it."""
+    told: dict[str, Any] = {"id": task.number, "done": "refused", "message": None, "lost_jobs": [], "proposal": None}
+    try:
+        outcome, found = await _change(request, who, task)
+    except NoAnswer as error:
+        return {**told, "message": str(error)}
+    if outcome.status >= HTTPStatus.BAD_REQUEST:
+        return {**told, "message": outcome.record.get("detail", "it could not be changed")}
+    if found is not None and found.answer is not ChangeAnswer.GRANTED:
+        return {**told, "message": found.message, "proposal": found.proposal or None}
+    return {
+        **told,
+        "done": "altered",
+        "message": (found and found.message) or None,
+        "lost_jobs": outcome.record["lost"],
+    }
+
+
+async def _answer(who: Asking, look: Callable[[], Found | None]) -> Found | None:
+    """Return what is found as soon as it is there; None if it was not for as long as qrsub waits."""
+    until, pause = time.monotonic() + who.config.reservation_answer_timeout, FIRST_PAUSE
+    while True:
+        found = await in_thread(look)
+        left = until - time.monotonic()
+        if found is not None or left <= 0:
+            return found
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _no_answer(who: Asking, what: str) -> str:
+    return f"no answer from the scheduler in {who.config.reservation_answer_timeout:g} s, {what} was withdrawn"
+
+
+def _answered(request: Request, who: Asking, first: "AdvanceReservation", asked: Mapping[str, Any]) -> Answer:
+    """Tell what became of a request, or of the first occurrences of a series."""
+    with who.database.snapshot() as tx:
+        answered = _series_of(tx, first)
+        granted = [each for each in answered if each.state is not ReservationState.REFUSED]
+        records = _records(tx, who, granted)
+    if not granted:
+        return _refused(request, "reservation can't be granted", first.message, first.proposal)
+    record = {
+        "items": records,
+        "series": first.series_id or None,
+        "skipped": [
+            {"index": each.series_index, "start": each.start, "reason": each.message}
+            for each in answered
+            if each.state is ReservationState.REFUSED
+        ],
+        "output": asked["output"],
+        "warnings": asked["warnings"],
+    }
+    place = {"Location": f"/v1/reservations/{granted[0].number}"}
+    return answer(record, status=HTTPStatus.CREATED, headers=place)
+
+
+def _series_of(tx: "Transaction", first: "AdvanceReservation") -> "list[AdvanceReservation]":
+    """Return the occurrences of its series that were asked for with a reservation; itself if it is in none."""
+    if not first.series_id:
+        return [first]
+    depth = tx.reservation_series.select([first.series_id])[first.series_id].depth
+    return [each for each in tx.advance_reservations.of_series([first.series_id]) if each.series_index <= depth]
+
+
+def _records(tx: "Transaction", who: Asking, found: "Sequence[AdvanceReservation]") -> list[dict[str, Any]]:
+    return [reservation_record(item) for item in shown(tx, found, reader_for(tx, who))]
+
+
+def _refused(request: Request, what: str, reason: str, proposal: int) -> Answer:
+    more = {"reason": reason, "proposal": proposal or None}
+    return problem(request, HTTPStatus.CONFLICT, "reservation-refused", f"{what}: {reason}", **more)
+
+
+def _check_change(who: Asking, user: "User", number: int) -> None:
+    """Check that there is a live reservation of a number that a user may change.  Raises NoSuchResource, NotAllowed."""
+    with who.database.snapshot() as tx:
+        found = tx.advance_reservations.by_numbers([number]).get(number)
+        if found is None or not found.is_live or found.state is ReservationState.ASKED:
+            raise NoSuchResource(f"there is no advance reservation {number}")
+        if not rights.may_change(tx, user, found):
+            raise NotAllowed(f"{user.name!r} is not allowed to alter advance reservation {number}")
+
+
+def _give_up(who: Asking, change_id: int) -> "ReservationChange | None":
+    with who.database.begin() as tx:
+        return alteration.give_up(tx, change_id)
+
+
+def _altered(who: Asking, number: int, asked: Mapping[str, Any], message: str) -> Answer:
+    with who.database.snapshot() as tx:
+        found = tx.advance_reservations.by_numbers([number])[number]
+        (record,) = _records(tx, who, [found])
+    more = {"message": message or None, "lost_jobs": asked["lost"], "warnings": asked["warnings"]}
+    return answer({**record, **more})
+
+
+def _deleted(told: DeletionAnswer, user: "User") -> dict[str, object]:
+    """Return what is told of a deletion.  Raises NoSuchResource, NotAllowed."""
+    _check(told.outcome, f"advance reservation {told.number}", user)
+    return {"id": told.number, "done": told.outcome.name.lower()}
+
+
+def _check(outcome: Deletion, what: str, user: "User") -> None:
+    if outcome is Deletion.UNKNOWN:
+        raise NoSuchResource(f"there is no {what}")
+    if outcome is Deletion.DENIED:
+        raise NotAllowed(f"{user.name!r} is not allowed to delete {what}")

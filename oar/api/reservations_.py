@@ -1,0 +1,226 @@
+"""Advance reservations, as everybody sees them: lists, a calendar, one of them with what happened to it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers.faults import PRINTABLE
+from oar.api.answers.list_answers import Fields, list_answer, only
+from oar.api.jobs_ import Words, page_of, words_of
+from oar.api.openapi_schemas import RESERVATION
+from oar.api.preconditions import version_of
+from oar.api.responses import Answer, answer_unless_known
+from oar.api.routing_ import LeanRoute
+from oar.api.service import LARGEST_ID, Asking, asking
+from oar.lib.facts.advance_reservations import is_number
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations import rights
+from oar.lib.rules.access_lists import Visitor
+from oar.lib.rules.name_patterns import matching
+from oar.lib.views.reservations import ReservationReader, log_record, reservation_record, revision_record, shown
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.facts.advance_reservations import AdvanceReservation
+
+router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=LeanRoute)
+
+#: States that are never shown: nothing was granted.
+HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
+#: How states are written.
+LETTERS = tuple(str(state) for state in ReservationState if state not in HIDDEN)
+
+
+#: A number, or a name that one live reservation has.
+Named = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Number or name of an advance reservation.")]
+After = Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="`next` of the previous page.")]
+Limit = Annotated[int, Query(ge=1, le=10000, description="Page size.")]
+
+
+class AmbiguousName(BadRequest):
+    """Several live reservations have a name."""
+
+
+class ReservationListing(BaseModel):
+    """Which reservations a list holds, and what of each; all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    owner: Words = Field(None, description="Owners or patterns; `me` is the caller.")
+    state: Words = Field(None, description="States as letters of `qrstat`, such as `w,r`.")
+    name: Words = Field(None, description="Names or patterns.")
+    ended: bool = Field(default=False, description="Include ended reservations.")
+    begin: int | None = Field(
+        None, alias="from", ge=0, le=LARGEST_ID, description="Reservations that end after this date."
+    )
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="Reservations that start before this date.")
+    fields: Fields = None
+    before_id: int | None = Field(
+        None, ge=1, le=LARGEST_ID, description="`next` of the previous page; sorts newest first."
+    )
+    limit: int | None = Field(None, ge=1, le=10000, description="Page size; sorts newest first.")
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether pieces are asked for: the newest comes first then."""
+        return self.before_id is not None or self.limit is not None
+
+
+@router.get("", operation_id="reservations_list", summary="List advance reservations")
+def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
+    """Return the advance reservations by number. With `from` and `to`: those of a period.
+
+    With `limit` or `before_id` the list is paginated, newest first; `next` is the `before_id` of the next page.
+    """
+    record = reservation_page(asking(request), listing)
+    return list_answer(request, {**record, "items": only(record["items"], listing.fields, RESERVATION)})
+
+
+def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
+    """Return the advance reservations that are asked for, all of them or a page.  Raises BadRequest, Unidentified."""
+    with who.database.snapshot() as tx:
+        rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.planned()
+        chosen = sorted(_chosen(who, listing, rows), key=lambda each: (each.number, each.id))
+        following = None
+        if listing.has_pages:
+            size = min(listing.limit or who.config.api_default_max_items_number, who.config.api_max_limit)
+            before = listing.before_id or LARGEST_ID + 1
+            older = sorted((each for each in chosen if each.id < before), key=lambda each: -each.id)
+            chosen = older[:size]
+            following = chosen[-1].id if len(older) > size else None
+        items = shown(tx, chosen, reader_for(tx, who))
+    return {"items": [reservation_record(item) for item in items], "next": following}
+
+
+def _chosen(
+    who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
+) -> "list[AdvanceReservation]":
+    """Return those of some reservations that a list holds.  Raises BadRequest, Unidentified."""
+    owners = [who.caller.identified().name if each == "me" else each for each in words_of(listing.owner)]
+    states, names = words_of(listing.state), words_of(listing.name)
+    for state in states:
+        if state not in LETTERS:
+            raise BadRequest(f"there is no state {state} of advance reservations: write some of {', '.join(LETTERS)}")
+    return [
+        each
+        for each in rows
+        if each.state not in HIDDEN
+        and (not states or str(each.state) in states)
+        and (not owners or matching(owners, [each.owner]))
+        and (not names or matching(names, [each.name]))
+        and (listing.begin is None or each.end > listing.begin)
+        and (listing.to is None or each.start < listing.to)
+    ]
+
+
+# -- one of them ------------------------------------------------------------------------------------------------------
+
+
+@router.get("/{reservation}", operation_id="reservation", summary="Get an advance reservation")
+def reservation_one(request: Request, reservation: Named) -> Answer:
+    """Return a reservation, by number or name, and its log."""
+    return answer_unless_known(request, reservation_with_log(asking(request), reservation))
+
+
+@router.get("/{reservation}/log", operation_id="reservation_log", summary="Log of an advance reservation")
+def reservation_log(request: Request, reservation: Named) -> Answer:
+    """Return the lines of `qrstat -log`, oldest first."""
+    with asking(request).database.snapshot() as tx:
+        rows = tx.reservation_logs.logs([find(tx, reservation).id])
+    return answer_unless_known(request, {"items": [log_record(row) for row in rows]})
+
+
+@router.get("/{reservation}/jobs", operation_id="reservation_jobs", summary="List the jobs of an advance reservation")
+def reservation_jobs(request: Request, reservation: Named, after: After = None, limit: Limit = 1000) -> Answer:
+    """Return the current and past jobs of a reservation by id. `next` is the `after` parameter of the next page."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        inside = frozenset([find(tx, reservation).id])
+    place = JobPlace(min(limit, who.config.api_max_limit), after)
+    return answer_unless_known(request, page_of(who, JobQuery(states=None, reservations=inside), place))
+
+
+@router.get(
+    "/{reservation}/resources", operation_id="reservation_resources", summary="Resources of an advance reservation"
+)
+def reservation_resources(request: Request, reservation: Named) -> Answer:
+    """Return the resources of a reservation, the missing ones, and the reasons."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        record = _record(tx, who, find(tx, reservation))
+    names = ("resources", "granted_slots", "missing", "reasons")
+    return answer_unless_known(request, {name: record[name] for name in names})
+
+
+@router.get("/{reservation}/usage", operation_id="reservation_usage", summary="Usage of an advance reservation")
+def reservation_usage(request: Request, reservation: Named) -> Answer:
+    """Return slot seconds by node: reserved, used, unavailable. Empty until the reservation has ended."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        record = _record(tx, who, find(tx, reservation))
+    return answer_unless_known(request, {"items": record["usage"]})
+
+
+@router.get(
+    "/{reservation}/revisions", operation_id="reservation_revisions", summary="Revisions of an advance reservation"
+)
+def reservation_revisions(request: Request, reservation: Named) -> Answer:
+    """Return the values of a reservation after each update, oldest first."""
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        found = find(tx, reservation)
+        may_see = _record(tx, who, found)["account"] == found.account
+        rows = tx.reservation_logs.revisions(found.id)
+    return answer_unless_known(request, {"items": [revision_record(row, shows_account=may_see) for row in rows]})
+
+
+def find(tx: "Transaction", word: int | str) -> "AdvanceReservation":
+    """Return the reservation of a number, or the live one of a name.  Raises NoSuchResource, AmbiguousName."""
+    if isinstance(word, int) or is_number(word):
+        found = list(tx.advance_reservations.by_numbers([int(word)]).values())
+    else:
+        found = tx.advance_reservations.live_by_name(word)
+    seen = [each for each in found if each.state not in HIDDEN]
+    if not seen:
+        raise NoSuchResource(f"there is no advance reservation {word}")
+    if len(seen) > 1:
+        numbers = ", ".join(str(each.number) for each in sorted(seen, key=lambda each: each.number))
+        raise AmbiguousName(f"several advance reservations are called {word}: {numbers}; write a number")
+    return seen[0]
+
+
+def number_of(who: Asking, word: str) -> int:
+    """Return the number of a reservation by its number, whether there is one or not, or by its name.
+
+    Raises NoSuchResource, AmbiguousName.
+    """
+    if is_number(word):
+        return int(word)
+    with who.database.snapshot() as tx:
+        return find(tx, word).number
+
+
+def reservation_with_log(who: Asking, word: int | str) -> dict[str, Any]:
+    """Return a reservation and what happened to it.  Raises NoSuchResource, AmbiguousName."""
+    with who.database.snapshot() as tx:
+        found = find(tx, word)
+        record = _record(tx, who, found)
+        log = [log_record(row) for row in tx.reservation_logs.logs([found.id])]
+    return {**record, "version": version_of(found), "log": log}
+
+
+def _record(tx: "Transaction", who: Asking, found: "AdvanceReservation") -> dict[str, Any]:
+    (item,) = shown(tx, [found], reader_for(tx, who))
+    return reservation_record(item)
+
+
+def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:
+    """Return who asks, as one who looks at reservations."""
+    user = who.caller.user
+    if user is None or not who.caller.scopes.reads_all:
+        return ReservationReader(Visitor(""), is_private=who.config.oarstat_private)
+    return rights.reader(tx, user, is_private=who.config.oarstat_private)

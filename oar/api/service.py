@@ -1,0 +1,298 @@
+"""What handlers work with: configuration, database, what is new.  One for each process."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastapi import Request
+
+from oar.api.authentication import OWN_NAMING, SAFE_METHODS, AgentToken, Caller, Identities, Way
+from oar.api.clients import client_of
+from oar.api.concurrency import Buckets, InTurn, Rate, UnderWay
+from oar.api.errors import Unidentified
+from oar.api.gantt_cache import Moments
+from oar.api.hub import Hub, Subscriber
+from oar.api.identity.seats import Places
+from oar.api.passwords import Passwords
+from oar.api.request_metrics import RequestCounts
+from oar.api.response_cache import UnchangedAnswers
+from oar.api.serving.chunk_cache import Chunks
+from oar.api.serving.chunk_files import ChunkFiles
+from oar.api.serving.chunks_ahead import ChunksAhead
+from oar.api.serving.curve_cache import Curves
+from oar.api.serving.last_rounds import LastRounds
+from oar.api.serving.state_tags import StateTags
+from oar.api.serving.timings import SPENT, TimedCursor
+from oar.api.workers_ import PATIENCE, Workers
+from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.db.foreign_code.user_sql import Asker
+from oar.lib.db.listening.reservation_feed import ReservationFeed
+from oar.lib.facts.records import User
+from oar.lib.io.allowed_networks import Networks
+from oar.lib.runtime import delivery
+from oar.lib.views.happenings import Happenings
+from oar.lib.views.privacy import Privacy, privacy_for
+from oar.web.documents import Documents
+from oar.web.site_file import SiteFile
+
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
+    from oar.lib.db.listening.feed import News
+    from oar.lib.facts.history import Position
+    from oar.lib.facts.messages import Effect
+    from oar.lib.runtime import Runtime
+
+#: The largest id that the database can hold.
+LARGEST_ID = 2**63 - 1
+#: Seconds' worth of requests that may come at once.
+READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
+#: One token that is that of any desktop computer may ask so many times as often as a single one.
+COMPUTERS_OF_A_TOKEN = 10
+#: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
+#: computer sends at the same time.
+FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
+#: Streams of a user and of an address of which nobody is known, and requests of a client that wait, at most.
+STREAMS_OF_A_USER, STREAMS_OF_AN_ADDRESS, WAITS_OF_A_CLIENT = 10, 20, 100
+#: Files that a user reads and writes at a time, at most.
+FILES_OF_A_USER = 8
+#: Files that a user reads at a time, each in a thread, at most.
+READS_OF_A_USER = 4
+
+
+def _rates(config: "Config") -> tuple[Rate, ...]:
+    """Return how often each client may read, be a reader, change something, ask for an estimate, and be a farm."""
+    limits = (
+        (config.api_rate_read, READS_AT_ONCE, "API_RATE_READ"),
+        (config.api_rate_readers, READS_AT_ONCE, "API_RATE_READERS"),
+        (config.api_rate_change, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
+        (config.api_rate_estimate, ESTIMATES_AT_ONCE, "API_RATE_ESTIMATE"),
+        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
+    )
+    return tuple(Rate(each_second, each_second * at_once, key) for each_second, at_once, key in limits)
+
+
+_log = logging.getLogger(__name__)
+#: A user who owns nothing.
+_ANYBODY = User("", -1)
+#: What is collected for the answer to the request that this thread answers.
+_WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
+
+
+class Asking(NamedTuple):
+    """A request, as handlers see it: who asks, and what he may see of others."""
+
+    caller: Caller
+    privacy: Privacy
+    config: "Config"
+    database: "Database"
+
+    def sql_asker(self) -> Asker:
+        """Return who writes a condition about jobs, with what he may read by it.  Raises Unidentified."""
+        user = self.caller.identified()
+        is_full = user.is_admin or user.name in self.config.user_sql_full_users
+        return Asker(user.name, self.privacy.hidden_columns(), is_full and self.caller.scopes.reads_all)
+
+
+class Service:
+    """The configuration, the database, the hub, the workers and the pages of a process."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self.runtime = runtime
+        self.documents = Documents()
+        self.site_file = SiteFile()
+        self.places = Places(runtime.config.api_threads)
+        self.requests = RequestCounts(self.places.threads)
+        self.happenings = Happenings()
+        self.hub = Hub(runtime.database, runtime.config.api_max_streams, self._count_news)
+        self.state_tags = StateTags(self.hub)
+        self.reservation_feed = ReservationFeed(runtime.database)
+        self.workers = Workers(runtime)
+        self.follows = UnderWay("followed outputs", FOLLOWS_OF_A_USER, "API_MAX_FOLLOWS")
+        self._files_read = UnderWay("file reads in progress", READS_OF_A_USER, "API_THREADS")
+        self.streams_of_users = UnderWay("event streams", STREAMS_OF_A_USER, "API_MAX_STREAMS")
+        self.streams_of_addresses = UnderWay("event streams", STREAMS_OF_AN_ADDRESS, "API_MAX_STREAMS")
+        self.waits = UnderWay("waiting requests", WAITS_OF_A_CLIENT, "API_MAX_STREAMS")
+        self.exports = UnderWay("exports", EXPORTS_OF_A_CLIENT)
+        self.uploads = UnderWay("uploads of results", UPLOADS_OF_A_COMPUTER, "API_MAX_FOLLOWS")
+        self.media = UnderWay("file transfers", FILES_OF_A_USER)
+        runtime.database.deliver = self._deliver
+        runtime.database.use_cursors(TimedCursor)
+        self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
+        self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
+        self.curves = Curves()
+        self.moments = Moments()
+        self.last_rounds = LastRounds()
+        self.unchanged = UnchangedAnswers()
+        self.identities = Identities(runtime.database, Passwords(runtime.oardir))
+        self._buckets = [Buckets(rate) for rate in _rates(runtime.config)]
+        self._reads, self._reads_of_readers, self._changes, self.estimates, self._farms = self._buckets
+        self._warned_of: set[str] = set()  # addresses of programs that cannot read the jobs they submit
+        self._estimates_in_turn = InTurn("estimate", PATIENCE)
+
+    def asking(self, request: Request) -> Asking:
+        """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
+        asked: Asking | None = request.scope["state"].pop("asked", None)
+        if asked:  # a moment ago, for the same answer
+            return asked
+        if spent := SPENT.get():
+            spent.begin()
+        config, database = self.runtime.config, self.runtime.database
+        caller = self.identities.identify(request, config)
+        request.state.caller = caller
+        if caller.user:
+            request.state.seat.holder = caller.user.name
+            if not _is_unlimited(caller):
+                request.state.seat.count_user(caller.user.name)
+        self._count(request, caller)
+        reader = caller.user or (_ANYBODY if self._is_reader(request) else None)
+        if reader is None and not config.api_anonymous_read:
+            raise Unidentified("only users who are known may read here: give a token (oar-token create)")
+        privacy = privacy_for(config, reader)._replace(only=self._named_jobs(request, caller))
+        return Asking(caller, privacy, config, database)
+
+    @contextmanager
+    def warnings(self) -> Iterator[list[str]]:
+        """Collect what must be said of the transactions of a block: that the server could not be reached."""
+        collected: list[str] = []
+        token = _WARNINGS.set(collected)
+        try:
+            yield collected
+        finally:
+            _WARNINGS.reset(token)
+
+    def _count_news(self, news: "News") -> None:
+        self.runtime.database.look(lambda tx: self.happenings.count(tx, news))
+
+    def _deliver(self, effects: "Sequence[Effect]") -> None:
+        delivery(self.runtime.config, _warn)(effects)
+
+    def reload(self) -> bool:
+        """Read oar.conf again if it has changed; one with errors changes nothing.  Return whether it has."""
+        config = self.runtime.changed_config()
+        if config is None:
+            return False
+        self.runtime.config = config
+        self.state_tags.count_change()
+        self.set_rates()
+        return True
+
+    def set_rates(self) -> None:
+        """Let clients ask as often as oar.conf says now."""
+        for each, rate in zip(self._buckets, _rates(self.runtime.config), strict=True):
+            each.rate = rate
+
+    @contextmanager
+    def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
+        """Count an estimate, and let it be the only one of its client; neither of administrators.  Raises TooOften."""
+        if _is_unlimited(caller):
+            yield
+            return
+        client = counted_client(request, caller)
+        request.state.allowance = self.estimates.take(client, "estimates")
+        with self._estimates_in_turn.turn(client):
+            yield
+
+    @contextmanager
+    def listening(
+        self, request: Request, caller: Caller, listener: Subscriber, *, streams: bool = False
+    ) -> "Iterator[Position]":
+        """Let a client listen while the block lasts; gives the place behind which it is told.
+
+        ``streams``: it asks for a stream, and does not only wait.  Of administrators none is too many; nor of nobody
+        where a proxy does not tell them apart.  Raises TooMany.
+        """
+        with ExitStack() as held:
+            is_crowd = caller.user is None and client_of(request).is_one_of_many
+            if not (_is_unlimited(caller) or is_crowd):
+                listed, client = self._streams_of(caller) if streams else self.waits, counted_client(request, caller)
+                held.enter_context(listed.one_more(client, self.runtime.config.api_max_streams))
+            told = self.hub.add(listener)
+            held.callback(self.hub.remove, listener)
+            yield told
+
+    def _streams_of(self, caller: Caller) -> UnderWay:
+        return self.streams_of_users if caller.user else self.streams_of_addresses
+
+    def reading(self, user: str) -> AbstractContextManager[None]:
+        """Count a file that is read in a thread: programs of users hold half of them at most, whatever they do to them.
+
+        Raises TooMany.
+        """
+        return self._files_read.one_more(user, max(1, self.runtime.config.api_threads // 2))
+
+    def count_agent(self, request: Request, agent: AgentToken, host: str) -> None:
+        """Count a question of the agent of a computer, and of who may be any of them.  Raises TooOften."""
+        if agent.scopes.is_any_agent:
+            self._farms.take(agent.id, "questions with this token")
+        request.state.allowance = self._changes.take(f"agent {host}", "questions")
+
+    def warn_of_unreadable_jobs(self, request: Request, caller: Caller) -> None:
+        """Log once for each address that a program that names its users itself, as CiGri does, is no reader."""
+        client = client_of(request)
+        if caller.way is not Way.PROXY or OWN_NAMING not in request.headers or self._is_reader(request):
+            return
+        if client.key in self._warned_of:
+            return
+        self._warned_of.add(client.key)
+        _log.warning(
+            "jobs submitted as CiGri does from %s: API_READERS does not name it, so that it cannot read their commands"
+            " and loses every task. Add its address to API_READERS in oar.conf.",
+            client,
+        )
+
+    def _is_reader(self, request: Request) -> bool:
+        """Return whether requests without a user read what any user may."""
+        readers = self.runtime.config.api_readers
+        return bool(readers) and client_of(request).is_in(Networks(readers))
+
+    def _count(self, request: Request, caller: Caller) -> None:
+        """Count a request; those of administrators are not.  Raises TooOften."""
+        if _is_unlimited(caller):
+            return
+        client = counted_client(request, caller)
+        if request.method in SAFE_METHODS and self._is_reader(request):
+            request.state.allowance = self._reads_of_readers.take(client_of(request).address, "requests")
+        elif request.method in SAFE_METHODS:
+            request.state.allowance = self._reads.take(client, "requests")
+        else:
+            request.state.allowance = self._changes.take(client, "changes")
+
+    def _named_jobs(self, request: Request, caller: Caller) -> frozenset[int] | None:
+        """Return the jobs of which the caller is not nobody; None: of all."""
+        if caller.scopes.reads_all:
+            return None
+        asked = request.path_params.get("job_id", "")
+        if not asked.isdecimal() or int(asked) > LARGEST_ID:
+            return caller.scopes.jobs
+        return caller.scopes.jobs | caller.submitted([int(asked)])
+
+
+def _is_unlimited(caller: Caller) -> bool:
+    return caller.user is not None and (caller.user.is_admin or caller.user.name in PRIVILEGED)
+
+
+def _warn(text: str) -> None:
+    collected = _WARNINGS.get()
+    if collected is None:
+        _log.warning("%s", text)
+    else:
+        collected.append(text)
+
+
+def counted_client(request: Request, caller: Caller) -> str:
+    """Return who is counted for a request: a user, else an address."""
+    return caller.user.name if caller.user else client_of(request).key
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that answers a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def asking(request: Request) -> Asking:
+    """Return who asks, with what he may see.  To be called in the handler's thread."""
+    return service_of(request).asking(request)

@@ -1,0 +1,266 @@
+"""What has happened and what happens: the stream of events, and its pages for who asks now and then."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from oar.api.answers.faults import PRINTABLE
+from oar.api.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
+from oar.api.identity.seats import in_thread
+from oar.api.jobs_ import words_of
+from oar.api.long_polling import wait_until_seen
+from oar.api.responses import Answer, answer
+from oar.api.routing_ import FairRoute
+from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.serving.event_streams import EventStream
+from oar.lib.db.listening.feed import PIECE, News, news_between
+from oar.lib.facts.errors import BadRequest, OarError
+from oar.lib.facts.history import JobStateChange, Position
+from oar.lib.facts.topics import Topic
+from oar.lib.views.history import change_item, event_item
+from oar.lib.views.privacy import Privacy
+
+router = APIRouter(prefix="/v1", tags=["history"], route_class=FairRoute)
+
+#: Seconds without a message after which a comment shows that the connection lives.
+QUIET_SECONDS = 15.0
+#: Milliseconds after which a browser connects again.
+RETRY_MILLISECONDS = 3000
+#: Seconds after which a stream ends, and its client connects again: it may have got another right, or none, since.
+STREAM_SECONDS = 3600.0
+#: The names of messages that clients choose; those of topics tell only that something has changed.
+STATE, EVENT = "state", "event"
+_MESSAGES = (STATE, EVENT, *Topic)
+#: Items of a page: a piece of each log.
+MOST_ITEMS = 2 * PIECE
+
+
+class HistoryListing(BaseModel):
+    """Which part of the history is told: all conditions hold together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: str | None = Field(None, max_length=50, description="Position returned by an earlier response.")
+    user: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Only changes of this user's jobs; `me` is the caller."
+    )
+    job: int | None = Field(None, ge=1, le=LARGEST_ID, description="Only events of this job.")
+    queue: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description="Only changes of jobs in this queue."
+    )
+
+
+class StreamListing(HistoryListing):
+    """What a stream tells."""
+
+    topics: str | None = Field(
+        None, max_length=200, pattern=PRINTABLE, description=f"Topics to receive: {', '.join(_MESSAGES)}."
+    )
+
+
+class EventsListing(HistoryListing):
+    """What a page of the history holds."""
+
+    limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Page size.")
+    wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a change, at most 30.")
+
+
+class _Chosen(NamedTuple):
+    """What of the history a client asks for."""
+
+    names: frozenset[str]  #: of messages
+    user: str | None
+    job: int | None
+    queue: str | None
+
+    @classmethod
+    def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
+        """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest, Unidentified."""
+        names = words_of(topics) or _MESSAGES
+        for name in names:
+            if name not in _MESSAGES:
+                raise BadRequest(f"{name!r} is no message: {', '.join(_MESSAGES)}")
+        user = who.caller.identified().name if listing.user == "me" else listing.user
+        return cls(frozenset(names), user, listing.job, listing.queue)
+
+    @property
+    def topics(self) -> frozenset[Topic]:
+        """The topics among the messages."""
+        return frozenset(topic for topic in Topic if topic in self.names)
+
+    def takes(self, row: Row) -> bool:
+        """Whether a row is asked for; of events nobody knows the user and the queue."""
+        if self.job is not None and row.job_id != self.job:
+            return False
+        if not isinstance(row, JobStateChange):
+            return EVENT in self.names and self.user is None and self.queue is None
+        is_named = self.user in (None, row.owner) and self.queue in (None, row.queue)
+        return STATE in self.names and is_named
+
+    def is_for(self, message: Message) -> bool:
+        """Whether a message that has come is told: that tokens have changed was listened for without being asked."""
+        return message.name != Topic.TOKENS or Topic.TOKENS in self.names
+
+
+@router.get(
+    "/stream", operation_id="stream", summary="Stream state changes and events", response_class=StreamingResponse
+)
+async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
+    """Send each state change and each event once, in order, as server-sent events. `since` includes past ones."""
+    who = await in_thread(asking, request)
+    chosen = _Chosen.of(who, listing, listing.topics)
+    begin = request.headers.get("last-event-id") or listing.since
+    position = Position.parse(begin) if begin else None
+    service = service_of(request)
+    listener = Subscriber(chosen.takes, chosen.topics | {Topic.TOKENS}, folds=True)
+    held = AsyncExitStack()
+    await service.hub.begun()
+    told = held.enter_context(service.listening(request, who.caller, listener, streams=True))
+
+    def past(after: Position) -> News:
+        with who.database.snapshot() as tx:
+            return news_between(tx, after, told)
+
+    async def is_known() -> bool:
+        """Whether the caller is who he was: a token that has been revoked ends its streams."""
+        try:
+            return (await in_thread(asking, request)).caller.user == who.caller.user
+        except OarError:
+            return False
+
+    missed = _Past(position, told, past, who.config.api_stream_depth)
+    teller = _Teller(service.hub, listener, chosen, who.privacy, is_known)
+    return EventStream(teller.told(missed), held)
+
+
+@router.get("/events", operation_id="events", summary="List state changes and events")
+async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
+    """Return the state changes and events after a position, and the position for the next request."""
+    hub, who = service_of(request).hub, await in_thread(asking, request)
+    takes = _Chosen.of(who, listing).takes
+    begun = await hub.begun()
+    after = Position.parse(listing.since) if listing.since else begun
+
+    def page(who: Asking) -> dict[str, Any]:
+        return _page(who, after, hub.position or after, takes, listing.limit)
+
+    if not listing.wait:
+        return await in_thread(lambda: answer(page(who)))
+    request.scope["state"]["asked"] = who  # a moment ago
+    await wait_until_seen(request, Subscriber(takes, frozenset()), lambda who: _has_any(page(who)), listing.wait)
+    return await in_thread(lambda: answer(page(asking(request))))
+
+
+def _has_any(page: Mapping[str, Any]) -> bool:
+    return bool(page["items"] or page["more"])
+
+
+def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: int) -> dict[str, Any]:
+    with who.database.snapshot() as tx:
+        news = news_between(tx, after, until)
+    chosen = [each for each in row_messages(news) if not isinstance(each.data, dict) and takes(each.data)]
+    items = [{"event": message.name, **_data(message, who.privacy)} for message in chosen[:limit]]
+    position = chosen[limit - 1].position if len(chosen) > limit else news.position
+    return {"items": items, "position": str(position), "more": position != until}
+
+
+class _Past:
+    """What a listener has missed: rows from where he was up to where he is told again."""
+
+    def __init__(self, begin: Position | None, end: Position, read: Callable[[Position], News], depth: int) -> None:
+        """``depth``: rows that are told again; who was away longer has to load everything anew."""
+        self.begin = begin
+        self.end = end
+        self._read = read
+        self._depth = depth
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether he was away for so long, or comes from another database, that he has to load everything anew."""
+        if self.begin is None:
+            return False
+        missed = (self.end.state_log - self.begin.state_log, self.end.event - self.begin.event)
+        return max(missed) > self._depth or min(missed) < 0
+
+    async def pieces(self) -> AsyncIterator[list[Message]]:
+        """Give what he has missed, piece by piece."""
+        position = self.begin
+        while position is not None and position != self.end:
+            news = await in_thread(self._read, position)
+            position = news.position
+            yield row_messages(news)
+
+
+class _Teller:
+    """Tells a client what it has chosen, until it goes, may hear no more, or has listened for long enough."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        listener: Subscriber,
+        chosen: _Chosen,
+        privacy: Privacy,
+        is_known: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._hub = hub
+        self._listener = listener
+        self._chosen = chosen
+        self._privacy = privacy
+        self._is_known = is_known
+        self._until = asyncio.get_running_loop().time() + STREAM_SECONDS
+
+    async def told(self, past: _Past) -> AsyncIterator[bytes]:
+        """Give the bytes of the stream."""
+        yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+        if past.is_too_long:
+            yield self._written([Message("reset", {}, past.end)])
+        else:
+            async for piece in past.pieces():
+                yield self._written([message for message in piece if self._listener.wants(message)])
+        if past.begin is None:
+            yield f"id: {past.end}\n: from here\n\n".encode()
+        is_over = False
+        while not is_over:
+            messages, is_over = await self._next()
+            yield self._written(messages) or b": nothing new\n\n"
+
+    async def _next(self) -> tuple[list[Message], bool]:
+        """Return what to tell next, and whether it is the last."""
+        now = asyncio.get_running_loop().time()
+        messages = await self._listener.next(max(0.0, min(QUIET_SECONDS, self._until - now)))
+        if any(message.name == Topic.TOKENS for message in messages) and not await self._is_known():
+            return [Message(BYE, {}, messages[-1].position)], True
+        chosen = [message for message in messages if self._chosen.is_for(message)]
+        if any(message.name == BYE for message in chosen):
+            return chosen, True
+        if asyncio.get_running_loop().time() < self._until:
+            return chosen, False
+        rest = await self._listener.next(0.0)  # behind what it is told the client comes back
+        return [
+            *chosen,
+            *filter(self._chosen.is_for, rest),
+            Message(BYE, {}, self._hub.position or Position(0, 0)),
+        ], True
+
+    def _written(self, messages: Iterable[Message]) -> bytes:
+        return b"".join(_written(message, self._privacy) for message in messages)
+
+
+def _written(message: Message, privacy: Privacy) -> bytes:
+    data = orjson.dumps(_data(message, privacy))
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(message.position).encode(), message.name.encode(), data)
+
+
+def _data(message: Message, privacy: Privacy) -> dict[str, object]:
+    if isinstance(message.data, dict):
+        return dict(message.data)
+    if isinstance(message.data, JobStateChange):
+        return change_item(message.data)
+    (event,) = privacy.events((message.data,))
+    return event_item(event)
