@@ -12,7 +12,7 @@ from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted,
 from oar.lib.facts.errors import BadRequest
 from oar.lib.reservations.recurrence import local_zone
 
-router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
+router = APIRouter(tags=["usage"], route_class=LeanRoute)
 
 #: What is shown of all others, where their consumption is private.
 OTHERS = "others"
@@ -30,7 +30,7 @@ Since = Annotated[
 Bucket = Annotated[Literal["day", "week", "month"], Query(description="Bucket length.")]
 
 
-@router.get("/usage", operation_id="usage", summary="Resource consumption over time")
+@router.get("/v1/usage", operation_id="usage", summary="Resource consumption over time")
 def usage(
     request: Request,
     begin: Begin,
@@ -57,7 +57,7 @@ def usage_record(who: Asking, begin: int, to: int, group: str = "user", bucket: 
     return {"items": items, "capacity": capacity, "unavailable": lost}
 
 
-@router.get("/usage/nodes", operation_id="usage_nodes", summary="Unavailability of nodes")
+@router.get("/v1/usage/nodes", operation_id="usage_nodes", summary="Unavailability of nodes")
 def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
     """Return the nodes that were unavailable, those with the most changes to Suspected first.
 
@@ -75,7 +75,7 @@ def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
     return {"items": [each._asdict() for each in lost], "halted": halted}
 
 
-@router.get("/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
+@router.get("/v1/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
 def usage_waits(
     request: Request,
     begin: Begin,
@@ -117,7 +117,7 @@ def _spread(waits: WaitByPiece) -> dict[str, int]:
     return {"jobs": waits.jobs, "half": waits.half, "most": waits.most}
 
 
-@router.get("/predictions", operation_id="prediction_errors", summary="Accuracy of predicted start times")
+@router.get("/v1/predictions", operation_id="prediction_errors", summary="Accuracy of predicted start times")
 def prediction_errors(request: Request, since: Since = None) -> Answer:
     """Return by queue how far jobs started from their first predicted start. Default: the last week."""
     who = asking(request)

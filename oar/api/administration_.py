@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/administration", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 #: Seconds that the server has to say how it is; one that is down must not keep the page waiting.
 PATIENCE = 2.0
@@ -24,7 +24,7 @@ PATIENCE = 2.0
 HIDDEN = "***"
 
 
-@router.get("", operation_id="administration", summary="Installation overview")
+@router.get("/v1/administration", operation_id="administration", summary="Installation overview")
 def administration(request: Request) -> Answer:
     """Return versions, database figures, passes, modules, queues, rules and changed keys. Administrators only."""
     return answer_unless_known(request, administration_record(asking(request)))

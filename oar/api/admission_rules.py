@@ -28,7 +28,7 @@ from oar.lib.submission import admission, admission_rules, rule_changes
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(prefix="/v1/admission-rules", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Rule id.")]
 Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Priority; rules run in ascending order.")]
@@ -92,7 +92,7 @@ class TryRules(NamedTuple):
         return Outcome(HTTPStatus.OK, record)
 
 
-@router.get("", operation_id="rules_list", summary="List admission rules")
+@router.get("/v1/admission-rules", operation_id="rules_list", summary="List admission rules")
 def rules_list(request: Request) -> Answer:
     """Return the rules in execution order. Administrators only."""
     return answer_unless_known(request, rules_record(asking(request)))
@@ -105,7 +105,7 @@ def rules_record(who: Asking) -> dict[str, list[dict[str, object]]]:
         return {"items": [_rule_item(rule) for rule in tx.admission_rules.all()]}
 
 
-@router.get("/{rule_id}", operation_id="rule", summary="Get an admission rule")
+@router.get("/v1/admission-rules/{rule_id}", operation_id="rule", summary="Get an admission rule")
 def rule_one(request: Request, rule_id: RuleId) -> Answer:
     """Return a rule, its compile error if it has one, and its earlier versions. Administrators only."""
     who = _reading(request)
@@ -119,7 +119,9 @@ def rule_one(request: Request, rule_id: RuleId) -> Answer:
     return answer_unless_known(request, {**_rule_item(rule), "trouble": trouble, "history": history})
 
 
-@router.post("", operation_id="rule_add", summary="Create an admission rule", status_code=HTTPStatus.CREATED)
+@router.post(
+    "/v1/admission-rules", operation_id="rule_add", summary="Create an admission rule", status_code=HTTPStatus.CREATED
+)
 def rule_add(request: Request, body: NewRule) -> Answer:
     """Create a rule, as `oaradmissionrules -n` does. Administrators only."""
     with _changing(request) as act:
@@ -130,7 +132,7 @@ def rule_add(request: Request, body: NewRule) -> Answer:
     return made(_rule_item(rule), "admission-rules", rule.id)
 
 
-@router.patch("/{rule_id}", operation_id="rule_change", summary="Update an admission rule")
+@router.patch("/v1/admission-rules/{rule_id}", operation_id="rule_change", summary="Update an admission rule")
 def rule_change(request: Request, rule_id: RuleId, body: RuleUpdate, match: IfMatch = None) -> Answer:
     """Update a rule, as `oaradmissionrules -m` does. Administrators only."""
     if not body.model_fields_set - {"force"}:
@@ -142,7 +144,7 @@ def rule_change(request: Request, rule_id: RuleId, body: RuleUpdate, match: IfMa
     return answer(_rule_item(rule))
 
 
-@router.delete("/{rule_id}", operation_id="rule_remove", summary="Delete an admission rule")
+@router.delete("/v1/admission-rules/{rule_id}", operation_id="rule_remove", summary="Delete an admission rule")
 def rule_remove(request: Request, rule_id: RuleId, match: IfMatch = None) -> Answer:
     """Delete a rule, as `oaradmissionrules -d` does. Administrators only."""
     with _changing(request) as act:
@@ -151,7 +153,7 @@ def rule_remove(request: Request, rule_id: RuleId, match: IfMatch = None) -> Ans
     return answer({"id": rule_id, "done": "removed"})
 
 
-@router.post("/trial", operation_id="rules_try", summary="Test the admission rules on a job")
+@router.post("/v1/admission-rules/trial", operation_id="rules_try", summary="Test the admission rules on a job")
 def rules_try(request: Request, body: RuleTest) -> Answer:
     """Run the rules on a job, as `oaradmissionrules --test` does, and return the resulting job. Nothing is stored.
     Administrators only.

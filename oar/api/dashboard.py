@@ -17,7 +17,7 @@ from oar.lib.facts.job_query import LIVE_STATES
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.io.disks import FullDisk, nearly_full
 
-router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
+router = APIRouter(tags=["general"], route_class=LeanRoute)
 
 #: Events that a first look shows.
 EVENTS = 8
@@ -30,7 +30,7 @@ _BEGUN = sorted(LIVE_STATES - {JobState.WAITING, JobState.HOLD, JobState.TO_ACK_
 _MINE = {"user": "me", "details": True, "outlook": True, "newest_first": True, "fold": True}
 
 
-@router.get("/dashboard", operation_id="dashboard", summary="Cluster status and the caller's jobs")
+@router.get("/v1/dashboard", operation_id="dashboard", summary="Cluster status and the caller's jobs")
 def dashboard(request: Request) -> Answer:
     """Return resource counts by state, the queues, the caller's newest jobs and the last events.
 

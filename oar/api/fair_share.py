@@ -15,7 +15,7 @@ from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.facts.errors import NotAllowed
 
-router = APIRouter(prefix="/v1", tags=["usage"], route_class=LeanRoute)
+router = APIRouter(tags=["usage"], route_class=LeanRoute)
 
 DAY = 86400
 #: Pieces of time, of a day at most, after which it is told how karma fades; those who are ahead that are named.
@@ -24,7 +24,7 @@ STEPS, MOST_AHEAD = 7, 20
 _Rows = Sequence[tuple[str, str, str, str, int]]
 
 
-@router.get("/fairshare/{user}", operation_id="fairshare", summary="Get the fair share of a user")
+@router.get("/v1/fairshare/{user}", operation_id="fairshare", summary="Get the fair share of a user")
 def fairshare(
     request: Request,
     user: Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name.")],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DayVersion
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=LeanRoute)
 
 #: The last day that can be asked for: so far the columns reach.
 LAST_DAY = 2**32 // DAY - 1
@@ -50,7 +50,7 @@ Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description=
 End = Annotated[int, Query(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
 
 
-@router.get("/index", operation_id="gantt_index", summary="Days with archived chunks")
+@router.get("/v1/gantt/index", operation_id="gantt_index", summary="Days with archived chunks")
 def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     """Return the days of a period that have a chunk, with the version to request it with.
 
@@ -78,7 +78,7 @@ def _day_item(found: "DayVersion") -> dict[str, object]:
 
 
 @router.get(
-    "/chunks/{day}",
+    "/v1/gantt/chunks/{day}",
     operation_id="gantt_chunk",
     summary="Jobs and node states that ended on a day",
     response_class=Answer,
@@ -115,7 +115,7 @@ def _packed(body: bytes, headers: dict[str, str]) -> Answer:
     return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
 
 
-@router.get("/live", operation_id="gantt_live", summary="Running and planned jobs")
+@router.get("/v1/gantt/live", operation_id="gantt_live", summary="Running and planned jobs")
 def gantt_live(request: Request, since: Since = None) -> Answer:
     """Return the jobs that occupy resources, the planned jobs, and the current states of resources.
 
@@ -134,7 +134,7 @@ def gantt_live(request: Request, since: Since = None) -> Answer:
     return answer_unless_known(request, service.moments.answer(record, since))
 
 
-@router.get("/rows", operation_id="gantt_rows", summary="Rows of the Gantt diagram")
+@router.get("/v1/gantt/rows", operation_id="gantt_rows", summary="Rows of the Gantt diagram")
 def gantt_rows(
     request: Request,
     rows: Annotated[

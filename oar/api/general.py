@@ -16,8 +16,8 @@ from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION, explain_schema_mismatch
 
-router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
-health = APIRouter(prefix="/health", tags=["health"], route_class=FairRoute)
+router = APIRouter(tags=["general"], route_class=LeanRoute)
+health = APIRouter(tags=["health"], route_class=FairRoute)
 
 #: Counts the additions to the interface within /v1.
 API_VERSION = "1.1"
@@ -30,7 +30,7 @@ _DOCUMENTS = (
 LONGEST_LOOK = 30.0
 
 
-@router.get("", operation_id="entry", summary="API root")
+@router.get("/v1", operation_id="entry", summary="API root")
 def entry(request: Request) -> Answer:
     """Return the addresses of all lists and documents that need no identifier."""
     who = asking(request)
@@ -48,7 +48,7 @@ def _lists(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, str]]:
             yield route.operation_id or route.name, route.path, route.summary or ""
 
 
-@router.get("/version", operation_id="version", summary="Versions, time and time zone")
+@router.get("/v1/version", operation_id="version", summary="Versions, time and time zone")
 def version(request: Request) -> Answer:
     """Return the versions of OAR and of the API."""
     asking(request)
@@ -56,7 +56,7 @@ def version(request: Request) -> Answer:
     return answer_unless_known(request, record)
 
 
-@router.get("/whoami", operation_id="whoami", summary="Identity of the caller")
+@router.get("/v1/whoami", operation_id="whoami", summary="Identity of the caller")
 def whoami(request: Request) -> Answer:
     """Return the authenticated user (null if anonymous) and the authentication method."""
     caller = asking(request).caller
@@ -70,13 +70,13 @@ def whoami(request: Request) -> Answer:
     return answer_unless_known(request, record)
 
 
-@health.get("/live", operation_id="health_live", summary="Liveness check")
+@health.get("/health/live", operation_id="health_live", summary="Liveness check")
 async def live() -> Answer:
     """Return 200 while the process runs; no other component is checked."""
     return answer({"status": "ok"})
 
 
-@health.get("/ready", operation_id="health_ready", summary="Readiness check")
+@health.get("/health/ready", operation_id="health_ready", summary="Readiness check")
 def ready(request: Request) -> Answer:
     """Return the state of the database, the event feed, the workers and the threads; 503 if not ready.
 

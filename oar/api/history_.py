@@ -14,7 +14,7 @@ from oar.api.routing_ import LeanRoute
 from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item
 
-router = APIRouter(prefix="/v1", tags=["history"], route_class=LeanRoute)
+router = APIRouter(tags=["history"], route_class=LeanRoute)
 
 
 class EventListing(BaseModel):
@@ -30,7 +30,7 @@ class EventListing(BaseModel):
     fields: Fields = None
 
 
-@router.get("/event-log", operation_id="event_log", summary="List logged events, newest first")
+@router.get("/v1/event-log", operation_id="event_log", summary="List logged events, newest first")
 def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> Answer:
     """Return events. `next` is the `before` parameter of the next page, null on the last page.
 

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from oar.api.workers.tasks import Outcome, WorkerTask
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=FairRoute)
-arrays = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=FairRoute)
-batches = APIRouter(prefix="/v1/job-batches", tags=["jobs"], route_class=FairRoute)
-estimates = APIRouter(prefix="/v1/estimates", tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
+arrays = APIRouter(tags=["jobs"], route_class=FairRoute)
+batches = APIRouter(tags=["jobs"], route_class=FairRoute)
+estimates = APIRouter(tags=["jobs"], route_class=FairRoute)
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
@@ -110,7 +110,9 @@ class BesteffortSetting(BaseModel):
     on: bool = Field(description="Whether the job is besteffort.")
 
 
-@router.post("", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED)
+@router.post(
+    "/v1/jobs", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED
+)
 async def job_submit(
     request: Request,
     wanted: JobRequest,
@@ -134,7 +136,9 @@ def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcom
     return _outcome(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
 
 
-@batches.post("", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS)
+@batches.post(
+    "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
+)
 def jobs_submit(request: Request, wanted: JobBatch, key: RequestKey = None) -> Answer:
     """Submit the jobs one after another, each in its own transaction. Return a result for each job.
 
@@ -154,7 +158,7 @@ def jobs_submit(request: Request, wanted: JobBatch, key: RequestKey = None) -> A
     return _by_worker(request, SubmitBatch(tasks), long=True)
 
 
-@router.delete("/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
+@router.delete("/v1/jobs/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
 def job_delete(
     request: Request,
     job_id: Id,
@@ -168,21 +172,26 @@ def job_delete(
     return _on_one(request, JobAct.DELETE, job_id, act, match)
 
 
-@router.post("/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
+@router.post("/v1/jobs/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
 def job_hold(request: Request, job_id: Id, body: HoldRequest | None = None) -> Answer:
     """Hold a waiting job until it is resumed, as `oarhold` does."""
     running = bool(body and body.running)
     return _on_one(request, JobAct.HOLD, job_id, lambda orders: orders.hold(running=running))
 
 
-@router.post("/{job_id}/resume", operation_id="job_resume", summary="Resume a job", status_code=HTTPStatus.ACCEPTED)
+@router.post(
+    "/v1/jobs/{job_id}/resume", operation_id="job_resume", summary="Resume a job", status_code=HTTPStatus.ACCEPTED
+)
 def job_resume(request: Request, job_id: Id) -> Answer:
     """Resume a held or suspended job, as `oarresume` does."""
     return _on_one(request, JobAct.RESUME, job_id, JobOrders.resume)
 
 
 @router.post(
-    "/{job_id}/checkpoint", operation_id="job_checkpoint", summary="Checkpoint a job", status_code=HTTPStatus.ACCEPTED
+    "/v1/jobs/{job_id}/checkpoint",
+    operation_id="job_checkpoint",
+    summary="Checkpoint a job",
+    status_code=HTTPStatus.ACCEPTED,
 )
 def job_checkpoint(request: Request, job_id: Id) -> Answer:
     """Send the checkpoint signal to a job, as `oardel -c` does."""
@@ -190,7 +199,10 @@ def job_checkpoint(request: Request, job_id: Id) -> Answer:
 
 
 @router.post(
-    "/{job_id}/signal", operation_id="job_signal", summary="Send a signal to a job", status_code=HTTPStatus.ACCEPTED
+    "/v1/jobs/{job_id}/signal",
+    operation_id="job_signal",
+    summary="Send a signal to a job",
+    status_code=HTTPStatus.ACCEPTED,
 )
 def job_signal(request: Request, job_id: Id, body: JobSignal) -> Answer:
     """Send a signal to a job, as `oardel -s` does."""
@@ -199,7 +211,7 @@ def job_signal(request: Request, job_id: Id, body: JobSignal) -> Answer:
 
 
 @router.post(
-    "/{job_id}/walltime",
+    "/v1/jobs/{job_id}/walltime",
     operation_id="job_walltime",
     summary="Request a walltime change",
     status_code=HTTPStatus.ACCEPTED,
@@ -218,7 +230,10 @@ def job_walltime(request: Request, job_id: Id, body: WalltimeChange) -> Answer:
 
 
 @router.post(
-    "/{job_id}/resubmission", operation_id="job_resubmit", summary="Resubmit a job", status_code=HTTPStatus.CREATED
+    "/v1/jobs/{job_id}/resubmission",
+    operation_id="job_resubmit",
+    summary="Resubmit a job",
+    status_code=HTTPStatus.CREATED,
 )
 def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer:
     """Submit a copy of an ended job, as `oarsub --resubmit` does."""
@@ -249,14 +264,14 @@ def resubmitted(
     return {**record, "warnings": warnings}, headers
 
 
-@router.patch("/{job_id}", operation_id="job_alter", summary="Update a waiting job")
+@router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
 def job_alter(request: Request, job_id: Id, wanted: JobUpdate, match: IfMatch = None) -> Answer:
     """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
     return _by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
 
 
-@arrays.patch("/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
+@arrays.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
 def array_alter(request: Request, array_id: Id, wanted: JobUpdate) -> Answer:
     """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
     who = asking(request)
@@ -268,7 +283,7 @@ def array_alter(request: Request, array_id: Id, wanted: JobUpdate) -> Answer:
     return _by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
 
 
-@estimates.post("", operation_id="estimates", summary="Estimate start times")
+@estimates.post("/v1/estimates", operation_id="estimates", summary="Estimate start times")
 def estimate(request: Request, wanted: EstimateRequest) -> Answer:
     """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
     return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
@@ -286,7 +301,7 @@ def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs
 
 
 @router.put(
-    "/{job_id}/besteffort",
+    "/v1/jobs/{job_id}/besteffort",
     operation_id="job_besteffort",
     summary="Make a running job besteffort or not besteffort",
     status_code=HTTPStatus.ACCEPTED,

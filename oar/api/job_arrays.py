@@ -17,7 +17,7 @@ from oar.lib.views.gantt_chunks import ranges
 if TYPE_CHECKING:
     from oar.lib.db.jobs.arrays import ArrayMember
 
-router = APIRouter(prefix="/v1/arrays", tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 
 
 class MemberCondition(StrEnum):
@@ -70,7 +70,7 @@ def condition_of(state: JobState, exit_code: int) -> MemberCondition:
     return _CONDITIONS[state]
 
 
-@router.get("/{array_id}", operation_id="array", summary="Get a job array")
+@router.get("/v1/arrays/{array_id}", operation_id="array", summary="Get a job array")
 def array_one(request: Request, array_id: Id) -> Answer:
     """Return the state of each job of an array, the number of jobs in each state, and statistics of their run times."""
     return answer_unless_known(request, array_record(asking(request), array_id))

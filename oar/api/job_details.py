@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oar.lib.db.jobs.job_predictions import ToldStarts
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
 #: Returns a part of what is told of a job.
@@ -38,7 +38,7 @@ def parts_named(text: str | None) -> tuple[str, ...]:
     return names
 
 
-@router.get("/{job_id}/explanation", operation_id="job_explanation", summary="Explain why a job waits")
+@router.get("/v1/jobs/{job_id}/explanation", operation_id="job_explanation", summary="Explain why a job waits")
 def job_explanation(
     request: Request,
     job_id: Id,
@@ -63,25 +63,25 @@ def job_explanation(
     return answer_unless_known(request, {**record, **outcome.record})
 
 
-@router.get("/{job_id}/states", operation_id="job_states", summary="State history of a job")
+@router.get("/v1/jobs/{job_id}/states", operation_id="job_states", summary="State history of a job")
 def job_states(request: Request, job_id: Id) -> Answer:
     """Return the states of a job with their start and end dates."""
     return _told(request, job_id, "states")
 
 
-@router.get("/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
+@router.get("/v1/jobs/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
 def job_usage(request: Request, job_id: Id) -> Answer:
     """Return CPU time and memory by node, as `oarstat --usage` does. For a running job: the usage so far."""
     return _told(request, job_id, "usage")
 
 
-@router.get("/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
+@router.get("/v1/jobs/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
 def job_predictions(request: Request, job_id: Id) -> Answer:
     """Return the predicted start times of a job, and their differences to the actual start."""
     return _told(request, job_id, "predictions")
 
 
-@router.get("/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
+@router.get("/v1/jobs/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
 def job_dependencies(request: Request, job_id: Id) -> Answer:
     """Return the jobs that a job depends on, and those that depend on it, over at most three steps."""
     return _told(request, job_id, "jobs_around")

@@ -31,7 +31,7 @@ from oar.lib.facts.topics import Topic
 from oar.lib.user_files import FilePart, UserFiles
 from oar.lib.views.jobs import JobView, job_view
 
-router = APIRouter(prefix="/v1/jobs/{job_id}/output", tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20
@@ -108,7 +108,7 @@ class _Output(NamedTuple):
         return OutputNotHere(f"{path} cannot be read on {os.uname().nodename}: {error.strerror}")
 
 
-@router.get("", operation_id="job_output", summary="List the output files of a job")
+@router.get("/v1/jobs/{job_id}/output", operation_id="job_output", summary="List the output files of a job")
 def job_output(request: Request, job_id: Id) -> Answer:
     """Return the paths and sizes of the output files of a job."""
     found = _output(asking(request), job_id)
@@ -117,7 +117,7 @@ def job_output(request: Request, job_id: Id) -> Answer:
     return answer_unless_known(request, {**record, "complete": found.is_complete})
 
 
-@router.get("/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
+@router.get("/v1/jobs/{job_id}/output/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
 async def job_output_bytes(
     request: Request,
     job_id: Id,

@@ -27,7 +27,7 @@ from oar.lib.views.wait_explanations import outlooks
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 
 Everything = Annotated[bool, Query(description="Include `explanation` and `states`.")]
 Include = Annotated[
@@ -128,7 +128,7 @@ class JobListing(BaseModel):
         return JobPlace(size, self.after, self.newest_first)
 
 
-@router.get("", operation_id="jobs_list", summary="List jobs")
+@router.get("/v1/jobs", operation_id="jobs_list", summary="List jobs")
 def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answer:
     """Return the jobs that match all filters, by id.
 
@@ -155,7 +155,7 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
     return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
 
 
-@router.get("/{job_id}", operation_id="job", summary="Get a job")
+@router.get("/v1/jobs/{job_id}", operation_id="job", summary="Get a job")
 async def job_one(
     request: Request,
     job_id: Id,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/resources", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 #: Jobs of an answer, at most: of those that run, and of those that are planned.
 MOST_JOBS = 1000
@@ -52,7 +52,7 @@ class MaintenanceWindow(BaseModel):
         return self
 
 
-@router.post("/outlook", operation_id="resources_outlook", summary="Preview the impact of a maintenance")
+@router.post("/v1/resources/outlook", operation_id="resources_outlook", summary="Preview the impact of a maintenance")
 def resources_outlook(request: Request, body: MaintenanceWindow) -> Answer:
     """Return how jobs would be affected (`ends` before it, `cut`, `delayed`), and when each node is idle.
 

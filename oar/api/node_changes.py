@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.resources.properties import Setting
 
-router = APIRouter(prefix="/v1/resources", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 #: Resources of one request, at most.
 MOST = 100_000
@@ -128,7 +128,7 @@ class NewMachines(BaseModel):
         return machines.behind_the_last(tx, described, given) if self.number_on else described
 
 
-@router.post("", operation_id="resources_add", summary="Create resources", status_code=HTTPStatus.CREATED)
+@router.post("/v1/resources", operation_id="resources_add", summary="Create resources", status_code=HTTPStatus.CREATED)
 def resources_add(request: Request, body: NewResources) -> Answer:
     """Create a resource for each given node name, as `oarnodesetting -a` does. Administrators only."""
     with administering(request) as act:
@@ -139,7 +139,7 @@ def resources_add(request: Request, body: NewResources) -> Answer:
 
 
 @router.post(
-    "/machines",
+    "/v1/resources/machines",
     operation_id="machines_add",
     summary="Create the resources of several machines",
     status_code=HTTPStatus.CREATED,
@@ -159,7 +159,9 @@ def machines_add(request: Request, body: NewMachines) -> Answer:
     return answer({"ids": ids, "items": items, "warnings": act.warnings}, status=HTTPStatus.CREATED)
 
 
-@router.patch("", operation_id="resources_change", summary="Update resources", status_code=HTTPStatus.ACCEPTED)
+@router.patch(
+    "/v1/resources", operation_id="resources_change", summary="Update resources", status_code=HTTPStatus.ACCEPTED
+)
 def resources_change(request: Request, body: ResourceUpdate, match: IfMatch = None) -> Answer:
     """Update states, maintenance, drain and properties: all changes or none. Administrators only.
 
@@ -181,7 +183,7 @@ def resources_change(request: Request, body: ResourceUpdate, match: IfMatch = No
     return answer(record, status=HTTPStatus.ACCEPTED)
 
 
-@router.delete("/{resource_id}", operation_id="resource_remove", summary="Delete a resource")
+@router.delete("/v1/resources/{resource_id}", operation_id="resource_remove", summary="Delete a resource")
 def resource_remove(
     request: Request,
     resource_id: ResourceNumber,

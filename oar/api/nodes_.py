@@ -26,7 +26,7 @@ from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50
@@ -52,14 +52,14 @@ class NodeListing(BaseModel):
         return [view for view in views if view.node and view.node in chosen]
 
 
-@router.get("/nodes", operation_id="nodes_list", summary="List nodes")
+@router.get("/v1/nodes", operation_id="nodes_list", summary="List nodes")
 def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the nodes with their jobs and the number of their resources in each state, and the totals."""
     record = nodes_record(asking(request), listing)
     return list_answer(request, {**record, "items": only(record["items"], listing.fields, NODE)})
 
 
-@router.get("/nodes/{name}", operation_id="node", summary="Get a node")
+@router.get("/v1/nodes/{name}", operation_id="node", summary="Get a node")
 def node_one(request: Request, name: NodeName) -> Answer:
     """Return a node with its resources, their jobs, and the last events of the node."""
     return answer_unless_known(request, node_record(asking(request), name))
@@ -93,7 +93,7 @@ def node_record(who: Asking, name: str) -> dict[str, object]:
     }
 
 
-@router.get("/resources", operation_id="resources_list", summary="List resources")
+@router.get("/v1/resources", operation_id="resources_list", summary="List resources")
 def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the resources with their properties and jobs.
 
@@ -107,14 +107,14 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     return list_answer(request, {"items": only(resource_items(chosen), listing.fields, RESOURCE["properties"])})
 
 
-@router.get("/queues", operation_id="queues_list", summary="List queues")
+@router.get("/v1/queues", operation_id="queues_list", summary="List queues")
 def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
     """Return the queues by descending priority, with the number of jobs in each state."""
     items = queues_record(asking(request))["items"]
     return list_answer(request, {"items": only(items, fields, QUEUE["properties"])})
 
 
-@router.get("/queues/{name}", operation_id="queue", summary="Get a queue")
+@router.get("/v1/queues/{name}", operation_id="queue", summary="Get a queue")
 def queue_one(
     request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Queue name.")]
 ) -> Answer:

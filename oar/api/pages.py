@@ -33,7 +33,7 @@ from oar.lib.views.gantt_chunks import DAY
 from oar.web.documents import POLICY, Documents, Visit
 from oar.web.words import LANGUAGES, preferred
 
-router = APIRouter(prefix="/ui", include_in_schema=False, route_class=FairRoute)
+router = APIRouter(include_in_schema=False, route_class=FairRoute)
 
 #: Rows of the first view of a list of jobs; scripts load the others as they are scrolled to.
 FIRST_JOBS = 50
@@ -48,7 +48,7 @@ _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 Record = Mapping[str, Any]
 
 
-@router.get("/static/{version}/{name:path}")
+@router.get("/ui/static/{version}/{name:path}")
 async def static(request: Request, version: str, name: str) -> Answer:
     """Return a file that pages load; of another version there is none, so that no page mixes two.
 
@@ -66,13 +66,13 @@ async def static(request: Request, version: str, name: str) -> Answer:
     return Response(asset.content, headers=headers, media_type=asset.media_type)
 
 
-@router.get("")
+@router.get("/ui")
 def beginning() -> Answer:
     """Lead to the first page, whose address ends with a slash."""
     return Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"Location": "ui/"})
 
 
-@router.get("/")
+@router.get("/ui/")
 def first_page(request: Request) -> Answer:
     """Show how the cluster is."""
     by = request.query_params.get("by", "")
@@ -81,7 +81,7 @@ def first_page(request: Request) -> Answer:
     return _page(request, "dashboard", lambda who: {**dashboard_record(who), "groups": groups_record(who, by, usual)})
 
 
-@router.get("/jobs")
+@router.get("/ui/jobs")
 def jobs(request: Request) -> Answer:
     """Show jobs."""
     names = {field.alias or name for name, field in JobListing.model_fields.items()}
@@ -90,19 +90,19 @@ def jobs(request: Request) -> Answer:
     return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": filters})
 
 
-@router.get("/jobs/{job_id}")
+@router.get("/ui/jobs/{job_id}")
 def job(request: Request, job_id: str) -> Answer:
     """Show a job."""
     return _page(request, "job", lambda who: {"job": job_record(who, _number(job_id), EVERYTHING)})
 
 
-@router.get("/arrays/{array_id}")
+@router.get("/ui/arrays/{array_id}")
 def array(request: Request, array_id: str) -> Answer:
     """Show an array of jobs."""
     return _page(request, "array", lambda who: {"array": array_record(who, _number(array_id, "array"))})
 
 
-@router.get("/nodes")
+@router.get("/ui/nodes")
 def nodes(request: Request) -> Answer:
     """Show the nodes."""
     behind, props = request.query_params.get("after", ""), request.query_params.getlist("props")
@@ -126,13 +126,13 @@ def nodes(request: Request) -> Answer:
     return _page(request, "nodes", load)
 
 
-@router.get("/nodes/{name}")
+@router.get("/ui/nodes/{name}")
 def node(request: Request, name: str) -> Answer:
     """Show a node."""
     return _page(request, "node", lambda who: {"node": node_record(who, name)})
 
 
-@router.get("/gantt")
+@router.get("/ui/gantt")
 def gantt(request: Request) -> Answer:
     """Show who was, is and will be where; the jobs for readers without scripts come behind all else."""
     asked, caller = request.query_params, Caller()
@@ -160,14 +160,14 @@ def _over_time(who: Asking, period: Period, show: str) -> Record:
         return {"trouble": str(error)}
 
 
-@router.get("/submit")
+@router.get("/ui/submit")
 def submit(request: Request) -> Answer:
     """Show the form of a submission."""
     return _page(request, "submit", lambda who: {})
 
 
-@router.get("/usage")
-@router.get("/fairshare")
+@router.get("/ui/usage")
+@router.get("/ui/fairshare")
 def usage(request: Request) -> Answer:
     """Show who used what."""
     to = int(time.time())
@@ -178,19 +178,19 @@ def usage(request: Request) -> Answer:
     return _page(request, "usage", load)
 
 
-@router.get("/reservations")
+@router.get("/ui/reservations")
 def reservations(request: Request) -> Answer:
     """Show the advance reservations."""
     return _page(request, "reservations", lambda who: reservation_page(who, ReservationListing.model_validate({})))
 
 
-@router.get("/reservations/new")
+@router.get("/ui/reservations/new")
 def new_reservation(request: Request) -> Answer:
     """Show the form of a request for an advance reservation."""
     return _page(request, "new_reservation", lambda who: {})
 
 
-@router.get("/reservations/{number}")
+@router.get("/ui/reservations/{number}")
 def reservation(request: Request, number: str) -> Answer:
     """Show an advance reservation."""
     return _page(
@@ -198,25 +198,25 @@ def reservation(request: Request, number: str) -> Answer:
     )
 
 
-@router.get("/queues")
+@router.get("/ui/queues")
 def queues(request: Request) -> Answer:
     """Show the queues."""
     return _page(request, "queues", lambda who: {"queues": queues_record(who)})
 
 
-@router.get("/rules")
+@router.get("/ui/rules")
 def rules(request: Request) -> Answer:
     """Show the admission rules to administrators."""
     return _page(request, "rules", lambda who: {"rules": rules_record(who)["items"]})
 
 
-@router.get("/admin")
+@router.get("/ui/admin")
 def admin(request: Request) -> Answer:
     """Show administrators how the installation is."""
     return _page(request, "admin", administration_record)
 
 
-@router.get("/events")
+@router.get("/ui/events")
 def events(request: Request) -> Answer:
     """Show what has happened."""
     return _page(
@@ -224,26 +224,26 @@ def events(request: Request) -> Answer:
     )
 
 
-@router.get("/help")
+@router.get("/ui/help")
 def help_page(request: Request) -> Answer:
     """Show what keys, colours and words mean."""
     return _page(request, "help", lambda who: {})
 
 
-@router.get("/login")
+@router.get("/ui/login")
 def login(request: Request) -> Answer:
     """Let somebody tell who he is, also where only users who are known may read."""
     config = service_of(request).runtime.config
     return _document(request, "login", {"takes_passwords": config.api_basic_auth != "no"}, Caller())
 
 
-@router.get("/tokens")
+@router.get("/ui/tokens")
 def tokens(request: Request) -> Answer:
     """Show the tokens of who asks."""
     return _page(request, "tokens", lambda who: {"user": who.caller.identified().name})
 
 
-@router.get("/{path:path}")
+@router.get("/ui/{path:path}")
 def nothing(request: Request) -> Answer:
     """Tell that there is no such page."""
     return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())

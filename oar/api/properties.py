@@ -19,7 +19,7 @@ from oar.lib.resources.properties import NoProperty
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/properties", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
@@ -47,7 +47,7 @@ class PropertyUpdate(BaseModel):
     )
 
 
-@router.get("", operation_id="properties_list", summary="List resource properties")
+@router.get("/v1/properties", operation_id="properties_list", summary="List resource properties")
 def properties_list(request: Request) -> Answer:
     """Return the properties with type, number of values, and number of resources without a value."""
     who = asking(request)
@@ -68,7 +68,7 @@ def properties_list(request: Request) -> Answer:
     return list_answer(request, {"items": items})
 
 
-@router.get("/{name}", operation_id="property", summary="Get a property")
+@router.get("/v1/properties/{name}", operation_id="property", summary="Get a property")
 def property_one(request: Request, name: PathName) -> Answer:
     """Return a property and its largest value; new resources are numbered from there."""
     who = asking(request)
@@ -81,7 +81,7 @@ def property_one(request: Request, name: PathName) -> Answer:
 
 
 @router.post(
-    "",
+    "/v1/properties",
     operation_id="property_add",
     summary="Create a property",
     status_code=HTTPStatus.CREATED,
@@ -96,7 +96,7 @@ def property_add(request: Request, body: NewProperty) -> Answer:
     return made(record, "properties", body.name.lower()) if is_new else answer(record)
 
 
-@router.patch("/{name}", operation_id="property_rename", summary="Rename a property")
+@router.patch("/v1/properties/{name}", operation_id="property_rename", summary="Rename a property")
 def property_rename(request: Request, name: PathName, body: PropertyUpdate, match: IfMatch = None) -> Answer:
     """Rename a property, as `oarproperty -r` does. `jobs` still use the old name. Administrators only."""
     with administering(request) as act:
@@ -106,7 +106,7 @@ def property_rename(request: Request, name: PathName, body: PropertyUpdate, matc
     return answer({"name": body.name.lower(), "done": "renamed", "jobs": jobs, "warnings": act.warnings})
 
 
-@router.delete("/{name}", operation_id="property_remove", summary="Delete a property")
+@router.delete("/v1/properties/{name}", operation_id="property_remove", summary="Delete a property")
 def property_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
     """Delete a property and all its values, as `oarproperty -d` does. Administrators only."""
     with administering(request) as act:

@@ -18,7 +18,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue
 from oar.lib.jobs import queues
 
-router = APIRouter(prefix="/v1/queues", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]
@@ -54,7 +54,7 @@ class QueueSwitch(BaseModel):
     enabled: bool = Field(description="Whether jobs are scheduled.")
 
 
-@router.post("", operation_id="queue_add", summary="Create a queue", status_code=HTTPStatus.CREATED)
+@router.post("/v1/queues", operation_id="queue_add", summary="Create a queue", status_code=HTTPStatus.CREATED)
 def queue_add(request: Request, body: NewQueue) -> Answer:
     """Create a queue, as `oarqueue --add` does. Administrators only."""
     with administering(request) as act:
@@ -64,7 +64,7 @@ def queue_add(request: Request, body: NewQueue) -> Answer:
     return made({"name": body.name, "done": "added", "warnings": warnings}, "queues", body.name)
 
 
-@router.patch("", operation_id="queues_switch", summary="Enable or disable all queues")
+@router.patch("/v1/queues", operation_id="queues_switch", summary="Enable or disable all queues")
 def queues_switch(request: Request, body: QueueSwitch) -> Answer:
     """Enable or disable scheduling in all queues, as `oarqueue -E` and `-D` do. Administrators only."""
     with administering(request) as act:
@@ -75,7 +75,7 @@ def queues_switch(request: Request, body: QueueSwitch) -> Answer:
     return answer({"done": "enabled" if body.enabled else "disabled", "warnings": warnings})
 
 
-@router.patch("/{name}", operation_id="queue_change", summary="Update a queue")
+@router.patch("/v1/queues/{name}", operation_id="queue_change", summary="Update a queue")
 def queue_change(request: Request, name: PathName, body: QueueUpdate, match: IfMatch = None) -> Answer:
     """Update a queue, as `oarqueue --change`, `-e` and `-d` do. Administrators only."""
     if not body.model_fields_set:
@@ -91,7 +91,7 @@ def queue_change(request: Request, name: PathName, body: QueueUpdate, match: IfM
     return answer({"name": name, "done": "changed", "warnings": warnings})
 
 
-@router.delete("/{name}", operation_id="queue_remove", summary="Delete a queue")
+@router.delete("/v1/queues/{name}", operation_id="queue_remove", summary="Delete a queue")
 def queue_remove(request: Request, name: PathName, force: Force = False, match: IfMatch = None) -> Answer:
     """Delete a queue, as `oarqueue --remove` does. Administrators only.
 

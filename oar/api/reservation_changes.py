@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1", tags=["reservations"], route_class=FairRoute)
+router = APIRouter(tags=["reservations"], route_class=FairRoute)
 
 Found = TypeVar("Found")
 Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None
@@ -158,7 +158,7 @@ def _word(name: str, value: Any) -> Any:
 
 
 @router.post(
-    "/reservations",
+    "/v1/reservations",
     operation_id="reservation_request",
     summary="Request an advance reservation",
     status_code=HTTPStatus.CREATED,
@@ -184,7 +184,9 @@ async def reservation_request(request: Request, wanted: ReservationRequest, key:
     return answered
 
 
-@router.post("/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation")
+@router.post(
+    "/v1/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation"
+)
 def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
     """Return what the scheduler would decide now, as `qrsub -w v` does. Nothing is stored."""
     who = asking(request)
@@ -193,7 +195,9 @@ def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
     return answer_of(request, service_of(request).workers.run_long(task, seconds))
 
 
-@router.patch("/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation")
+@router.patch(
+    "/v1/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation"
+)
 async def reservation_alter(
     request: Request, reservation: Named, wanted: ReservationUpdate, match: IfMatch = None
 ) -> Answer:
@@ -214,7 +218,7 @@ async def reservation_alter(
 
 
 @router.patch(
-    "/reservations/{reservation}/series",
+    "/v1/reservations/{reservation}/series",
     operation_id="reservation_series_alter",
     summary="Update a series of advance reservations",
 )
@@ -242,7 +246,7 @@ async def reservation_series_alter(request: Request, reservation: Named, wanted:
 
 
 @router.post(
-    "/reservations/{reservation}/trials",
+    "/v1/reservations/{reservation}/trials",
     operation_id="reservation_alter_try",
     summary="Test an update of an advance reservation",
 )
@@ -259,7 +263,7 @@ def reservation_alter_try(request: Request, reservation: Named, wanted: Reservat
 
 
 @router.delete(
-    "/reservations/{reservation}",
+    "/v1/reservations/{reservation}",
     operation_id="reservation_delete",
     summary="Delete an advance reservation",
     status_code=HTTPStatus.ACCEPTED,
@@ -281,7 +285,7 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
 
 
 @router.delete(
-    "/reservation-series/{series}",
+    "/v1/reservation-series/{series}",
     operation_id="reservation_series_delete",
     summary="Delete a series of advance reservations",
     status_code=HTTPStatus.ACCEPTED,

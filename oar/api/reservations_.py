@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=LeanRoute)
+router = APIRouter(tags=["reservations"], route_class=LeanRoute)
 
 #: States that are never shown: nothing was granted.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})
@@ -70,7 +70,7 @@ class ReservationListing(BaseModel):
         return self.before_id is not None or self.limit is not None
 
 
-@router.get("", operation_id="reservations_list", summary="List advance reservations")
+@router.get("/v1/reservations", operation_id="reservations_list", summary="List advance reservations")
 def reservations_list(request: Request, listing: Annotated[ReservationListing, Query()]) -> Answer:
     """Return the advance reservations by number. With `from` and `to`: those of a period.
 
@@ -120,13 +120,15 @@ def _chosen(
 # -- one of them ------------------------------------------------------------------------------------------------------
 
 
-@router.get("/{reservation}", operation_id="reservation", summary="Get an advance reservation")
+@router.get("/v1/reservations/{reservation}", operation_id="reservation", summary="Get an advance reservation")
 def reservation_one(request: Request, reservation: Named) -> Answer:
     """Return a reservation, by number or name, and its log."""
     return answer_unless_known(request, reservation_with_log(asking(request), reservation))
 
 
-@router.get("/{reservation}/log", operation_id="reservation_log", summary="Log of an advance reservation")
+@router.get(
+    "/v1/reservations/{reservation}/log", operation_id="reservation_log", summary="Log of an advance reservation"
+)
 def reservation_log(request: Request, reservation: Named) -> Answer:
     """Return the lines of `qrstat -log`, oldest first."""
     with asking(request).database.snapshot() as tx:
@@ -134,7 +136,11 @@ def reservation_log(request: Request, reservation: Named) -> Answer:
     return answer_unless_known(request, {"items": [log_record(row) for row in rows]})
 
 
-@router.get("/{reservation}/jobs", operation_id="reservation_jobs", summary="List the jobs of an advance reservation")
+@router.get(
+    "/v1/reservations/{reservation}/jobs",
+    operation_id="reservation_jobs",
+    summary="List the jobs of an advance reservation",
+)
 def reservation_jobs(request: Request, reservation: Named, after: After = None, limit: Limit = 1000) -> Answer:
     """Return the current and past jobs of a reservation by id. `next` is the `after` parameter of the next page."""
     who = asking(request)
@@ -145,7 +151,9 @@ def reservation_jobs(request: Request, reservation: Named, after: After = None, 
 
 
 @router.get(
-    "/{reservation}/resources", operation_id="reservation_resources", summary="Resources of an advance reservation"
+    "/v1/reservations/{reservation}/resources",
+    operation_id="reservation_resources",
+    summary="Resources of an advance reservation",
 )
 def reservation_resources(request: Request, reservation: Named) -> Answer:
     """Return the resources of a reservation, the missing ones, and the reasons."""
@@ -156,7 +164,9 @@ def reservation_resources(request: Request, reservation: Named) -> Answer:
     return answer_unless_known(request, {name: record[name] for name in names})
 
 
-@router.get("/{reservation}/usage", operation_id="reservation_usage", summary="Usage of an advance reservation")
+@router.get(
+    "/v1/reservations/{reservation}/usage", operation_id="reservation_usage", summary="Usage of an advance reservation"
+)
 def reservation_usage(request: Request, reservation: Named) -> Answer:
     """Return slot seconds by node: reserved, used, unavailable. Empty until the reservation has ended."""
     who = asking(request)
@@ -166,7 +176,9 @@ def reservation_usage(request: Request, reservation: Named) -> Answer:
 
 
 @router.get(
-    "/{reservation}/revisions", operation_id="reservation_revisions", summary="Revisions of an advance reservation"
+    "/v1/reservations/{reservation}/revisions",
+    operation_id="reservation_revisions",
+    summary="Revisions of an advance reservation",
 )
 def reservation_revisions(request: Request, reservation: Named) -> Answer:
     """Return the values of a reservation after each update, oldest first."""

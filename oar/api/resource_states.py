@@ -22,7 +22,7 @@ from oar.lib.views.occupancy import Condition, condition, condition_of
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 STANDBY = "standby"
 #: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.
@@ -50,7 +50,7 @@ class NodeMarks(TypedDict):
     group: str | None
 
 
-@router.get("/grid", operation_id="grid", summary="State of each resource and its jobs")
+@router.get("/v1/grid", operation_id="grid", summary="State of each resource and its jobs")
 def grid(request: Request, group: Property = "", props: Properties = []) -> Answer:  # noqa: B006 - nobody changes it
     """Return for each node the state letter of each resource, the jobs, and the value of the grouping property.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oar.api.service import Service
     from oar.lib.db.access.api_tokens import ApiToken
 
-router = APIRouter(prefix="/v1", tags=["access"], route_class=FairRoute)
+router = APIRouter(tags=["access"], route_class=FairRoute)
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.
@@ -55,7 +55,7 @@ class TokenRequest(BaseModel):
     comment: str = Field("", max_length=tokens.LONGEST_COMMENT, description="Comment.")
 
 
-@router.post("/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
+@router.post("/v1/session", operation_id="session_begin", summary="Log in", status_code=HTTPStatus.CREATED)
 def session_begin(request: Request, login: Login) -> Answer:
     """Start a browser session. With `sudo`, authenticate the user of the current session again."""
     check_meant(request)
@@ -75,7 +75,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     return response
 
 
-@router.delete("/session", operation_id="session_end", summary="Log out", status_code=HTTPStatus.NO_CONTENT)
+@router.delete("/v1/session", operation_id="session_end", summary="Log out", status_code=HTTPStatus.NO_CONTENT)
 def session_end(request: Request) -> Answer:
     """End the session of the cookie."""
     caller = asking(request).caller
@@ -87,7 +87,7 @@ def session_end(request: Request) -> Answer:
     return response
 
 
-@router.get("/tokens", operation_id="tokens_list", summary="List tokens")
+@router.get("/v1/tokens", operation_id="tokens_list", summary="List tokens")
 def tokens_list(
     request: Request,
     everybody: Annotated[bool, Query(description="List the tokens of all users (administrators only).")] = False,
@@ -99,7 +99,7 @@ def tokens_list(
     return answer_unless_known(request, {"items": [_token_item(token) for token in listed]})
 
 
-@router.post("/tokens", operation_id="token_create", summary="Create a token", status_code=HTTPStatus.CREATED)
+@router.post("/v1/tokens", operation_id="token_create", summary="Create a token", status_code=HTTPStatus.CREATED)
 def token_create(request: Request, body: TokenRequest) -> Answer:
     """Create a token. This response is the only one with its secret. A token cannot create tokens."""
     who = asking(request)
@@ -121,7 +121,7 @@ def token_create(request: Request, body: TokenRequest) -> Answer:
 
 
 @router.delete(
-    "/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
+    "/v1/tokens/{token_id}", operation_id="token_revoke", summary="Revoke a token", status_code=HTTPStatus.NO_CONTENT
 )
 def token_revoke(
     request: Request, token_id: Annotated[int, Path(ge=1, le=LARGEST_ID, description="Token id.")]

@@ -9,10 +9,10 @@ from oar.api.routing_ import LeanRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.states import QueueState
 
-router = APIRouter(prefix="/v1", tags=["general"], route_class=LeanRoute)
+router = APIRouter(tags=["general"], route_class=LeanRoute)
 
 
-@router.get("/site", operation_id="site", summary="Site configuration for clients")
+@router.get("/v1/site", operation_id="site", summary="Site configuration for clients")
 def site(request: Request) -> Answer:
     """Return queues, resource properties, the time zone, submission templates and enabled features."""
     who = asking(request)

@@ -26,7 +26,7 @@ from oar.lib.facts.topics import Topic
 from oar.lib.views.history import change_item, event_item
 from oar.lib.views.privacy import Privacy
 
-router = APIRouter(prefix="/v1", tags=["history"], route_class=FairRoute)
+router = APIRouter(tags=["history"], route_class=FairRoute)
 
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0
@@ -109,7 +109,7 @@ class _Chosen(NamedTuple):
 
 
 @router.get(
-    "/stream", operation_id="stream", summary="Stream state changes and events", response_class=StreamingResponse
+    "/v1/stream", operation_id="stream", summary="Stream state changes and events", response_class=StreamingResponse
 )
 async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
     """Send each state change and each event once, in order, as server-sent events. `since` includes past ones."""
@@ -139,7 +139,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     return EventStream(teller.told(missed), held)
 
 
-@router.get("/events", operation_id="events", summary="List state changes and events")
+@router.get("/v1/events", operation_id="events", summary="List state changes and events")
 async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
     """Return the state changes and events after a position, and the position for the next request."""
     hub, who = service_of(request).hub, await in_thread(asking, request)

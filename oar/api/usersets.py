@@ -16,7 +16,7 @@ from oar.api.routing_ import FairRoute
 from oar.api.service import asking
 from oar.lib.reservations import userset_changes
 
-router = APIRouter(prefix="/v1/usersets", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Userset name.")]
 Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name, `@group` or pattern.")]
@@ -31,7 +31,7 @@ class UsersetEntries(BaseModel):
     force: bool = Field(default=False, description="Proceed even if a user loses access to a live reservation.")
 
 
-@router.get("", operation_id="usersets_list", summary="List usersets")
+@router.get("/v1/usersets", operation_id="usersets_list", summary="List usersets")
 def usersets_list(request: Request) -> Answer:
     """Return the usersets with their entries."""
     who = asking(request)
@@ -40,7 +40,7 @@ def usersets_list(request: Request) -> Answer:
     return list_answer(request, {"items": [_item(name, entries[name]) for name in entries]})
 
 
-@router.get("/{name}", operation_id="userset", summary="Get a userset")
+@router.get("/v1/usersets/{name}", operation_id="userset", summary="Get a userset")
 def userset_one(request: Request, name: SetName) -> Answer:
     """Return the entries of a userset."""
     who = asking(request)
@@ -48,13 +48,13 @@ def userset_one(request: Request, name: SetName) -> Answer:
         return answer_unless_known(request, _item(name, userset_changes.entries_of(tx, name)))
 
 
-@router.put("/{name}", operation_id="userset_add", summary="Add users to a userset")
+@router.put("/v1/usersets/{name}", operation_id="userset_add", summary="Add users to a userset")
 def userset_add(request: Request, name: SetName, body: UsersetEntries, match: IfMatch = None) -> Answer:
     """Add users to a userset, as `oaruserset -a` does. A missing userset is created. Administrators only."""
     return _added(request, name, ",".join(body.entries), match, force=body.force)
 
 
-@router.put("/{name}/{entry}", operation_id="userset_add_one", summary="Add a user to a userset")
+@router.put("/v1/usersets/{name}/{entry}", operation_id="userset_add_one", summary="Add a user to a userset")
 def userset_add_one(
     request: Request, name: SetName, entry: Entry, force: Force = False, match: IfMatch = None
 ) -> Answer:
@@ -72,7 +72,7 @@ def _added(request: Request, name: str, text: str, match: str | None, *, force: 
     return answer({**_item(name, entries), "added": added, "warnings": warnings})
 
 
-@router.delete("/{name}", operation_id="userset_delete", summary="Delete a userset")
+@router.delete("/v1/usersets/{name}", operation_id="userset_delete", summary="Delete a userset")
 def userset_delete(request: Request, name: SetName, force: Force = False, match: IfMatch = None) -> Answer:
     """Delete a userset, as `oaruserset -D` does. Administrators only."""
     with administering(request) as act:
@@ -81,7 +81,7 @@ def userset_delete(request: Request, name: SetName, force: Force = False, match:
     return answer({"name": name, "done": "deleted"})
 
 
-@router.delete("/{name}/{entry}", operation_id="userset_remove", summary="Remove a user from a userset")
+@router.delete("/v1/usersets/{name}/{entry}", operation_id="userset_remove", summary="Remove a user from a userset")
 def userset_remove(
     request: Request, name: SetName, entry: Entry, force: Force = False, match: IfMatch = None
 ) -> Answer:

@@ -16,7 +16,7 @@ from oar.api.workers.tasks import Desk, Outcome
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting
 
-router = APIRouter(prefix="/v1/accounting", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 #: Seconds of one request: what is left then is counted by the next one.
 SECONDS = 10.0
@@ -56,7 +56,7 @@ class CountJobs(NamedTuple):
         return Outcome(HTTPStatus.OK, {"jobs": number, "windows": windows, "complete": is_whole})
 
 
-@router.post("", operation_id="accounting_count", summary="Update the accounting of ended jobs")
+@router.post("/v1/accounting", operation_id="accounting_count", summary="Update the accounting of ended jobs")
 def accounting_count(request: Request, body: AccountingUpdate | None = None) -> Answer:
     """Add ended jobs to the accounting, as `oaraccounting` does. Administrators only.
 
@@ -73,7 +73,7 @@ def accounting_count(request: Request, body: AccountingUpdate | None = None) -> 
     return answer_of(request, outcome)
 
 
-@router.delete("", operation_id="accounting_purge", summary="Purge old accounting data")
+@router.delete("/v1/accounting", operation_id="accounting_purge", summary="Purge old accounting data")
 def accounting_purge(
     request: Request,
     older_than: Annotated[

@@ -10,10 +10,10 @@ from oar.api.routing_ import FairRoute
 from oar.api.service import asking, service_of
 from oar.api.serving.last_rounds import MOST
 
-router = APIRouter(prefix="/v1/rounds", tags=["history"], route_class=FairRoute)
+router = APIRouter(tags=["history"], route_class=FairRoute)
 
 
-@router.get("", operation_id="rounds", summary="List recent scheduling passes")
+@router.get("/v1/rounds", operation_id="rounds", summary="List recent scheduling passes")
 def rounds(
     request: Request, last: Annotated[int, Query(ge=1, le=MOST, description="Maximum number of passes.")] = 20
 ) -> Answer:

@@ -14,7 +14,7 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake
 from oar.lib.io import control
 
-router = APIRouter(prefix="/v1/server", tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=FairRoute)
 
 
 class ServerNotification(BaseModel):
@@ -26,7 +26,7 @@ class ServerNotification(BaseModel):
     wait: bool = Field(default=False, description="Wait for the end of a scheduling pass that starts now.")
 
 
-@router.get("", operation_id="server", summary="Server status")
+@router.get("/v1/server", operation_id="server", summary="Server status")
 def server_status(request: Request) -> Answer:
     """Return the status that `oarnotify --status` shows. Administrators only."""
     who = asking(request)
@@ -34,7 +34,9 @@ def server_status(request: Request) -> Answer:
     return answer_unless_known(request, control.status(who.config))
 
 
-@router.post("/notices", operation_id="server_notify", summary="Notify the server", status_code=HTTPStatus.ACCEPTED)
+@router.post(
+    "/v1/server/notices", operation_id="server_notify", summary="Notify the server", status_code=HTTPStatus.ACCEPTED
+)
 def server_notify(request: Request, notice: ServerNotification | None = None) -> Answer:
     """Make the server check the database for work, as `oarnotify` does. An unreachable server is a warning.
     Administrators only.

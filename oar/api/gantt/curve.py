@@ -13,13 +13,13 @@ from oar.lib.facts.errors import BadRequest
 from oar.lib.views.gantt_chunks import DAY
 from oar.lib.views.occupancy_curve import occupancy_curve
 
-router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=FairRoute)
+router = APIRouter(tags=["gantt"], route_class=FairRoute)
 
 #: Parts of a period at most.
 MOST_PARTS = 1500
 
 
-@router.get("/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
+@router.get("/v1/gantt/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
 def gantt_occupancy(
     request: Request,
     begin: Begin,

@@ -20,7 +20,7 @@ from oar.lib.views.gantt_density import density_record
 if TYPE_CHECKING:
     from oar.lib.db.planning.former_plans import FormerlyPlanned
 
-router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=LeanRoute)
 
 #: Pieces and days of one answer about density.
 MOST_PARTS, MOST_DAYS = 800, 93
@@ -30,7 +30,7 @@ MOST_DATES, MOST_PLANNED = 200, 2000
 MOST_QUOTA_DAYS = 92
 
 
-@router.get("/density", operation_id="gantt_density", summary="Resource usage as a density map")
+@router.get("/v1/gantt/density", operation_id="gantt_density", summary="Resource usage as a density map")
 def gantt_density(
     request: Request,
     begin: Begin,
@@ -61,7 +61,7 @@ def gantt_density(
     return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
 
 
-@router.get("/plans", operation_id="gantt_plans", summary="List stored plans")
+@router.get("/v1/gantt/plans", operation_id="gantt_plans", summary="List stored plans")
 def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     """Return the dates of stored plans in a period, at most 200. Empty if `SCHEDULER_LOG_DECISIONS` is off."""
     if begin >= to:
@@ -71,7 +71,9 @@ def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     return answer_unless_known(request, {"items": dates})
 
 
-@router.get("/plans/{date}", operation_id="gantt_plan", summary="Compare a stored plan with the actual schedule")
+@router.get(
+    "/v1/gantt/plans/{date}", operation_id="gantt_plan", summary="Compare a stored plan with the actual schedule"
+)
 def gantt_plan(
     request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
 ) -> Answer:
@@ -101,7 +103,7 @@ def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
     }
 
 
-@router.get("/quotas", operation_id="gantt_quotas", summary="List quota periods")
+@router.get("/v1/gantt/quotas", operation_id="gantt_quotas", summary="List quota periods")
 def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
     """Return the quota periods between two dates. Empty if the quotas have no calendar."""
     if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:

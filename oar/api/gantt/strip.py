@@ -17,7 +17,7 @@ from oar.lib.views.gantt_chunks import DAY, ranges
 if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
 
-router = APIRouter(prefix="/v1/gantt", tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=LeanRoute)
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
 MOST_NODES, MOST_DAYS, MOST_JOBS = 16, 31, 500
@@ -26,7 +26,7 @@ Names = Annotated[
 ]
 
 
-@router.get("/nodes", operation_id="gantt_nodes", summary="Jobs on some nodes over time")
+@router.get("/v1/gantt/nodes", operation_id="gantt_nodes", summary="Jobs on some nodes over time")
 def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
     """Return the past, running and planned jobs on some nodes, and the periods in which the nodes were unavailable.
 

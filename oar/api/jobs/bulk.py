@@ -23,7 +23,7 @@ from oar.lib.submission.checks import parse_signal
 if TYPE_CHECKING:
     from oar.lib.facts.records import User
 
-router = APIRouter(prefix="/v1/job-acts", tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
 
 #: Jobs of one request, at most.
 MOST = 10_000
@@ -80,7 +80,7 @@ class BulkRequest(BaseModel):
         return self.model_dump(exclude={"act", "signal", "ids", "condition", "dry_run"}, exclude_unset=True)
 
 
-@router.post("", operation_id="jobs_act", summary="Delete, hold, resume or signal several jobs")
+@router.post("/v1/job-acts", operation_id="jobs_act", summary="Delete, hold, resume or signal several jobs")
 def jobs_act(request: Request, body: BulkRequest) -> Answer:
     """Delete, hold, resume or signal jobs in one transaction, and return a result for each.
 

@@ -10,10 +10,12 @@ from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.jobs import walltime
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 
 
-@router.get("/{job_id}/walltime", operation_id="job_walltime_changes", summary="Walltime changes allowed for a job")
+@router.get(
+    "/v1/jobs/{job_id}/walltime", operation_id="job_walltime_changes", summary="Walltime changes allowed for a job"
+)
 def job_walltime_changes(request: Request, job_id: Id) -> Answer:
     """Return what `oarwalltime` shows, in seconds. `possible_increase` is null if there is no limit.
 

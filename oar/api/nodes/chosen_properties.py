@@ -16,7 +16,7 @@ from oar.lib.facts.records import SYSTEM_PROPERTIES
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 #: Values of a property that are named: of what every resource has another one, the first are enough.
 MOST_VALUES = 100
@@ -32,7 +32,7 @@ Properties = Annotated[
 Choice = Mapping[str, Collection[str]]
 
 
-@router.get("/property-values", operation_id="property_values", summary="Values of resource properties")
+@router.get("/v1/property-values", operation_id="property_values", summary="Values of resource properties")
 def property_values(request: Request) -> Answer:
     """Return the properties in which resources differ, with their values. `more` is the number of values left out."""
     with asking(request).database.snapshot() as tx:

@@ -17,7 +17,7 @@ from oar.lib.rules.next_free import Taken, next_free
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 #: Values of a property that are told, at most.
 MOST = 50
@@ -28,7 +28,7 @@ _END = 2**40
 By = Annotated[Property, Query(description="Resource property; default: the one in the site's web.yaml.")]
 
 
-@router.get("/groups", operation_id="groups", summary="Resources in each state, grouped by a property")
+@router.get("/v1/groups", operation_id="groups", summary="Resources in each state, grouped by a property")
 def groups(request: Request, by: By = "") -> Answer:
     """Return for each value of a property the number of resources in each state, and when one becomes free.
 

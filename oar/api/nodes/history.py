@@ -14,7 +14,7 @@ from oar.api.service import LARGEST_ID, Asking, asking
 from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 
-router = APIRouter(prefix="/v1/nodes", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 DAY = 86400
 #: Days that are told if no period is named, and at most.
@@ -40,7 +40,7 @@ class NodePast(BaseModel):
         return begin, end
 
 
-@router.get("/{name}/history", operation_id="node_history", summary="State history of a node")
+@router.get("/v1/nodes/{name}/history", operation_id="node_history", summary="State history of a node")
 def node_history(request: Request, name: NodeName, period: Annotated[NodePast, Query()]) -> Answer:
     """Return the periods in which resources of a node had a state, were drained or in maintenance, oldest first.
 

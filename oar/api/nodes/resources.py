@@ -14,14 +14,14 @@ from oar.lib.views.nodes import ResourceView, resource_views
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/resources", tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=LeanRoute)
 
 #: Ids that the column can hold.
 _LARGEST = 2**31 - 1
 ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Resource id.")]
 
 
-@router.get("/{resource_id}", operation_id="resource", summary="Get a resource")
+@router.get("/v1/resources/{resource_id}", operation_id="resource", summary="Get a resource")
 def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
     """Return a resource with its properties and jobs. Its `version` changes with each change of a value."""
     with asking(request).database.snapshot() as tx:
@@ -30,7 +30,7 @@ def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
     return answer_unless_known(request, {**item, "version": version})
 
 
-@router.get("/{resource_id}/log", operation_id="resource_log", summary="Attribute history of a resource")
+@router.get("/v1/resources/{resource_id}/log", operation_id="resource_log", summary="Attribute history of a resource")
 def resource_log(
     request: Request,
     resource_id: ResourceNumber,

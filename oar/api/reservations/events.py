@@ -23,7 +23,7 @@ from oar.lib.views.reservations import log_record, reservation_record, shown
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(prefix="/v1/reservations", tags=["reservations"], route_class=FairRoute)
+router = APIRouter(tags=["reservations"], route_class=FairRoute)
 
 #: What a line tells of a reservation, to who keeps a list of them; each other event is a MOD.
 KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
@@ -43,7 +43,7 @@ class ReservationEvents(BaseModel):
     wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for an event, at most 30.")
 
 
-@router.get("/events", operation_id="reservation_events", summary="List events of advance reservations")
+@router.get("/v1/reservations/events", operation_id="reservation_events", summary="List events of advance reservations")
 async def reservation_events(request: Request, listing: Annotated[ReservationEvents, Query()]) -> Answer:
     """Return the events after `since_id`, each with the current reservation.
 
