@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.job_request import JobRequest, Text
+from oar.api.job_request import JobRequest
 from oar.api.jobs.asked_jobs import AskedJobs
-from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.parameters import STRICT, IfMatch, Text
+from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, made
-from oar.api.routing.administrators import STRICT, AdminAct, administering
+from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing.problems import answer_of
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of

@@ -19,13 +19,12 @@ from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReade
 from oar.api.authentication import AgentToken, check_encrypted
 from oar.api.errors import STATUSES
 from oar.api.identity.seats import in_thread
-from oar.api.job_details import Id
 from oar.api.job_output import OutputNotHere
+from oar.api.parameters import LARGEST_ID, STRICT, JobId
 from oar.api.request_bodies import MULTIPART
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import STRICT
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, asking, service_of
+from oar.api.service import asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts
 from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentRequest
@@ -221,7 +220,7 @@ def _check_size(left: int) -> None:
 @router.get(
     "/v1/jobs/{job_id}/stageout", operation_id="job_stageout", summary="Download the results of a desktop computing job"
 )
-def job_stageout(request: Request, job_id: Id) -> Answer:
+def job_stageout(request: Request, job_id: JobId) -> Answer:
     """Return the tar archive that the agent of a desktop computer uploaded; 404 if there is none."""
     who = asking(request)
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers.faults import PRINTABLE
+from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking

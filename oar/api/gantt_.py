@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers.faults import PRINTABLE
 from oar.api.gantt_cache import live_record
-from oar.api.jobs_ import words_of
+from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import REVALIDATED, Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import asking, service_of
@@ -142,7 +141,7 @@ def gantt_rows(
     ] = "",
 ) -> Answer:
     """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
-    who, levels = asking(request), words_of(rows) or ("network_address",)
+    who, levels = asking(request), split_list(rows) or ("network_address",)
     key = f"rows {','.join(levels)}"
     return service_of(request).unchanged.answer(request, who.database, key, lambda tx: rows_record(tx, levels))
 

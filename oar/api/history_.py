@@ -6,12 +6,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.answers.exports import PAGE, Export, wants_lines
-from oar.api.answers.faults import PRINTABLE
-from oar.api.answers.list_answers import Fields, only
+from oar.api.answers.list_answers import only
 from oar.api.openapi_schemas import EVENT
+from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
-from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
+from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item
 
 router = APIRouter(tags=["history"], route_class=LeanRoute)

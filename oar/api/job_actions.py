@@ -11,16 +11,16 @@ from oar.api.authentication import Caller
 from oar.api.estimates import EstimateJobs
 from oar.api.identity.seats import in_thread
 from oar.api.job_alteration import AlterArray, AlterJob
-from oar.api.job_details import Id
-from oar.api.job_request import Count, JobRequest, JobUpdate, Text
+from oar.api.job_request import JobRequest, JobUpdate
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.long_polling import check_wait, with_answer
-from oar.api.preconditions import Expected, IfMatch, RequestKey
+from oar.api.parameters import LARGEST_ID, Count, IdempotencyKey, IfMatch, JobId, Text
+from oar.api.preconditions import Expected
 from oar.api.responses import Answer, answer
 from oar.api.routing.problems import answer_of, problem, told
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitBatch, SubmitJobs
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import NoSuchJob
@@ -116,7 +116,7 @@ class BesteffortSetting(BaseModel):
 async def job_submit(
     request: Request,
     wanted: JobRequest,
-    key: RequestKey = None,
+    key: IdempotencyKey = None,
     wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
 ) -> Answer:
     """Submit a job or a job array for the caller, as `oarsub` does.
@@ -139,7 +139,7 @@ def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcom
 @batches.post(
     "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
 )
-def jobs_submit(request: Request, wanted: JobBatch, key: RequestKey = None) -> Answer:
+def jobs_submit(request: Request, wanted: JobBatch, key: IdempotencyKey = None) -> Answer:
     """Submit the jobs one after another, each in its own transaction. Return a result for each job.
 
     A request that is repeated with the same key submits only what was not submitted before.
@@ -161,7 +161,7 @@ def jobs_submit(request: Request, wanted: JobBatch, key: RequestKey = None) -> A
 @router.delete("/v1/jobs/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
 def job_delete(
     request: Request,
-    job_id: Id,
+    job_id: JobId,
     force: Annotated[
         bool, Query(description="Also end a job that is stuck in Finishing (administrators only).")
     ] = False,
@@ -173,7 +173,7 @@ def job_delete(
 
 
 @router.post("/v1/jobs/{job_id}/hold", operation_id="job_hold", summary="Hold a job", status_code=HTTPStatus.ACCEPTED)
-def job_hold(request: Request, job_id: Id, body: HoldRequest | None = None) -> Answer:
+def job_hold(request: Request, job_id: JobId, body: HoldRequest | None = None) -> Answer:
     """Hold a waiting job until it is resumed, as `oarhold` does."""
     running = bool(body and body.running)
     return _on_one(request, JobAct.HOLD, job_id, lambda orders: orders.hold(running=running))
@@ -182,7 +182,7 @@ def job_hold(request: Request, job_id: Id, body: HoldRequest | None = None) -> A
 @router.post(
     "/v1/jobs/{job_id}/resume", operation_id="job_resume", summary="Resume a job", status_code=HTTPStatus.ACCEPTED
 )
-def job_resume(request: Request, job_id: Id) -> Answer:
+def job_resume(request: Request, job_id: JobId) -> Answer:
     """Resume a held or suspended job, as `oarresume` does."""
     return _on_one(request, JobAct.RESUME, job_id, JobOrders.resume)
 
@@ -193,7 +193,7 @@ def job_resume(request: Request, job_id: Id) -> Answer:
     summary="Checkpoint a job",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_checkpoint(request: Request, job_id: Id) -> Answer:
+def job_checkpoint(request: Request, job_id: JobId) -> Answer:
     """Send the checkpoint signal to a job, as `oardel -c` does."""
     return _on_one(request, JobAct.CHECKPOINT, job_id, lambda orders: orders.signal(None))
 
@@ -204,7 +204,7 @@ def job_checkpoint(request: Request, job_id: Id) -> Answer:
     summary="Send a signal to a job",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_signal(request: Request, job_id: Id, body: JobSignal) -> Answer:
+def job_signal(request: Request, job_id: JobId, body: JobSignal) -> Answer:
     """Send a signal to a job, as `oardel -s` does."""
     number = parse_signal(str(body.signal))
     return _on_one(request, JobAct.SIGNAL, job_id, lambda orders: orders.signal(number))
@@ -216,7 +216,7 @@ def job_signal(request: Request, job_id: Id, body: JobSignal) -> Answer:
     summary="Request a walltime change",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_walltime(request: Request, job_id: Id, body: WalltimeChange) -> Answer:
+def job_walltime(request: Request, job_id: JobId, body: WalltimeChange) -> Answer:
     """Request a walltime change of a running job, as `oarwalltime` does. The next scheduling pass decides."""
     who = asking(request)
     user = who.caller.acting(JobAct.WALLTIME, [job_id])
@@ -235,7 +235,7 @@ def job_walltime(request: Request, job_id: Id, body: WalltimeChange) -> Answer:
     summary="Resubmit a job",
     status_code=HTTPStatus.CREATED,
 )
-def job_resubmit(request: Request, job_id: Id, key: RequestKey = None) -> Answer:
+def job_resubmit(request: Request, job_id: JobId, key: IdempotencyKey = None) -> Answer:
     """Submit a copy of an ended job, as `oarsub --resubmit` does."""
     record, headers = resubmitted(request, asking(request), job_id, key, request.url.path)
     headers["Location"] = f"/v1/jobs/{record['id']}"
@@ -265,14 +265,14 @@ def resubmitted(
 
 
 @router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
-def job_alter(request: Request, job_id: Id, wanted: JobUpdate, match: IfMatch = None) -> Answer:
+def job_alter(request: Request, job_id: JobId, wanted: JobUpdate, match: IfMatch = None) -> Answer:
     """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
     return _by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
 
 
 @arrays.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
-def array_alter(request: Request, array_id: Id, wanted: JobUpdate) -> Answer:
+def array_alter(request: Request, array_id: JobId, wanted: JobUpdate) -> Answer:
     """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
     who = asking(request)
     jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
@@ -306,7 +306,7 @@ def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs
     summary="Make a running job besteffort or not besteffort",
     status_code=HTTPStatus.ACCEPTED,
 )
-def job_besteffort(request: Request, job_id: Id, body: BesteffortSetting, match: IfMatch = None) -> Answer:
+def job_besteffort(request: Request, job_id: JobId, body: BesteffortSetting, match: IfMatch = None) -> Answer:
     """Make a running job besteffort, or no longer besteffort, as `oardel -b` does. Administrators only."""
     who = asking(request)
     user = who.caller.administering()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
-from oar.api.job_details import Id
+from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
@@ -71,7 +71,7 @@ def condition_of(state: JobState, exit_code: int) -> MemberCondition:
 
 
 @router.get("/v1/arrays/{array_id}", operation_id="array", summary="Get a job array")
-def array_one(request: Request, array_id: Id) -> Answer:
+def array_one(request: Request, array_id: JobId) -> Answer:
     """Return the state of each job of an array, the number of jobs in each state, and statistics of their run times."""
     return answer_unless_known(request, array_record(asking(request), array_id))
 

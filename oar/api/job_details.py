@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from oar.api.estimates import FindSmallestChange
+from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing.problems import answer_of
 from oar.api.routing_ import LeanRoute
-from oar.api.service import LARGEST_ID, asking, service_of
+from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Job
 from oar.lib.views.job_dependencies import jobs_around
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 
-Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
 #: Returns a part of what is told of a job.
 Part = Callable[["Transaction", Job, "Config"], object]
 
@@ -41,7 +41,7 @@ def parts_named(text: str | None) -> tuple[str, ...]:
 @router.get("/v1/jobs/{job_id}/explanation", operation_id="job_explanation", summary="Explain why a job waits")
 def job_explanation(
     request: Request,
-    job_id: Id,
+    job_id: JobId,
     change: Annotated[
         bool,
         Query(description="Add the smallest change of one number of the request that would let the job start now."),
@@ -64,25 +64,25 @@ def job_explanation(
 
 
 @router.get("/v1/jobs/{job_id}/states", operation_id="job_states", summary="State history of a job")
-def job_states(request: Request, job_id: Id) -> Answer:
+def job_states(request: Request, job_id: JobId) -> Answer:
     """Return the states of a job with their start and end dates."""
     return _told(request, job_id, "states")
 
 
 @router.get("/v1/jobs/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
-def job_usage(request: Request, job_id: Id) -> Answer:
+def job_usage(request: Request, job_id: JobId) -> Answer:
     """Return CPU time and memory by node, as `oarstat --usage` does. For a running job: the usage so far."""
     return _told(request, job_id, "usage")
 
 
 @router.get("/v1/jobs/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
-def job_predictions(request: Request, job_id: Id) -> Answer:
+def job_predictions(request: Request, job_id: JobId) -> Answer:
     """Return the predicted start times of a job, and their differences to the actual start."""
     return _told(request, job_id, "predictions")
 
 
 @router.get("/v1/jobs/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
-def job_dependencies(request: Request, job_id: Id) -> Answer:
+def job_dependencies(request: Request, job_id: JobId) -> Answer:
     """Return the jobs that a job depends on, and those that depend on it, over at most three steps."""
     return _told(request, job_id, "jobs_around")
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from oar.api.errors import STATUSES
 from oar.api.hub import Subscriber
 from oar.api.identity.seats import in_thread
-from oar.api.job_details import Id
 from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
 from oar.api.long_polling import changes_of
+from oar.api.parameters import LARGEST_ID, JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.service import Asking, asking, service_of
 from oar.api.serving.event_streams import EVENTS, EventStream
 from oar.api.user_programs import UserCommand
 from oar.lib import user_files
@@ -109,7 +109,7 @@ class _Output(NamedTuple):
 
 
 @router.get("/v1/jobs/{job_id}/output", operation_id="job_output", summary="List the output files of a job")
-def job_output(request: Request, job_id: Id) -> Answer:
+def job_output(request: Request, job_id: JobId) -> Answer:
     """Return the paths and sizes of the output files of a job."""
     found = _output(asking(request), job_id)
     with service_of(request).reading(found.view.job.user):
@@ -120,7 +120,7 @@ def job_output(request: Request, job_id: Id) -> Answer:
 @router.get("/v1/jobs/{job_id}/output/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
 async def job_output_bytes(
     request: Request,
-    job_id: Id,
+    job_id: JobId,
     stream: Annotated[OutputStream, Path(description="Standard output or standard error.")],
     piece: Annotated[OutputPiece, Query()],
     *,

@@ -3,21 +3,16 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.parameters import MAX_TEXTS, Count, Text, Texts
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import format_duration
 from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
 from oar.lib.submission.proposal import KeyWish
 from oar.lib.submission.staging import StageWish
-
-#: The largest integer that the database can hold.
-LARGEST = 2**63 - 1
-#: Texts of a list: options that a command line could not hold either.
-MOST_TEXTS = 1000
-LONGEST = 1 << 20
 
 DEPENDENCIES = (
     "Each as with `-a`: `12`, `12:any`, `12[*]` (all jobs of array 12), `12[]` (each job of an array: the job of the"
@@ -26,21 +21,7 @@ DEPENDENCIES = (
 _WALLTIME = re.compile(r"\bwalltime\s*=")
 
 
-def storable(text: str) -> str:
-    """Return a text.  Raises ValueError if the database cannot hold it."""
-    if "\0" in text:
-        raise ValueError("a text must not hold the character NUL")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("a text must not hold half a character (a lone surrogate)") from None
-    return text
-
-
-Text = Annotated[str, Field(max_length=LONGEST), AfterValidator(storable)]
-Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS)]
 VariableName = Annotated[str, Field(max_length=1000, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
 class JobRequest(BaseModel):
@@ -75,7 +56,7 @@ class JobRequest(BaseModel):
     parameters: list[Text] | None = Field(
         None, max_length=100_000, description="Parameters appended to the command: one array job for each."
     )
-    dependencies: list[Count | Text] = Field([], max_length=MOST_TEXTS, description=DEPENDENCIES)
+    dependencies: list[Count | Text] = Field([], max_length=MAX_TEXTS, description=DEPENDENCIES)
     reservation: Text | None = Field(None, description="Reserved start date, as with `-r`.")
     advance_reservation: Text | Count | None = Field(None, description="Advance reservation to run in, as with `--ar`.")
     accept_misfit: bool = Field(
@@ -165,7 +146,7 @@ class JobUpdate(BaseModel):
     project: Text | None = Field(None, description="Project that the consumption is charged to.")
     name: Text | None = Field(None, description="Job name.")
     notify: Text | None = Field(None, description="Notification, as with `--notify`.")
-    dependencies: list[Count | Text] | None = Field(None, max_length=MOST_TEXTS, description=DEPENDENCIES)
+    dependencies: list[Count | Text] | None = Field(None, max_length=MAX_TEXTS, description=DEPENDENCIES)
     advance_reservation: Text | Count | None = Field(None, description="Advance reservation to run in; null: none.")
 
     @property

@@ -7,15 +7,16 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oar.api.answers.exports import PAGE, Export, wants_lines
-from oar.api.answers.faults import PRINTABLE, bad_request_of
-from oar.api.answers.list_answers import Fields, only
+from oar.api.answers.faults import bad_request_of
+from oar.api.answers.list_answers import only
 from oar.api.identity.seats import in_thread
-from oar.api.job_details import EVERYTHING, PARTS, Id, parts_named
+from oar.api.job_details import EVERYTHING, PARTS, parts_named
 from oar.api.long_polling import wait_while
 from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM
+from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, JobId, split_list
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
-from oar.api.service import LARGEST_ID, MOST_EXPORTS, Asking, asking, counted_client, service_of
+from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
@@ -44,7 +45,6 @@ Stays = Annotated[
         description="States to wait in; `live`: all states before the end. Default: the current state.",
     ),
 ]
-Words = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
 #: Epoch seconds, of years that browsers can show.
 Date = Annotated[int | None, Field(ge=0, le=2**40)]
 _STATES = "Job states; `live` (default) or `all` (default with `from`, `to` or `ended_since`)."
@@ -61,13 +61,13 @@ class JobListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Words = Field(None, description=_STATES)
-    user: Words = Field(None, description="Users; `me` is the caller.")
-    queue: Words = Field(None, description="Queues.")
-    project: Words = Field(None, description="Projects.")
-    name: Words = Field(None, description="Job names.")
-    type: Words = Field(None, description="Job types.")
-    node: Words = Field(None, description="Nodes assigned to the job.")
+    state: CommaList = Field(None, description=_STATES)
+    user: CommaList = Field(None, description="Users; `me` is the caller.")
+    queue: CommaList = Field(None, description="Queues.")
+    project: CommaList = Field(None, description="Projects.")
+    name: CommaList = Field(None, description="Job names.")
+    type: CommaList = Field(None, description="Job types.")
+    node: CommaList = Field(None, description="Nodes assigned to the job.")
     array: int | None = Field(None, ge=1, le=LARGEST_ID, description="Array id.")
     q: str | None = Field(
         None, max_length=200, pattern=PRINTABLE, description="Job id, or part of a job name or user name."
@@ -105,12 +105,12 @@ class JobListing(BaseModel):
         return JobQuery(
             states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
             arrays=() if self.array is None else (self.array,),
-            users=tuple(_me(who) if each == "me" else each for each in words_of(self.user)),
-            queues=words_of(self.queue),
-            projects=words_of(self.project),
-            names=words_of(self.name),
-            types=words_of(self.type),
-            nodes=words_of(self.node),
+            users=tuple(_me(who) if each == "me" else each for each in split_list(self.user)),
+            queues=split_list(self.queue),
+            projects=split_list(self.project),
+            names=split_list(self.name),
+            types=split_list(self.type),
+            nodes=split_list(self.node),
             text=self.q,
             between=self._period,
             ended_since=self.ended_since,
@@ -158,7 +158,7 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
 @router.get("/v1/jobs/{job_id}", operation_id="job", summary="Get a job")
 async def job_one(
     request: Request,
-    job_id: Id,
+    job_id: JobId,
     *,
     everything: Everything = False,
     include: Include = None,
@@ -231,11 +231,6 @@ def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, Any]:
     return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > place.limit else None}
 
 
-def words_of(text: str | None) -> tuple[str, ...]:
-    """Return the words of a list with commas, each once."""
-    return tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
-
-
 def _me(who: Asking) -> str:
     return who.caller.identified().name
 
@@ -245,7 +240,7 @@ def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
     if text is None:
         return None if ended else LIVE_STATES
     states: frozenset[JobState] = frozenset()
-    for word in words_of(text):
+    for word in split_list(text):
         if word == "all":
             return None
         named = frozenset(state for state in JobState if state.lower() == word.lower())

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.faults import PRINTABLE
-from oar.api.answers.list_answers import Fields, FieldsQuery, list_answer, only
-from oar.api.jobs_ import Words, words_of
+from oar.api.answers.list_answers import list_answer, only
 from oar.api.openapi_schemas import NODE, QUEUE, RESOURCE
+from oar.api.parameters import PRINTABLE, CommaList, Fields, FieldsQuery, split_list
 from oar.api.preconditions import version_of_values
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
@@ -40,14 +39,14 @@ class NodeListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    node: Words = Field(None, description="Node names.")
-    state: Words = Field(None, description="Nodes with a resource in one of these states.")
+    node: CommaList = Field(None, description="Node names.")
+    state: CommaList = Field(None, description="Nodes with a resource in one of these states.")
     fields: Fields = None
 
     def views(self, tx: "Transaction") -> list[ResourceView]:
         """Return the resources of the nodes.  Raises BadRequest."""
         states = _states(self.state)
-        views = resource_views(tx, nodes=words_of(self.node) or None)
+        views = resource_views(tx, nodes=split_list(self.node) or None)
         chosen = {view.node for view in views if view.state in states}
         return [view for view in views if view.node and view.node in chosen]
 
@@ -102,7 +101,7 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     who = asking(request)
     states = None if listing.state is None else _states(listing.state)
     with who.database.snapshot() as tx:
-        views = resource_views(tx, nodes=words_of(listing.node) or None)
+        views = resource_views(tx, nodes=split_list(listing.node) or None)
     chosen = views if states is None else [view for view in views if view.state in states]
     return list_answer(request, {"items": only(resource_items(chosen), listing.fields, RESOURCE["properties"])})
 
@@ -186,7 +185,7 @@ def _states(text: str | None) -> frozenset[ResourceState]:
     if text is None:
         return frozenset(ResourceState)
     by_name = {state.lower(): state for state in ResourceState}
-    unknown = [word for word in words_of(text) if word.lower() not in by_name]
+    unknown = [word for word in split_list(text) if word.lower() not in by_name]
     if unknown:
         raise BadRequest(f"{unknown[0]!r} is no state of resources: {', '.join(ResourceState)}")
-    return frozenset(by_name[word.lower()] for word in words_of(text))
+    return frozenset(by_name[word.lower()] for word in split_list(text))

@@ -3,9 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-from fastapi import Header
+from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.errors import STATUSES
 from oar.api.responses import encoded
@@ -16,28 +14,6 @@ from oar.lib.views.privacy import Privacy
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation
-
-IfMatch = Annotated[
-    str | None,
-    Header(
-        alias="If-Match",
-        max_length=1000,
-        pattern=r"^[\x20-\x7e]*$",
-        description="`ETag` of the version to change; 412 if the current version differs.",
-    ),
-]
-
-#: What makes a request the same one when it is repeated.
-RequestKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x20-\x7e]+$",
-        description="Unique text, such as a UUID: a repeated request with the same key is executed only once.",
-    ),
-]
 
 
 class OtherVersion(UserError):

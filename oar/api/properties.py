@@ -7,9 +7,10 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from oar.api.answers.list_answers import list_answer
-from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.parameters import STRICT, Force, IfMatch
+from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, made
-from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking
 from oar.lib.facts.messages import Tag, Wake

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.parameters import STRICT, Force, IfMatch
+from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, made
-from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings

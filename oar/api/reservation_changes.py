@@ -12,12 +12,11 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from oar.api.identity.seats import in_thread
-from oar.api.job_request import Text
-from oar.api.preconditions import Expected, IfMatch, RequestKey
+from oar.api.parameters import STRICT, Force, IdempotencyKey, IfMatch, Text
+from oar.api.preconditions import Expected
 from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
 from oar.api.reservations_ import Named, number_of, reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import STRICT, Force
 from oar.api.routing.problems import answer_of, problem
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
@@ -163,7 +162,7 @@ def _word(name: str, value: Any) -> Any:
     summary="Request an advance reservation",
     status_code=HTTPStatus.CREATED,
 )
-async def reservation_request(request: Request, wanted: ReservationRequest, key: RequestKey = None) -> Answer:
+async def reservation_request(request: Request, wanted: ReservationRequest, key: IdempotencyKey = None) -> Answer:
     """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
     who = await in_thread(asking, request)
     user = who.caller.changing()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.faults import PRINTABLE
-from oar.api.answers.list_answers import Fields, list_answer, only
-from oar.api.jobs_ import Words, page_of, words_of
+from oar.api.answers.list_answers import list_answer, only
+from oar.api.jobs_ import page_of
 from oar.api.openapi_schemas import RESERVATION
+from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.preconditions import version_of
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
-from oar.api.service import LARGEST_ID, Asking, asking
+from oar.api.service import Asking, asking
 from oar.lib.facts.advance_reservations import is_number
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.job_query import JobPlace, JobQuery
@@ -50,9 +50,9 @@ class ReservationListing(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    owner: Words = Field(None, description="Owners or patterns; `me` is the caller.")
-    state: Words = Field(None, description="States as letters of `qrstat`, such as `w,r`.")
-    name: Words = Field(None, description="Names or patterns.")
+    owner: CommaList = Field(None, description="Owners or patterns; `me` is the caller.")
+    state: CommaList = Field(None, description="States as letters of `qrstat`, such as `w,r`.")
+    name: CommaList = Field(None, description="Names or patterns.")
     ended: bool = Field(default=False, description="Include ended reservations.")
     begin: int | None = Field(
         None, alias="from", ge=0, le=LARGEST_ID, description="Reservations that end after this date."
@@ -100,8 +100,8 @@ def _chosen(
     who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
 ) -> "list[AdvanceReservation]":
     """Return those of some reservations that a list holds.  Raises BadRequest, Unidentified."""
-    owners = [who.caller.identified().name if each == "me" else each for each in words_of(listing.owner)]
-    states, names = words_of(listing.state), words_of(listing.name)
+    owners = [who.caller.identified().name if each == "me" else each for each in split_list(listing.owner)]
+    states, names = split_list(listing.state), split_list(listing.name)
     for state in states:
         if state not in LETTERS:
             raise BadRequest(f"there is no state {state} of advance reservations: write some of {', '.join(LETTERS)}")

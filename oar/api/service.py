@@ -15,6 +15,7 @@ from oar.api.errors import Unidentified
 from oar.api.gantt_cache import Moments
 from oar.api.hub import Hub, Subscriber
 from oar.api.identity.seats import Places
+from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
 from oar.api.request_metrics import RequestCounts
 from oar.api.response_cache import UnchangedAnswers
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime
 
-#: The largest id that the database can hold.
-LARGEST_ID = 2**63 - 1
 #: Seconds' worth of requests that may come at once.
 READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
 #: One token that is that of any desktop computer may ask so many times as often as a single one.

@@ -10,14 +10,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.faults import PRINTABLE
 from oar.api.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.identity.seats import in_thread
-from oar.api.jobs_ import words_of
 from oar.api.long_polling import wait_until_seen
+from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
 from oar.api.responses import Answer, answer
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.service import Asking, asking, service_of
 from oar.api.serving.event_streams import EventStream
 from oar.lib.db.listening.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
@@ -82,7 +81,7 @@ class _Chosen(NamedTuple):
     @classmethod
     def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
         """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest, Unidentified."""
-        names = words_of(topics) or _MESSAGES
+        names = split_list(topics) or _MESSAGES
         for name in names:
             if name not in _MESSAGES:
                 raise BadRequest(f"{name!r} is no message: {', '.join(_MESSAGES)}")

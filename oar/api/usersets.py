@@ -6,12 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.faults import PRINTABLE
 from oar.api.answers.list_answers import list_answer
-from oar.api.job_request import Text
-from oar.api.preconditions import IfMatch, check_seen, version_of_values
+from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
+from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing.administrators import STRICT, AdminAct, Force, administering
+from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking
 from oar.lib.reservations import userset_changes

@@ -7,11 +7,12 @@ from typing import Annotated, NamedTuple
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import STRICT, administering, note
+from oar.api.routing.administrators import administering, note
 from oar.api.routing.problems import answer_of
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, asking, service_of
+from oar.api.service import asking, service_of
 from oar.api.workers.tasks import Desk, Outcome
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting

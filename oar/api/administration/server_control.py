@@ -5,8 +5,9 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from oar.api.parameters import STRICT
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing.administrators import STRICT, administering, note
+from oar.api.routing.administrators import administering, note
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking
 from oar.lib.facts import frames

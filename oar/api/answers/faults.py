@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oar.api.errors import field_of
+from oar.api.parameters import PRINTABLE
 from oar.lib.facts.errors import BadRequest
 
-#: Characters without control characters: PostgreSQL accepts no NUL, terminals should receive none of the others.
-PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 _NOT_ACCEPTED = "the value is not accepted; /openapi.json describes the field"
 _NOT_UNICODE = "a text must not hold half a character (a lone surrogate)"
 #: Sentences by pydantic's type of an error; fields in braces are of its context.

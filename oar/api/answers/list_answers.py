@@ -1,21 +1,14 @@
 """Lists that are all there: a page, or a JSON text in each line, with all fields of each item or some."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query, Request, Response
-from pydantic import Field
+from fastapi import Request, Response
 
 from oar.api.answers.exports import LINES, wants_lines
 from oar.api.responses import Answer, answer_unless_known, encoded
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import BadRequest
-
-_DESCRIPTION = "Comma-separated fields to return of each item."
-#: The fields of items that a client wants; None: all.
-Fields = Annotated[str | None, Field(max_length=2000, pattern=r"^[a-z_,]*$", description=_DESCRIPTION)]
-#: The same as a single parameter of a route.
-FieldsQuery = Annotated[str | None, Query(max_length=2000, pattern=r"^[a-z_,]*$", description=_DESCRIPTION)]
 
 
 def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:

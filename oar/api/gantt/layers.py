@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.answers.faults import PRINTABLE
 from oar.api.gantt_ import LAST_DAY, Begin, End, rows_record
-from oar.api.jobs_ import words_of
+from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import asking, service_of
@@ -45,7 +44,7 @@ def gantt_density(
     Adjacent rows are merged into at most 200 groups. Each group has one byte per time bucket (255: fully used). `used`,
     `besteffort` (included in `used`) and `unusable` are these bytes, group after group, in base64.
     """
-    who, levels = asking(request), words_of(rows) or ("network_address",)
+    who, levels = asking(request), split_list(rows) or ("network_address",)
     parts = -(-(to - begin) // bucket)
     if not begin < to <= begin + MOST_DAYS * DAY or parts > MOST_PARTS:
         raise BadRequest(f"a period has {MOST_PARTS} pieces at most, and {MOST_DAYS} days")

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from oar.api.answers.faults import PRINTABLE
 from oar.api.gantt_ import Begin, End
-from oar.api.jobs_ import words_of
+from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
@@ -32,7 +31,7 @@ def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
 
     Resources of a job on other nodes are left out. `end` is null for a running job without walltime.
     """
-    names = words_of(node)
+    names = split_list(node)
     if not begin < to <= begin + MOST_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
     if len(names) > MOST_NODES:

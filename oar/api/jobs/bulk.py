@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from oar.api.job_request import Text
 from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs_ import JobListing
+from oar.api.parameters import LARGEST_ID, STRICT, Text
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import STRICT
 from oar.api.routing_ import FairRoute
-from oar.api.service import LARGEST_ID, Asking, asking, service_of
+from oar.api.service import Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.db.foreign_code.user_sql import Subject, evaluate
 from oar.lib.facts.errors import BadRequest

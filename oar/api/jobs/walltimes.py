@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from oar.api.job_details import Id
+from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
@@ -16,7 +16,7 @@ router = APIRouter(tags=["jobs"], route_class=LeanRoute)
 @router.get(
     "/v1/jobs/{job_id}/walltime", operation_id="job_walltime_changes", summary="Walltime changes allowed for a job"
 )
-def job_walltime_changes(request: Request, job_id: Id) -> Answer:
+def job_walltime_changes(request: Request, job_id: JobId) -> Answer:
     """Return what `oarwalltime` shows, in seconds. `possible_increase` is null if there is no limit.
 
     `may` lists the options that the site allows the caller. Administrators have no limits.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
-from oar.api.answers.faults import PRINTABLE
+from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import asking

@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from fastapi import Query, Request
-from pydantic import ConfigDict
+from fastapi import Request
 
 from oar.api.service import asking, service_of
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from oar.lib.facts.records import User
 
 _log = logging.getLogger(__name__)
-
-STRICT = ConfigDict(extra="forbid", strict=True)
-Force = Annotated[bool, Query(description="Proceed even if live jobs or reservations need it.")]
 
 
 class AdminAct(NamedTuple):

@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect
 
 from oar.api.answers.faults import sentence_of
 from oar.api.errors import WORDS, TooOften, field_of, problem_record, record_of, status_of
+from oar.api.parameters import query_parameters
 from oar.api.preconditions import OtherVersion, tag_of
 from oar.api.responses import Answer, answer
 from oar.api.routing.json_shape import UnfitBody
-from oar.api.routing.query_names import query_names
 from oar.api.workers.tasks import Outcome
 from oar.lib.facts.did_you_mean import nearest
 from oar.lib.facts.errors import OarError
@@ -114,7 +114,7 @@ def _fields_of(request: Request) -> Collection[str]:
     kinds = get_type_hints(route.endpoint).values()
     models = [kind for kind in kinds if inspect.isclass(kind) and issubclass(kind, BaseModel)]
     fields = {field.alias or name for model in models for name, field in model.model_fields.items()}
-    return sorted(fields | query_names(route))
+    return sorted(fields | query_parameters(route))
 
 
 def _of_http(request: Request, error: Exception) -> Answer:

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
-from oar.api.routing.query_names import check_query
+from oar.api.parameters import reject_unknown_parameters
 
 #: What a fixed word of an address never begins with.
 _PARAMETER = "{"
@@ -73,7 +73,7 @@ class Routes(BaseRoute):
         if "allowed" in scope:
             allowed = ", ".join(sorted(_with_head(scope["allowed"])))
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
-        check_query(scope)
+        reject_unknown_parameters(scope)
         if scope["method"] == "HEAD":  # the server looks at its own record of the request, and sends no body
             scope = {**scope, "method": "GET", "is_head": True}
         await scope["route"].handle(scope, receive, send)

@@ -1,0 +1,97 @@
+"""Types of parameters, and of fields of request bodies, that several routes use."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Header, Path, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.types import Scope
+
+#: The configuration of models of request bodies: unknown fields and values of another type are errors.
+STRICT = ConfigDict(extra="forbid", strict=True)
+#: The largest integer that the database can hold.
+LARGEST_ID = 2**63 - 1
+#: Characters without control characters: PostgreSQL accepts no NUL, terminals should receive none of the others.
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+#: Elements of a list of texts, and characters of a text: a command line could not hold more either.
+MAX_TEXTS, MAX_LENGTH = 1000, 1 << 20
+
+
+def storable(text: str) -> str:
+    """Return a text.  Raises ValueError if the database cannot hold it."""
+    if "\0" in text:
+        raise ValueError("a text must not hold the character NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text must not hold half a character (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, Field(max_length=MAX_LENGTH), AfterValidator(storable)]
+Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Job id.")]
+#: Alternatives, separated by commas.
+CommaList = Annotated[str | None, Field(max_length=2000, pattern=PRINTABLE)]
+_FIELDS = "Comma-separated fields to return of each item."
+#: The fields of items that a client selects (None: all), in a model of a query and as a single parameter.
+Fields = Annotated[str | None, Field(max_length=2000, pattern=r"^[a-z_,]*$", description=_FIELDS)]
+FieldsQuery = Annotated[str | None, Query(max_length=2000, pattern=r"^[a-z_,]*$", description=_FIELDS)]
+Force = Annotated[bool, Query(description="Proceed even if live jobs or reservations need it.")]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        pattern=r"^[\x20-\x7e]*$",
+        description="`ETag` of the version to change; 412 if the current version differs.",
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x20-\x7e]+$",
+        description="Unique text, such as a UUID: a repeated request with the same key is executed only once.",
+    ),
+]
+
+
+def split_list(text: str | None) -> tuple[str, ...]:
+    """Return the elements of a comma-separated list, without duplicates."""
+    return tuple(dict.fromkeys(element for element in (text or "").split(",") if element))
+
+
+def reject_unknown_parameters(scope: Scope) -> None:
+    """Raise RequestValidationError if the query of a request to /v1 has a parameter that its route does not have.
+
+    A client that sends ``?dry_run=true`` to a route without this parameter would change what it only wanted to test.
+    Older clients, of the other addresses, send any parameters.
+    """
+    if not scope["query_string"] or scope["path"].split("/", 2)[1] != "v1":
+        return
+    known = query_parameters(scope["route"])
+    for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", name), "msg": ""}])
+
+
+def query_parameters(route: APIRoute) -> frozenset[str]:
+    """Return the names of the query parameters of a route."""
+    return frozenset(_query_parameters(route))
+
+
+def _query_parameters(route: APIRoute) -> Iterator[str]:
+    for parameter in route.dependant.query_params:
+        kind = parameter.field_info.annotation
+        if inspect.isclass(kind) and issubclass(kind, BaseModel):
+            yield from (field.alias or name for name, field in kind.model_fields.items())
+        else:
+            yield parameter.alias
