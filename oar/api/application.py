@@ -19,6 +19,7 @@ from oar.api import (
     admission_rules,
     dashboard,
     desktop,
+    errors,
     fair_share,
     general,
     history_,
@@ -61,7 +62,6 @@ from oar.api.request_limits import Gate
 from oar.api.request_metrics import RequestCounts
 from oar.api.reservations import events as reservation_events
 from oar.api.responses import REVALIDATED
-from oar.api.routing import problems
 from oar.api.routing.head import asked_in, with_headers
 from oar.api.routing.mount import Mount
 from oar.api.routing.routes import Routes
@@ -99,7 +99,7 @@ def application(service: Service) -> FastAPI:
     routes = all_routes()
     app.router.routes += [routes, LegacyRoute()]
     app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]
-    problems.install(app)
+    errors.install(app)
     app.add_middleware(Packing, minimum_size=_PACKED_FROM, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config, places=service.places)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)

@@ -14,10 +14,9 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from oar.api.answers.faults import bad_request_of
 from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.authentication import AgentToken, check_encrypted
-from oar.api.errors import STATUSES
+from oar.api.errors import STATUSES, bad_request_of
 from oar.api.identity.seats import in_thread
 from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId

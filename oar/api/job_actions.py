@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.authentication import Caller
+from oar.api.errors import problem, problem_response
 from oar.api.estimates import EstimateJobs
 from oar.api.identity.seats import in_thread
 from oar.api.job_alteration import AlterArray, AlterJob
@@ -18,10 +19,10 @@ from oar.api.long_polling import check_wait, with_answer
 from oar.api.parameters import LARGEST_ID, Count, IdempotencyKey, IfMatch, JobId, Text
 from oar.api.preconditions import Expected
 from oar.api.responses import Answer, answer
-from oar.api.routing.problems import answer_of, problem, told
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitBatch, SubmitJobs
+from oar.api.workers.tasks import answer_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.states import NOT_STARTED
@@ -328,7 +329,7 @@ def _done(request: Request, user: "User", job_id: int, do: Callable[[JobOrders],
         acted = do(JobOrders(tx, runtime.config, user, [job_id]))
     (outcome,) = acted.outcomes
     if outcome.refusal:
-        return told(request, outcome.status, outcome.refusal)
+        return problem_response(request, outcome.status, outcome.refusal)
     return answer({**outcome.record, "warnings": [*acted.warnings, *warnings]}, status=outcome.status)
 
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oar.api.answers.exports import PAGE, Export, wants_lines
-from oar.api.answers.faults import bad_request_of
 from oar.api.answers.list_answers import only
+from oar.api.errors import bad_request_of
 from oar.api.identity.seats import in_thread
 from oar.api.job_details import EVERYTHING, PARTS, parts_named
 from oar.api.long_polling import wait_while

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from oar.api.errors import problem
 from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen
 from oar.api.responses import Answer, answer
 from oar.api.routing.administrators import administering
-from oar.api.routing.problems import problem
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate

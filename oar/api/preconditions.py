@@ -2,34 +2,16 @@
 
 import hashlib
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.api.errors import STATUSES
+from oar.api.errors import OtherVersion
 from oar.api.responses import encoded
-from oar.lib.facts.errors import UserError
 from oar.lib.views.jobs import job_view
 from oar.lib.views.privacy import Privacy
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation
-
-
-class OtherVersion(UserError):
-    """What is to be changed is not what the client has seen."""
-
-    def __init__(self, what: str, version: str) -> None:
-        super().__init__(f"{what} was changed meanwhile: read it again\nits version is {version}")
-        self.version = version
-
-
-def tag_of(error: OtherVersion) -> str:
-    """Return the tag of the present version."""
-    return f'W/"{error.version}"'
-
-
-STATUSES[OtherVersion] = HTTPStatus.PRECONDITION_FAILED
 
 
 class Expected(NamedTuple):

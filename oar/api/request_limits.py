@@ -14,11 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api.clients import Client
-from oar.api.errors import WORDS, TooMany, early_problem
+from oar.api.errors import CODES, TooMany, UnfitBody, early_problem
 from oar.api.identity.seats import SEAT, Places, Seat, in_thread
 from oar.api.legacy.calls import file_in
 from oar.api.routing.head import asked_in
-from oar.api.routing.json_shape import UnfitBody, check_shape, is_json
+from oar.api.routing.json_shape import check_shape, is_json
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -198,7 +198,7 @@ async def _send_last(body: bytes, receive: Receive, send: Send) -> None:
 async def _refuse(scope: Scope, receive: Receive, send: Send, why: UnfitBody) -> None:
     """Answer, and close the connection: what the client still sends is not looked at."""
     scope["state"]["seat"].give_back()
-    record = early_problem(scope["path"], why.status_code, WORDS[HTTPStatus(why.status_code)], why.detail)
+    record = early_problem(scope["path"], why.status_code, CODES[HTTPStatus(why.status_code)], why.detail)
     body = orjson.dumps({**record, "request_id": scope["state"].get("request_id", "")})
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     headers.append((b"content-length", str(len(body)).encode()))

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
+from oar.api.errors import problem
 from oar.api.identity.seats import in_thread
 from oar.api.parameters import STRICT, Force, IdempotencyKey, IfMatch, Text
 from oar.api.preconditions import Expected
 from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
 from oar.api.reservations_ import Named, number_of, reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing.problems import answer_of, problem
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
+from oar.api.workers.tasks import answer_of
 from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
 from oar.lib.reservations import alteration, answers, deletion, rights

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from oar.api.answers.faults import bad_request_of
-from oar.api.errors import STATUSES
+from oar.api.errors import STATUSES, bad_request_of
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.node_changes import NewMachines
 from oar.api.service import service_of

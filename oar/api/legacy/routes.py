@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from oar.api import signed_tokens
 from oar.api.authentication import Caller, Way, outer_path
-from oar.api.errors import STATUSES, WORDS, TooMany, Unidentified, problem_record, record_of, status_of
+from oar.api.errors import CODES, STATUSES, TooMany, Unidentified, error_record, problem_record, status_of
 from oar.api.identity.seats import in_thread
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
@@ -390,7 +390,7 @@ async def answer_to(request: Request) -> Response:
     except ClientDisconnect:
         reply = Reply({"type": "bad-request", "detail": "the request did not come to its end"}, HTTPStatus.BAD_REQUEST)
     except HTTPException as error:
-        word, hint = WORDS.get(HTTPStatus(error.status_code), "bad-request"), getattr(error, "hint", "")
+        word, hint = CODES.get(HTTPStatus(error.status_code), "bad-request"), getattr(error, "hint", "")
         reply = Reply(problem_record(error.status_code, word, error.detail, hint=hint), error.status_code)
     if reply.status >= HTTPStatus.BAD_REQUEST:
         reply = reply._replace(record=_old_words(request, reply))
@@ -431,7 +431,7 @@ def _problem(request: Request, error: OarError) -> Reply:
         headers["Allow"] = ", ".join(error.methods)
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(getattr(error, "retry_after", 2))
-    record = record_of(error, status)
+    record = error_record(error, status)
     if isinstance(error, NoSuchJob):
         record |= {"title": "Job not found", "detail": "Job not found"}
     if isinstance(error, NotAllowed) and request.method != "GET":

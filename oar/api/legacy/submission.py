@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from oar.api.answers.faults import bad_request_of
-from oar.api.errors import field_of
+from oar.api.errors import bad_request_of, field_of
 from oar.api.job_request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
 from oar.api.legacy.titles import Titled

@@ -3,7 +3,7 @@
 import re
 from http import HTTPStatus
 
-from starlette.exceptions import HTTPException
+from oar.api.errors import UnfitBody
 
 DEEPEST = 64
 MOST_KEYS = 100_000
@@ -11,14 +11,6 @@ MOST_KEYS = 100_000
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _OTHERS = bytes(set(range(256)) - set(b"[]{}:"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-
-
-class UnfitBody(HTTPException):
-    """A body is not read: because of its shape, or of all that others send."""
-
-    def __init__(self, status: HTTPStatus, text: str, hint: str) -> None:
-        super().__init__(status, text)
-        self.hint = hint
 
 
 def is_json(content_type: bytes) -> bool:

@@ -9,8 +9,18 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from oar.api.errors import problem_record, record_of, status_of, word_of
-from oar.api.preconditions import OtherVersion, tag_of
+from fastapi import Request
+
+from oar.api.errors import (
+    OtherVersion,
+    error_code,
+    error_record,
+    internal_error,
+    problem_record,
+    problem_response,
+    status_of,
+)
+from oar.api.responses import Answer, answer
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.sql.connections import DatabaseSettings
@@ -70,8 +80,8 @@ def problem_of(error: OarError) -> Outcome:
     status = status_of(error)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return Outcome(status, {}, trace="".join(traceback.format_exception(error)))
-    headers = {"ETag": tag_of(error)} if isinstance(error, OtherVersion) else {}
-    return Outcome(status, record_of(error, status), headers)
+    headers = {"ETag": error.tag} if isinstance(error, OtherVersion) else {}
+    return Outcome(status, error_record(error, status), headers)
 
 
 def _of_rules(error: RuleRefused | RuleFailed) -> Outcome:
@@ -79,10 +89,21 @@ def _of_rules(error: RuleRefused | RuleFailed) -> Outcome:
     failed = isinstance(error, RuleFailed)
     status = HTTPStatus.INTERNAL_SERVER_ERROR if failed else HTTPStatus.FORBIDDEN
     text = str(error).removeprefix("# Error: ")
-    record = problem_record(status, word_of(type(error)), text, output=text_of(error.output))
+    record = problem_record(status, error_code(type(error)), text, output=text_of(error.output))
     return Outcome(status, record, trace=error.trace if isinstance(error, RuleFailed) else "")
 
 
 def text_of(output: RuleOutput) -> str:
     """Return what admission rules have printed."""
     return output.out + output.err
+
+
+def answer_of(request: Request, outcome: Outcome) -> Answer:
+    """Return the answer that the outcome of a task is."""
+    if outcome.status < HTTPStatus.BAD_REQUEST:
+        return answer(outcome.record, status=outcome.status, headers=outcome.headers)
+    if not outcome.record:
+        return internal_error(request)
+    response = problem_response(request, outcome.status, outcome.record)
+    response.headers.update(outcome.headers)
+    return response
