@@ -18,7 +18,7 @@ from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.submission import proposal_of
-from oar.api.workers.tasks import Desk, Outcome, answer_of, text_of
+from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.api.errors import problem_record
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.submission import files_of, proposal_of, scanned
-from oar.api.workers.tasks import Desk, Outcome, problem_of, text_of
+from oar.api.workers import Desk, Outcome, problem_of, text_of
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.submission import admission

@@ -22,7 +22,7 @@ from oar.api.responses import Answer, answer
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitBatch, SubmitJobs
-from oar.api.workers.tasks import answer_of
+from oar.api.workers import answer_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.states import NOT_STARTED
@@ -34,7 +34,7 @@ from oar.lib.submission.checks import parse_signal
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 
 if TYPE_CHECKING:
-    from oar.api.workers.tasks import Outcome, WorkerTask
+    from oar.api.workers import Outcome, WorkerTask
     from oar.lib.facts.records import User
 
 router = APIRouter(tags=["jobs"], route_class=FairRoute)

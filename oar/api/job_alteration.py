@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.preconditions import Expected
-from oar.api.workers.tasks import Desk, Outcome, problem_of
+from oar.api.workers import Desk, Outcome, problem_of
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.submission import alteration

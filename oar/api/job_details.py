@@ -11,7 +11,7 @@ from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing_ import LeanRoute
 from oar.api.service import asking, service_of
-from oar.api.workers.tasks import answer_of
+from oar.api.workers import answer_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Job
 from oar.lib.views.job_dependencies import jobs_around

@@ -12,7 +12,7 @@ from oar.api.errors import problem_record
 from oar.api.hub import BYE, Subscriber, Takes
 from oar.api.identity.seats import in_thread
 from oar.api.service import Asking, asking, service_of
-from oar.api.workers.tasks import Outcome
+from oar.api.workers import Outcome
 from oar.lib.facts.errors import BadRequest, Unavailable
 from oar.lib.facts.history import JobStateChange
 from oar.lib.facts.records import Job

@@ -20,7 +20,7 @@ from oar.api.reservations_ import Named, number_of, reader_for
 from oar.api.responses import Answer, answer
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
-from oar.api.workers.tasks import answer_of
+from oar.api.workers import answer_of
 from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
 from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
 from oar.lib.reservations import alteration, answers, deletion, rights
@@ -31,7 +31,7 @@ from oar.lib.submission.once import Once
 from oar.lib.views.reservations import reservation_record, shown
 
 if TYPE_CHECKING:
-    from oar.api.workers.tasks import Outcome
+    from oar.api.workers import Outcome
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User

@@ -26,7 +26,7 @@ from oar.api.serving.curve_cache import Curves
 from oar.api.serving.last_rounds import LastRounds
 from oar.api.serving.state_tags import StateTags
 from oar.api.serving.timings import SPENT, TimedCursor
-from oar.api.workers_ import PATIENCE, Workers
+from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.db.foreign_code.user_sql import Asker
 from oar.lib.db.listening.reservation_feed import ReservationFeed

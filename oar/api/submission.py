@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.api.errors import problem_record
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.jobs.script_options import with_script_options
-from oar.api.workers.tasks import Desk, Outcome, problem_of, text_of
+from oar.api.workers import Desk, Outcome, problem_of, text_of
 from oar.lib.facts.errors import NotAllowed, UserError
 from oar.lib.facts.records import User
 from oar.lib.io import allowed_networks

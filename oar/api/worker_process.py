@@ -7,7 +7,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from oar.api.workers.tasks import Desk, outcome_of
+from oar.api.workers import Desk, outcome_of
 from oar.lib.config.files import Config
 
 

@@ -8,7 +8,7 @@ import pytest
 from oar.api.estimates import EstimateJobs
 from oar.api.job_request import JobRequest
 from oar.api.jobs.asked_jobs import AskedJobs
-from oar.api.workers.tasks import Desk
+from oar.api.workers import Desk
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

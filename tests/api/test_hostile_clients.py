@@ -28,7 +28,7 @@ from oar.api.legacy import calls
 from oar.api.request_bodies import MOST_PARTS, fields_of
 from oar.api.routing.json_shape import check_shape
 from oar.api.routing_ import FairRoute, LeanRoute
-from oar.api.workers.tasks import Outcome
+from oar.api.workers import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import BadRequest, Unavailable

@@ -14,7 +14,7 @@ import pytest
 
 from oar.api.job_request import JobRequest
 from oar.api.submission import SubmitJobs
-from oar.api.workers.tasks import Desk, outcome_of
+from oar.api.workers import Desk, outcome_of
 from oar.cli.common.render import full_jobs
 from oar.lib import user_files
 from oar.lib.config.files import Config

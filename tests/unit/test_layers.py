@@ -69,7 +69,6 @@ API = {
     "oar.api.reservations",
     "oar.api.routing",
     "oar.api.serving",
-    "oar.api.workers",
 }
 MAY_USE: dict[str, set[str]] = {
     "oar.lib.facts": set(),

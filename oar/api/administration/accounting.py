@@ -12,7 +12,7 @@ from oar.api.responses import Answer, answer
 from oar.api.routing.administrators import administering, note
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking, service_of
-from oar.api.workers.tasks import Desk, Outcome, answer_of
+from oar.api.workers import Desk, Outcome, answer_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting
 

@@ -10,7 +10,7 @@ from oar.lib.submission.script_lines import Argument, Value, doubts, joined, opt
 
 if TYPE_CHECKING:
     from oar.api.jobs.asked_jobs import AskedJobs
-    from oar.api.workers.tasks import Desk
+    from oar.api.workers import Desk
     from oar.lib.user_files import UserFiles
 
 Absolute = Callable[[str], str]

@@ -25,7 +25,7 @@ from oar.api.legacy.titles import refusing, title_of
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.service import MOST_EXPORTS, counted_client, service_of
 from oar.api.submission import SubmitJobs, at_home
-from oar.api.workers.tasks import Outcome
+from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob
 from oar.lib.facts.job_query import JobPlace, JobQuery

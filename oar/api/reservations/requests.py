@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.preconditions import Expected
-from oar.api.workers.tasks import Desk, Outcome, text_of
+from oar.api.workers import Desk, Outcome, text_of
 from oar.kao.facts.planned_reservations import ChangeStep
 from oar.lib.facts.records import User
 from oar.lib.facts.reservation_states import ReservationState

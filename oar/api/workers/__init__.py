@@ -1,1 +1,0 @@
-"""What blocks or costs: tasks in processes of their own, programs that run as a user."""
