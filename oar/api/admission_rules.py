@@ -13,7 +13,7 @@ from oar.api.job_request import JobRequest
 from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.parameters import STRICT, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, answer_unless_known, made
+from oar.api.responses import Answer, answer, answer_unless_known, created
 from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
@@ -129,7 +129,7 @@ def rule_add(request: Request, body: NewRule) -> Answer:
             act.tx, act.user, body.text, priority=body.priority, enabled=body.enabled, force=body.force
         )
         rule = rule_changes.find(act.tx, rule_id)
-    return made(_rule_item(rule), "admission-rules", rule.id)
+    return created(_rule_item(rule), "admission-rules", rule.id)
 
 
 @router.patch("/v1/admission-rules/{rule_id}", operation_id="rule_change", summary="Update an admission rule")

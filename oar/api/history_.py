@@ -5,11 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.exports import PAGE, Export, wants_lines
-from oar.api.answers.list_answers import only
 from oar.api.openapi_schemas import EVENT
 from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
-from oar.api.responses import Answer, answer_unless_known
+from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing_ import LeanRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item
@@ -37,11 +35,13 @@ def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> An
     With the `Accept` header `application/x-ndjson` all events are returned, one JSON object per line.
     """
     who = asking(request)
-    if wants_lines(request):
+    if accepts_lines(request):
         exports = service_of(request).exports
 
         def pages(before: int | None) -> dict[str, object]:
-            return event_page(who, listing.model_copy(update={"limit": PAGE, "before": before or listing.before}))
+            return event_page(
+                who, listing.model_copy(update={"limit": EXPORT_PAGE, "before": before or listing.before})
+            )
 
         return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
     return answer_unless_known(request, event_page(who, listing))
@@ -54,5 +54,5 @@ def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
             listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
         )
     shown = who.privacy.events(found[: listing.limit])
-    items = only([event_item(event) for event in shown], listing.fields, EVENT["properties"])
+    items = select_fields([event_item(event) for event in shown], listing.fields, EVENT["properties"])
     return {"items": items, "next": shown[-1].id if len(found) > len(shown) else None}

@@ -17,10 +17,9 @@ from oar.api.identity.seats import in_thread
 from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
 from oar.api.long_polling import changes_of
 from oar.api.parameters import LARGEST_ID, JobId
-from oar.api.responses import Answer, answer_unless_known
+from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_known
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
-from oar.api.serving.event_streams import EVENTS, EventStream
 from oar.api.user_programs import UserCommand
 from oar.lib import user_files
 from oar.lib.access.scopes import JobAct
@@ -139,7 +138,7 @@ async def job_output_bytes(
     when the file grows faster than the stream, `end`. It starts 64 KiB before the end of the file, after
     `Last-Event-ID`, or at `offset`.
     """
-    if piece.follow or request.headers.get("accept", "").startswith(EVENTS):
+    if piece.follow or request.headers.get("accept", "").startswith(EVENT_STREAM):
         begin = piece.offset if "offset" in piece.model_fields_set else -TAIL
         return await _follow(request, job_id, stream, begin if last is None else int(last))
     return await in_thread(_read, request, job_id, stream, piece, range_)

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from oar.api.answers.exports import PAGE, Export, wants_lines
-from oar.api.answers.list_answers import only
 from oar.api.errors import bad_request_of
 from oar.api.identity.seats import in_thread
 from oar.api.job_details import EVERYTHING, PARTS, parts_named
 from oar.api.long_polling import wait_while
 from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, JobId, split_list
-from oar.api.responses import Answer, answer_unless_known
+from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing_ import LeanRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
@@ -137,7 +135,7 @@ def jobs_list(request: Request, listing: Annotated[JobListing, Query()]) -> Answ
     With the `Accept` header `application/x-ndjson` all jobs are returned, one JSON object per line.
     """
     who = asking(request)
-    if wants_lines(request):
+    if accepts_lines(request):
         return _export(request, who, listing)
     return answer_unless_known(request, job_page(who, listing))
 
@@ -148,7 +146,7 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
         raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
 
     def pages(after: int | None) -> dict[str, object]:
-        place = JobPlace(PAGE, listing.after if after is None else after, listing.newest_first)
+        place = JobPlace(EXPORT_PAGE, listing.after if after is None else after, listing.newest_first)
         return job_page(who, listing, place)
 
     exports = service_of(request).exports
@@ -191,7 +189,7 @@ def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str,
 def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, Any]:
     """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
     record = _whole_page(who, listing, place)
-    return {**record, "items": only(record["items"], listing.fields, listing.known)}
+    return {**record, "items": select_fields(record["items"], listing.fields, listing.known)}
 
 
 def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.list_answers import list_answer, only
 from oar.api.openapi_schemas import NODE, QUEUE, RESOURCE
 from oar.api.parameters import PRINTABLE, CommaList, Fields, FieldsQuery, split_list
 from oar.api.preconditions import version_of_values
-from oar.api.responses import Answer, answer_unless_known
+from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest, NoSuchResource
@@ -55,7 +54,7 @@ class NodeListing(BaseModel):
 def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> Answer:
     """Return the nodes with their jobs and the number of their resources in each state, and the totals."""
     record = nodes_record(asking(request), listing)
-    return list_answer(request, {**record, "items": only(record["items"], listing.fields, NODE)})
+    return list_answer(request, {**record, "items": select_fields(record["items"], listing.fields, NODE)})
 
 
 @router.get("/v1/nodes/{name}", operation_id="node", summary="Get a node")
@@ -103,14 +102,16 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     with who.database.snapshot() as tx:
         views = resource_views(tx, nodes=split_list(listing.node) or None)
     chosen = views if states is None else [view for view in views if view.state in states]
-    return list_answer(request, {"items": only(resource_items(chosen), listing.fields, RESOURCE["properties"])})
+    return list_answer(
+        request, {"items": select_fields(resource_items(chosen), listing.fields, RESOURCE["properties"])}
+    )
 
 
 @router.get("/v1/queues", operation_id="queues_list", summary="List queues")
 def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
     """Return the queues by descending priority, with the number of jobs in each state."""
     items = queues_record(asking(request))["items"]
-    return list_answer(request, {"items": only(items, fields, QUEUE["properties"])})
+    return list_answer(request, {"items": select_fields(items, fields, QUEUE["properties"])})
 
 
 @router.get("/v1/queues/{name}", operation_id="queue", summary="Get a queue")

@@ -12,9 +12,9 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from oar.api.answers.examples import EXAMPLES
-from oar.api.answers.exports import LINES
 from oar.api.openapi_operations import ANSWERS
 from oar.api.openapi_schemas import NAME
+from oar.api.responses import LINES
 
 Schema = dict[str, Any]
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.list_answers import list_answer
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, answer_unless_known, made
+from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer
 from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking
@@ -94,7 +93,7 @@ def property_add(request: Request, body: NewProperty) -> Answer:
         is_new = properties.add_column(act.tx, act.user, body.name, is_text=body.type == "varchar")
         act.tx.outbox.append(Wake(Tag.TERM))
     record = {"name": body.name.lower(), "done": "added" if is_new else "existed", "warnings": act.warnings}
-    return made(record, "properties", body.name.lower()) if is_new else answer(record)
+    return created(record, "properties", body.name.lower()) if is_new else answer(record)
 
 
 @router.patch("/v1/properties/{name}", operation_id="property_rename", summary="Rename a property")

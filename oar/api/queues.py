@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, made
+from oar.api.responses import Answer, answer, created
 from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import service_of
@@ -62,7 +62,7 @@ def queue_add(request: Request, body: NewQueue) -> Answer:
         queue = queues.add(act.tx, act.user, _text(body.name, body.priority, body.policy))
         _wake(act)
     warnings = [*act.warnings, *_policy_warnings(request, [queue])]
-    return made({"name": body.name, "done": "added", "warnings": warnings}, "queues", body.name)
+    return created({"name": body.name, "done": "added", "warnings": warnings}, "queues", body.name)
 
 
 @router.patch("/v1/queues", operation_id="queues_switch", summary="Enable or disable all queues")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.answers.list_answers import list_answer, only
 from oar.api.jobs_ import page_of
 from oar.api.openapi_schemas import RESERVATION
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.preconditions import version_of
-from oar.api.responses import Answer, answer_unless_known
+from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
 from oar.api.routing_ import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.advance_reservations import is_number
@@ -77,7 +76,7 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
     With `limit` or `before_id` the list is paginated, newest first; `next` is the `before_id` of the next page.
     """
     record = reservation_page(asking(request), listing)
-    return list_answer(request, {**record, "items": only(record["items"], listing.fields, RESERVATION)})
+    return list_answer(request, {**record, "items": select_fields(record["items"], listing.fields, RESERVATION)})
 
 
 def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:

@@ -1,15 +1,21 @@
 """Finished answers: records become bytes here, once."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import quote
 
 import orjson
 from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from oar.lib.facts.did_you_mean import nearest
+from oar.lib.facts.errors import BadRequest
 
 Answer = Response
-_JSON = "application/json"
 #: ``Cache-Control`` of answers that are asked for again each time.
 REVALIDATED = "private, no-cache"
 #: Stands in a tag between that of the body and that of the state from which it was made.
@@ -18,10 +24,10 @@ MARK = "~"
 
 def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Answer:
     """Return a record as the body of an answer."""
-    return Response(encoded(record), status, headers, _JSON)
+    return Response(encoded(record), status, headers, JSON)
 
 
-def made(record: object, *place: object) -> Answer:
+def created(record: object, *place: object) -> Answer:
     """Return the answer that tells what was made; ``place``: the words of its address behind ``/v1``."""
     address = "/".join(("/v1", *(quote(str(word), safe="") for word in place)))
     return answer(record, status=HTTPStatus.CREATED, headers={"Location": address})
@@ -46,7 +52,7 @@ def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answe
     headers = validators(tag)
     if is_known(request, tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(body, HTTPStatus.OK, headers, _JSON)
+    return Response(body, HTTPStatus.OK, headers, JSON)
 
 
 def tag_of(body: bytes, before: str = "", behind: str = "") -> str:
@@ -67,10 +73,10 @@ def is_known(request: Request, tag: str) -> bool:
     known = request.headers.get("if-none-match", "")
     if known.strip() == "*":
         return True
-    return _of_body(tag) in {_of_body(each.strip()) for each in known.split(",")}
+    return _body_digest(tag) in {_body_digest(each.strip()) for each in known.split(",")}
 
 
-def _of_body(tag: str) -> str:
+def _body_digest(tag: str) -> str:
     return tag.removesuffix('"').partition(MARK)[0]
 
 
@@ -80,3 +86,94 @@ def _plain(value: object) -> object:
     if isinstance(value, Iterable):
         return list(value)
     raise TypeError(f"{type(value).__name__} is no part of a record")
+
+
+#: The type of an answer that has a JSON text in each line, and the one that means the same list by pages.
+LINES, JSON = "application/x-ndjson", "application/json"
+#: Items that are read at once.
+EXPORT_PAGE = 1000
+
+#: Makes the page behind an id (None: the first one): ``items``, and ``next``, which is None for the last page.
+Pages = Callable[[int | None], Mapping[str, Any]]
+
+
+def accepts_lines(request: Request) -> bool:
+    """Whether a client accepts lines and no page."""
+    types = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
+    return LINES in types and JSON not in types
+
+
+class Export(StreamingResponse):
+    """All items of a list.  Each page is read by itself: a slow client holds no transaction.
+
+    An answer that breaks off, since the database is gone, lacks its last chunk: clients of HTTP tell that.
+    """
+
+    def __init__(self, pages: Pages, one_more: AbstractContextManager[None]) -> None:
+        """Read the first page, whose errors are answers.  ``one_more``: counts the export while it lasts."""
+        self._lines = _lines(pages(None), pages)
+        super().__init__((), media_type=LINES, headers={"Cache-Control": "no-store"})
+        self._one_more = one_more
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it until it ends or the client goes.  Raises TooMany before it begins."""
+        with self._one_more:
+            seat = scope["state"]["seat"]
+            seat.give_back()
+            self.body_iterator = seat.drawn(self._lines)
+            await super().__call__(scope, receive, send)
+
+
+def _lines(page: Mapping[str, Any], pages: Pages) -> Iterator[bytes]:
+    while True:
+        yield b"".join(encoded(item) + b"\n" for item in page["items"])
+        if page["next"] is None:
+            return
+        page = pages(page["next"])
+
+
+def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
+    """Return a list that is all there; as lines to who accepts these alone."""
+    if accepts_lines(request):
+        body = b"".join(encoded(item) + b"\n" for item in record["items"])
+        return Response(body, media_type=LINES, headers={"Cache-Control": "no-store"})
+    return answer_unless_known(request, record)
+
+
+def select_fields(
+    items: Sequence[Mapping[str, Any]], fields: str | None, known: Collection[str]
+) -> list[Mapping[str, Any]]:
+    """Return some fields of each item, all for None; ``known``: those that there are.  Raises BadRequest."""
+    if fields is None:
+        return list(items)
+    names = [name for name in dict.fromkeys(fields.split(",")) if name]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise BadRequest(f"fields: there is no field {name!r}" + (f"\ndid you mean {near!r}?" if near else ""))
+    return [{name: item[name] for name in names if name in item} for item in items]
+
+
+#: The type of a stream of server-sent events.
+EVENT_STREAM = "text/event-stream"
+
+
+class EventStream(StreamingResponse):
+    """A stream, with what has to be let go at its end.
+
+    A client may go before the first message is made: what makes the messages has not begun then, and cannot end.
+    """
+
+    def __init__(self, messages: AsyncIterator[bytes], held: AsyncExitStack) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(messages, media_type=EVENT_STREAM, headers=headers)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it until it ends or the client goes."""
+        async with self._held:
+            if scope.get("is_head"):
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await send({"type": "http.response.body"})
+                return
+            await super().__call__(scope, receive, send)

@@ -14,10 +14,9 @@ from oar.api.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.identity.seats import in_thread
 from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
-from oar.api.responses import Answer, answer
+from oar.api.responses import Answer, EventStream, answer
 from oar.api.routing_ import FairRoute
 from oar.api.service import Asking, asking, service_of
-from oar.api.serving.event_streams import EventStream
 from oar.lib.db.listening.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.facts.history import JobStateChange, Position

@@ -6,10 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.answers.list_answers import list_answer
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, answer_unless_known
+from oar.api.responses import Answer, answer, answer_unless_known, list_answer
 from oar.api.routing.administrators import AdminAct, administering
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking

@@ -16,7 +16,7 @@ from starlette.types import Message
 from oar.api import hub as serving_hub
 from oar.api import service, stream
 from oar.api.concurrency import UnderWay
-from oar.api.serving.event_streams import EventStream
+from oar.api.responses import EventStream
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Queue
 from oar.lib.facts.states import JobState, QueueState

@@ -16,13 +16,12 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 from fastapi import Request, Response
 
-from oar.api.answers.exports import LINES
 from oar.api.authentication import outer_path
 from oar.api.concurrency import FairPlaces
 from oar.api.identity.seats import present_holder
 from oar.api.parameters import LARGEST_ID
 from oar.api.request_bodies import MULTIPART, fields_of
-from oar.api.responses import encoded
+from oar.api.responses import LINES, encoded
 from oar.api.service import Asking
 from oar.lib.facts.errors import BadRequest, UserError
 from oar.lib.facts.formats import Format, dump, read_yaml

@@ -5,7 +5,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.api.answers.exports import PAGE, Export
 from oar.api.errors import problem_record
 from oar.api.job_actions import estimated, resubmitted
 from oar.api.jobs.acts import Acted, JobOrders
@@ -23,6 +22,7 @@ from oar.api.legacy.records import (
 from oar.api.legacy.submission import LegacyJob, read_job
 from oar.api.legacy.titles import refusing, title_of
 from oar.api.long_polling import check_wait, with_answer
+from oar.api.responses import EXPORT_PAGE, Export
 from oar.api.service import MOST_EXPORTS, counted_client, service_of
 from oar.api.submission import SubmitJobs, at_home
 from oar.api.workers import Outcome
@@ -100,12 +100,12 @@ def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -
 
 def _export(call: LegacyCall, query: JobQuery, piece: JobPiece, items_of: _ItemsOf) -> Export:
     def page(after: int | None) -> Mapping[str, Any]:
-        place = JobPlace(PAGE, piece.behind if after is None else after, piece.newest_first)
+        place = JobPlace(EXPORT_PAGE, piece.behind if after is None else after, piece.newest_first)
         with call.who.database.snapshot() as tx:
             ids = tx.job_pages.page(query, place)
-            items = items_of(call, tx, ids[:PAGE])
+            items = items_of(call, tx, ids[:EXPORT_PAGE])
         ordered = items[::-1] if piece.newest_first else items
-        return {"items": chosen_fields(call, ordered), "next": ids[PAGE - 1] if len(ids) > PAGE else None}
+        return {"items": chosen_fields(call, ordered), "next": ids[EXPORT_PAGE - 1] if len(ids) > EXPORT_PAGE else None}
 
     exports = service_of(call.request).exports
     return Export(page, exports.one_more(counted_client(call.request, call.who.caller), MOST_EXPORTS))

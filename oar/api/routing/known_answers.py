@@ -6,8 +6,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from oar.api.answers.exports import wants_lines
-from oar.api.responses import MARK, validators
+from oar.api.responses import MARK, accepts_lines, validators
 from oar.api.service import asking, service_of
 from oar.lib.facts.topics import Topic
 
@@ -34,7 +33,7 @@ def unless_known(call: Callable[..., Response], request_name: str, topics: froze
 
     def answer(**values: Any) -> Response:
         request: Request = values[request_name]
-        if wants_lines(request):
+        if accepts_lines(request):
             return call(**values)
         who = asking(request)
         caller, url = who.caller, request.url
