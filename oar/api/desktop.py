@@ -14,13 +14,12 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
 from oar.api.authentication import AgentToken, check_encrypted
 from oar.api.errors import STATUSES, bad_request_of
 from oar.api.identity.seats import in_thread
 from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId
-from oar.api.request_bodies import MULTIPART
+from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, FormReader, agent_boundary_of
 from oar.api.responses import Answer, answer
 from oar.api.routing_ import FairRoute
 from oar.api.service import asking, service_of
@@ -78,7 +77,7 @@ class AgentQuestion(BaseModel):
 async def oar_cgi(request: Request) -> Answer:
     """Answer an agent."""
     agent = await in_thread(_identify, request)
-    boundary = boundary_of(request.headers.get("content-type", ""))
+    boundary = agent_boundary_of(request.headers.get("content-type", ""))
     if boundary is not None:
         return await _keep_results(request, agent, FormReader(boundary))
     if request.headers.get("content-type", "").startswith(MULTIPART):

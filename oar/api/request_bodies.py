@@ -1,9 +1,51 @@
-"""Bodies of type ``multipart/form-data``: the fields of a small one, the file of one that may be large."""
+"""Limits on the shape of JSON bodies, and readers of ``multipart/form-data``."""
 
 import re
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from http import HTTPStatus
+from typing import NamedTuple
 
+from oar.api.errors import UnfitBody
 from oar.lib.facts.errors import BadRequest
+
+DEEPEST = 64
+MOST_KEYS = 100_000
+#: A text, up to the end of the body if it has none of its own, so that each byte is looked at once.
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_OTHERS = bytes(set(range(256)) - set(b"[]{}:"))
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+
+
+def is_json(content_type: bytes) -> bool:
+    """Whether a body of this type is read as JSON, as one without a type is.
+
+    >>> is_json(b"application/merge-patch+json"), is_json(b"text/yaml")
+    (True, False)
+    """
+    return not content_type.strip() or b"json" in content_type.lower()
+
+
+def check_shape(data: bytes) -> None:
+    """Check how deep a body is and how many keys it has; whether it is JSON is not looked at.  Raises UnfitBody."""
+    plain = data.replace(b"\0", b"")  # of UTF-16, which is read as well, every other byte
+    marks = _TEXT.sub(b"", plain).translate(_ALIKE, _OTHERS)
+    if marks.count(b":") > MOST_KEYS:
+        text = f"the body has more than {MOST_KEYS} keys"
+        raise UnfitBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, "send it in several requests")
+    if _is_deep(marks.replace(b":", b"")):
+        text = f"the body has lists and records in one another, more than {DEEPEST} deep"
+        raise UnfitBody(HTTPStatus.BAD_REQUEST, text, "docs/api.rst and /openapi.json show what a request looks like")
+
+
+def _is_deep(marks: bytes) -> bool:
+    """Whether brackets lie too deep in one another; those that are never closed count, too."""
+    for _ in range(DEEPEST):
+        inner = marks.replace(b"[]", b"")  # takes away the innermost pairs
+        if inner == marks:
+            break
+        marks = inner
+    return b"[]" in marks or marks.count(b"[") > DEEPEST
+
 
 MULTIPART = "multipart/form-data"
 #: Parts of a form, and bytes of the head of one, at most.
@@ -102,3 +144,122 @@ class _Reader:
         if head.startswith(b"--"):
             raise BadRequest("the form holds no file")
         return head
+
+
+_AGENT_BOUNDARY = re.compile(r'multipart/form-data\s*;\s*boundary=("?)([A-Za-z0-9\'()+_,./:=? -]{1,70})\1\s*')
+_AGENT_NAME = re.compile(rb'content-disposition:[ \t]*form-data;[ \t]*name="([a-z_]{1,32})"', re.IGNORECASE)
+_AGENT_FILE = "file"
+#: Bytes of the head of a part and of a field, and how many fields there are, at most.
+_MAX_AGENT_HEAD, _MAX_AGENT_FIELD, _MAX_AGENT_FIELDS = 4096, 1024, 8
+
+
+class FormField(NamedTuple):
+    """A field of a form."""
+
+    name: str
+    value: str
+
+
+class FileBegins(NamedTuple):
+    """The file of a form begins; all fields have come."""
+
+
+class FileData(NamedTuple):
+    """A piece of the file of a form."""
+
+    data: bytes
+
+
+FormEvent = FormField | FileBegins | FileData
+
+
+def agent_boundary_of(content_type: str) -> str | None:
+    """Return what stands between the parts of a form, None for a body of another kind."""
+    found = _AGENT_BOUNDARY.fullmatch(content_type)
+    return found[2] if found else None
+
+
+class FormReader:
+    """Reads a form from pieces of any size.  Raises BadRequest."""
+
+    def __init__(self, boundary: str) -> None:
+        self._border = b"\r\n--" + boundary.encode("ascii")
+        self._left = b"\r\n"  # the first border needs none before it
+        self._name = ""  # of the part that is being read, '' in a head
+        self._fields = 0
+        self._is_over = False
+
+    def feed(self, data: bytes) -> Iterator[FormEvent]:
+        """Give what is whole now; what stands behind the end means nothing, and is not kept."""
+        if self._is_over:
+            return
+        self._left += data
+        while not self._is_over:
+            length = len(self._left)
+            if self._name == "":
+                yield from self._read_head()
+            elif self._name == _AGENT_FILE:
+                yield from self._read_file()
+            else:
+                yield from self._read_field()
+            if len(self._left) == length:
+                return
+
+    def check_whole(self) -> None:
+        """Refuse a form that has not come to its end.  Raises BadRequest."""
+        if not self._is_over:
+            raise BadRequest("the form has no end")
+
+    def _read_head(self) -> Iterator[FormEvent]:
+        begin = len(self._border)
+        if len(self._left) < begin + 4:
+            if not (self._border + b"--\r\n").startswith(self._left[: begin + 2]) and len(self._left) >= begin:
+                self._check_border()
+            return
+        self._check_border()
+        end = self._left.find(b"\r\n\r\n", begin)
+        if end < 0:
+            if len(self._left) > _MAX_AGENT_HEAD:
+                raise BadRequest("a part of the form has too long a head")
+            return
+        found = _AGENT_NAME.search(self._left, begin, end)
+        if found is None or self._left[begin : begin + 2] != b"\r\n":
+            raise BadRequest("a part of the form has no name")
+        self._name = found[1].decode("ascii")
+        self._left = self._left[end + 4 :]
+        if self._name == _AGENT_FILE:
+            yield FileBegins()
+
+    def _check_border(self) -> None:
+        if not self._left.startswith(self._border):
+            raise BadRequest("the parts of the form are not told apart")
+
+    def _read_field(self) -> Iterator[FormEvent]:
+        end = self._left.find(self._border)
+        length = end if end >= 0 else len(self._left) - len(self._border)
+        if length > _MAX_AGENT_FIELD or self._fields >= _MAX_AGENT_FIELDS:
+            raise BadRequest("the form has too many fields, or too long ones")
+        if end < 0:
+            return
+        self._fields += 1
+        try:
+            yield FormField(self._name, self._left[:end].decode())
+        except UnicodeDecodeError:
+            raise BadRequest(f"the field {self._name} is no text") from None
+        self._name, self._left = "", self._left[end:]
+
+    def _read_file(self) -> Iterator[FormEvent]:
+        end = self._left.find(self._border)
+        if end < 0:
+            ready = max(0, len(self._left) - len(self._border) + 1)
+            if ready:
+                data, self._left = self._left[:ready], self._left[ready:]
+                yield FileData(data)
+            return
+        if end:
+            data, self._left = self._left[:end], self._left[end:]
+            yield FileData(data)
+        if len(self._left) >= len(self._border) + 2:
+            if self._left[len(self._border) : len(self._border) + 2] != b"--":
+                raise BadRequest("the file is not the last part of the form")
+            self._is_over, self._left = True, b""

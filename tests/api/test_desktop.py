@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.answers.multipart import FileBegins, FileData, FormField, FormReader, boundary_of
+from oar.api.request_bodies import FileBegins, FileData, FormField, FormReader, agent_boundary_of
 from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
@@ -321,7 +321,7 @@ def test_a_form_without_an_end_is_not_whole() -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "x"])
 def test_other_bodies_are_no_forms(kind: str) -> None:
-    assert boundary_of(kind) is None
+    assert agent_boundary_of(kind) is None
 
 
 def test_a_token_of_agents_dies_with_the_rights_of_who_made_it(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

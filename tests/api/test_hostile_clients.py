@@ -25,8 +25,7 @@ from oar.api.identity.seats import (
     Seat,
 )
 from oar.api.legacy import calls
-from oar.api.request_bodies import MOST_PARTS, fields_of
-from oar.api.routing.json_shape import check_shape
+from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
 from oar.api.routing_ import FairRoute, LeanRoute
 from oar.api.workers import Outcome
 from oar.lib.config.files import Config
