@@ -1,19 +1,41 @@
-"""Pages of other origins that may use the API: those of ``API_CORS_ORIGINS``, with tokens and never with cookies.
+"""What stands around every request: its id, its log line, CORS, the outer path, compression."""
 
-A browser gives an answer to a page of another origin only if the answer names that origin.
-"""
-
-from collections.abc import Callable
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oar.api.routing.head import asked_in, with_headers
+from oar.api.authentication import SAFE_METHODS, outer_path
+from oar.api.clients import find_client
+from oar.api.request_metrics import RequestCounts
+from oar.api.responses import REVALIDATED
+from oar.api.serving.timings import SPENT, Spent
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
+
+#: Headers as ASGI has them; the names have small letters.
+Pairs = list[tuple[bytes, bytes]]
+
+
+def asked_in(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the headers of a request; of several with one name the first."""
+    return dict(reversed(scope["headers"]))
+
+
+def with_headers(message: Message, more: Mapping[bytes, bytes], unless_there: Mapping[bytes, bytes]) -> Message:
+    """Return the beginning of an answer with other values of some headers, and some that it may have already."""
+    kept: Pairs = [pair for pair in message.get("headers", ()) if pair[0] not in more]
+    names = {name for name, _ in kept}
+    missing = [pair for pair in unless_there.items() if pair[0] not in names]
+    return {**message, "headers": [*kept, *more.items(), *missing]}
+
 
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _SENT = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-ID"
@@ -53,3 +75,98 @@ class OtherOrigins:
             await send(with_headers(message, more, {}) if is_begin else message)
 
         await self._app(scope, receive, send_named)
+
+
+class Mount:
+    """Takes the outer path away from the beginning of addresses, so that links with it lead here by any way.
+
+    Only API_ROOT_PATH counts.  What a proxy tells of its path may come from its client, who could get round the rules
+    that a web server has for paths; it goes into links and nowhere else.
+    """
+
+    def __init__(self, app: ASGIApp, config: "Callable[[], Config]", own_words: Collection[str]) -> None:
+        """``own_words``: first words of addresses of ours, which are never taken away."""
+        self._app = app
+        self._config = config
+        self._own_words = own_words
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and (before := self._config().api_root_path.rstrip("/")):
+            scope = self._inside(scope, before)
+        await self._app(scope, receive, send)
+
+    def _inside(self, scope: Scope, before: str) -> Scope:
+        """Return a request with its address behind the outer path, if it has that."""
+        raw: bytes = scope["raw_path"]
+        rest = raw.removeprefix(before.encode())
+        if rest == raw or rest[:1] not in (b"", b"/") or before.split("/")[1] in self._own_words:
+            return scope
+        return {**scope, "path": scope["path"].removeprefix(before) or "/", "raw_path": rest or b"/"}
+
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+#: Headers of every answer, and those that an answer may have of its own.
+_ALWAYS = {b"x-content-type-options": b"nosniff", b"vary": b"Accept, Authorization, Cookie, Accept-Encoding, Origin"}
+
+
+_BY_DEFAULT = {b"cache-control": REVALIDATED.encode()}
+
+
+class Frame:
+    """What stands round each request: its id, the headers of its answer, what is counted of it."""
+
+    def __init__(
+        self, app: ASGIApp, counts: RequestCounts, changed: Callable[[], None], config: "Callable[[], Config]"
+    ) -> None:
+        """``changed``: called before the answer to a request that may have changed something."""
+        self._app = app
+        self._counts = counts
+        self._changed = changed
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = asked_in(scope).get(b"x-request-id", b"")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id.decode()
+        state["client"] = find_client(scope, self._config())
+        spent = Spent()
+        SPENT.set(spent)
+
+        async def send_framed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._counts.count(scope, message["status"], spent)
+                if scope["method"] not in SAFE_METHODS:
+                    self._changed()
+                more = {**_ALWAYS, b"x-request-id": request_id, b"server-timing": spent.header.encode()}
+                if allowance := state.get("allowance"):
+                    more |= {name.lower().encode(): value.encode() for name, value in allowance.headers.items()}
+                message = with_headers(message, more | self._place(scope, message), _BY_DEFAULT)
+            await send(message)
+
+        await self._app(scope, receive, send_framed)
+
+    def _place(self, scope: Scope, message: Message) -> dict[bytes, bytes]:
+        """Return the address of what was made as it is outside; handlers know only what stands behind the prefix."""
+        place = b"" if scope["method"] in SAFE_METHODS else dict(message["headers"]).get(b"location", b"")
+        if not place.startswith(b"/v1/"):
+            return {}
+        return {b"location": outer_path(Request(scope), self._config()).encode() + place}
+
+
+class Packing(GZipMiddleware):
+    """Packs the answers to who takes them packed; the others do not pass through it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and b"gzip" in asked_in(scope).get(b"accept-encoding", b""):
+            await super().__call__(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)

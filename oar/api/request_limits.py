@@ -17,8 +17,8 @@ from oar.api.clients import Client
 from oar.api.errors import CODES, TooMany, UnfitBody, early_problem
 from oar.api.identity.seats import SEAT, Places, Seat, in_thread
 from oar.api.legacy.calls import file_in
+from oar.api.middleware import asked_in
 from oar.api.request_bodies import check_shape, is_json
-from oar.api.routing.head import asked_in
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
