@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.history.usage import UsedByGroup
 from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.nodes_ import queues_record
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.version import VERSION

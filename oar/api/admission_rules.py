@@ -14,9 +14,8 @@ from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.parameters import STRICT, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created
-from oar.api.routing.administrators import AdminAct, administering
-from oar.api.routing_ import FairRoute
-from oar.api.service import Asking, asking, service_of
+from oar.api.routing import FairRoute
+from oar.api.service import AdminAct, Asking, administering, asking, service_of
 from oar.api.submission import proposal_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.lib.db.submission.admission_rules import AdmissionRule

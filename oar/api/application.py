@@ -54,7 +54,7 @@ from oar.api.nodes import history as node_history
 from oar.api.openapi import description
 from oar.api.request_limits import Gate
 from oar.api.reservations import events as reservation_events
-from oar.api.routing.routes import Routes
+from oar.api.routing import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
 

@@ -11,7 +11,7 @@ from oar.api.jobs_ import JobListing, job_page
 from oar.api.nodes_ import queues_record
 from oar.api.resource_states import totals
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.job_query import LIVE_STATES
 from oar.lib.facts.states import JobState, ResourceState

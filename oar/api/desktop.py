@@ -21,7 +21,7 @@ from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId
 from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, FormReader, agent_boundary_of
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts

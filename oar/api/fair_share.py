@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare
 from oar.kao.planner.fair_share import Share, share_of

@@ -9,8 +9,7 @@ from starlette.routing import BaseRoute
 
 from oar.api.authentication import outer_path
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing.routes import Routes
-from oar.api.routing_ import FairRoute, LeanRoute
+from oar.api.routing import FairRoute, LeanRoute, Routes
 from oar.api.service import asking, service_of
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable

@@ -19,7 +19,7 @@ from oar.api.long_polling import check_wait, with_answer
 from oar.api.parameters import LARGEST_ID, Count, IdempotencyKey, IfMatch, JobId, Text
 from oar.api.preconditions import Expected
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.submission import SubmitBatch, SubmitJobs
 from oar.api.workers import answer_of

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.estimates import FindSmallestChange
 from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import asking, service_of
 from oar.api.workers import answer_of
 from oar.lib.facts.errors import BadRequest

@@ -18,7 +18,7 @@ from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
 from oar.api.long_polling import changes_of
 from oar.api.parameters import LARGEST_ID, JobId
 from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_known
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.user_programs import UserCommand
 from oar.lib import user_files

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from oar.api.node_changes import MOST, Host
 from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import asking
 from oar.lib.facts.errors import NoSuchResource
 from oar.lib.facts.states import NOT_STARTED

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from oar.api.clients import client_of
 from oar.api.responses import Answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion

@@ -12,9 +12,8 @@ from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import administering
-from oar.api.routing_ import FairRoute
-from oar.api.service import asking
+from oar.api.routing import FairRoute
+from oar.api.service import administering, asking
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts import topology
 from oar.lib.facts.errors import BadRequest, NoSuchResource

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from oar.api.authentication import outer_path
 from oar.api.legacy.old_links import drawgantt_place, monika_place
 from oar.api.responses import Answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import service_of
 
 router = APIRouter(include_in_schema=False, route_class=FairRoute)

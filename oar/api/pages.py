@@ -25,7 +25,7 @@ from oar.api.nodes_ import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log
 from oar.api.resource_states import grid_record, totals
 from oar.api.responses import Answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone

@@ -9,9 +9,8 @@ from pydantic import BaseModel, Field
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer
-from oar.api.routing.administrators import AdminAct, administering
-from oar.api.routing_ import FairRoute
-from oar.api.service import asking
+from oar.api.routing import FairRoute
+from oar.api.service import AdminAct, administering, asking
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
 from oar.lib.resources.properties import NoProperty

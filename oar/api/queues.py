@@ -10,9 +10,8 @@ from pydantic import BaseModel, Field
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, created
-from oar.api.routing.administrators import AdminAct, administering
-from oar.api.routing_ import FairRoute
-from oar.api.service import service_of
+from oar.api.routing import FairRoute
+from oar.api.service import AdminAct, administering, service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Tag, Wake

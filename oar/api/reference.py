@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from oar.api.legacy.routes import ADDRESSES, Handler
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.lib.facts.version import VERSION
 
 router = APIRouter(include_in_schema=False, route_class=FairRoute)

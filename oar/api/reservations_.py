@@ -11,7 +11,7 @@ from oar.api.openapi_schemas import RESERVATION
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.preconditions import version_of
 from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.advance_reservations import is_number
 from oar.lib.facts.errors import BadRequest, NoSuchResource

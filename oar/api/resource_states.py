@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.nodes.chosen_properties import Properties, check_property, choice_of, is_chosen, property_names
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.db.jobs.listings import AlikeResources
 from oar.lib.facts.states import ResourceState

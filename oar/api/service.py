@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.listening.feed import News
+    from oar.lib.db.transaction import Transaction
     from oar.lib.facts.history import Position
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime
@@ -295,3 +296,30 @@ def service_of(request: Request) -> Service:
 def asking(request: Request) -> Asking:
     """Return who asks, with what he may see.  To be called in the handler's thread."""
     return service_of(request).asking(request)
+
+
+class AdminAct(NamedTuple):
+    """An act of an administrator, in one transaction."""
+
+    tx: "Transaction"
+    user: "User"
+    config: "Config"
+    warnings: list[str]  #: what must be said of it, complete when the transaction has ended
+
+
+@contextmanager
+def administering(request: Request) -> Iterator[AdminAct]:
+    """Open a transaction for an administrator; what was committed stands in the log.
+
+    Raises Unidentified, NotAllowed.
+    """
+    who = asking(request)
+    user = who.caller.administering()
+    with service_of(request).warnings() as warnings, who.database.begin() as tx:
+        yield AdminAct(tx, user, who.config, warnings)
+    note(request, user)
+
+
+def note(request: Request, user: "User") -> None:
+    """Write one line about a change in the log: who did it, by which request."""
+    _log.info("[admin] user=%s request=%s %s %s", user.name, request.state.request_id, request.method, request.url.path)

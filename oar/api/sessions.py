@@ -12,9 +12,8 @@ from oar.api.clients import client_of
 from oar.api.errors import Unidentified
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing.administrators import note
-from oar.api.routing_ import FairRoute
-from oar.api.service import asking, service_of
+from oar.api.routing import FairRoute
+from oar.api.service import asking, note, service_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import BadRequest, NotAllowed
 from oar.lib.facts.records import User

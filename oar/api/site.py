@@ -5,7 +5,7 @@ import time
 from fastapi import APIRouter, Request
 
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.states import QueueState
 

@@ -15,7 +15,7 @@ from oar.api.identity.seats import in_thread
 from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
 from oar.api.responses import Answer, EventStream, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.listening.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError

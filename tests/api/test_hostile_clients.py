@@ -26,7 +26,7 @@ from oar.api.identity.seats import (
 )
 from oar.api.legacy import calls
 from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
-from oar.api.routing_ import FairRoute, LeanRoute
+from oar.api.routing import FairRoute, LeanRoute
 from oar.api.workers import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

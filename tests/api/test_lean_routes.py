@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.application import all_routes
 from oar.api.responses import answer
-from oar.api.routing_ import LeanRoute, _Parameters
+from oar.api.routing import LeanRoute, _Parameters
 
 Id = Annotated[int, Path(ge=1, le=2**63 - 1)]
 

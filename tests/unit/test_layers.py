@@ -67,7 +67,6 @@ API = {
     "oar.api.legacy",
     "oar.api.nodes",
     "oar.api.reservations",
-    "oar.api.routing",
     "oar.api.serving",
 }
 MAY_USE: dict[str, set[str]] = {

@@ -9,9 +9,8 @@ from pydantic import BaseModel, Field
 
 from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
-from oar.api.routing.administrators import administering, note
-from oar.api.routing_ import FairRoute
-from oar.api.service import asking, service_of
+from oar.api.routing import FairRoute
+from oar.api.service import administering, asking, note, service_of
 from oar.api.workers import Desk, Outcome, answer_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting

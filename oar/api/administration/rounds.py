@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import asking, service_of
 from oar.api.serving.last_rounds import MOST
 

@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 
 from oar.api.parameters import STRICT
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing.administrators import administering, note
-from oar.api.routing_ import FairRoute
-from oar.api.service import asking
+from oar.api.routing import FairRoute
+from oar.api.service import administering, asking, note
 from oar.lib.facts import frames
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake

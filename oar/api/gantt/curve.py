@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.gantt_ import MOST_DAYS, Begin, End
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import asking, service_of
 from oar.api.serving.curve_cache import Record
 from oar.lib.facts.errors import BadRequest

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from oar.api.gantt_ import LAST_DAY, Begin, End, rows_record
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import asking, service_of
 from oar.api.serving.curve_cache import Record
 from oar.kao.rounds.reading.planner_settings import settings_of

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.gantt_ import Begin, End
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import NOT_STARTED

@@ -11,7 +11,7 @@ from oar.api.jobs.acts import Acted, JobOrders
 from oar.api.jobs_ import JobListing
 from oar.api.parameters import LARGEST_ID, STRICT, Text
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.db.foreign_code.user_sql import Subject, evaluate

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.jobs import walltime
 

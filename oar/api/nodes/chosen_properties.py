@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import SYSTEM_PROPERTIES

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from oar.api.nodes_ import NodeName
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing_ import LeanRoute
+from oar.api.routing import LeanRoute
 from oar.api.service import Asking, asking
 from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource

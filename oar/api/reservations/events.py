@@ -12,7 +12,7 @@ from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID
 from oar.api.reservations_ import HIDDEN, reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing_ import FairRoute
+from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.advance_reservations import ReservationLog

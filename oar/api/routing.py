@@ -1,0 +1,305 @@
+"""Routes whose parameters are read at once, where that is all that a request needs.
+
+FastAPI goes through the parameters of a route one by one for each request, which takes as long as our answer to it.
+Here a route that only reads is called with what its path and its query say, checked by the very same types.  What is
+not so simple, and what is wrong, goes FastAPI's own way: it alone makes errors.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, update_wrapper
+from http import HTTPStatus
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+from fastapi import Request, Response
+from fastapi.params import Path, Query
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from oar.api.identity.seats import in_thread
+from oar.api.parameters import reject_unknown_parameters
+from oar.api.responses import MARK, accepts_lines, validators
+from oar.api.service import asking, service_of
+from oar.lib.facts.topics import Topic
+
+_OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})
+_OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})
+#: On what the answers of operations depend, of those of which all is told.
+TOPICS: Mapping[str, frozenset[Topic]] = {
+    "jobs_list": _OF_RESOURCES | _OF_QUEUES | {Topic.EVENTS},
+    "nodes_list": _OF_RESOURCES | {Topic.EVENTS},
+    "resources_list": _OF_RESOURCES,
+    "grid": _OF_RESOURCES | {Topic.EVENTS},
+    "property_values": frozenset({Topic.RESOURCES}),
+    "queues_list": _OF_QUEUES,
+    "queue": _OF_QUEUES,
+    "site": frozenset({Topic.QUEUES, Topic.RESOURCES}),
+    "properties_list": frozenset({Topic.RESOURCES}),
+    "property": frozenset({Topic.RESOURCES}),
+    "event_log": frozenset({Topic.EVENTS, Topic.JOBS}),
+}
+
+
+def unless_known(call: Callable[..., Response], request_name: str, topics: frozenset[Topic]) -> Callable[..., Response]:
+    """Return a handler that answers 304 at once to who has what it would answer."""
+
+    def answer(**values: Any) -> Response:
+        request: Request = values[request_name]
+        if accepts_lines(request):
+            return call(**values)
+        who = asking(request)
+        caller, url = who.caller, request.url
+        asked = (url.path, url.query, caller.user, str(caller.scopes), who.privacy, id(who.config))
+        tag = service_of(request).state_tags.of(topics, *asked)
+        request.scope["state"] |= {"asked": who, "state_tag": tag}
+        known = request.headers.get("if-none-match", "")
+        same = [each for each in map(str.strip, known.split(",")) if tag and each.endswith(f'{MARK}{tag}"')]
+        if same:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(same[0]))
+        return call(**values)
+
+    return answer
+
+
+_NOTHING = inspect.Parameter.empty
+
+
+class FairRoute(APIRoute):
+    """A route of FastAPI whose handler waits for its thread in turn."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, _in_turn(endpoint), **more)
+        self.handler = endpoint
+
+
+class LeanRoute(FairRoute):
+    """A route that takes the short way where there is one."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        super().__init__(path, endpoint, **more)
+        parameters = _Parameters.of(self.handler) if self.methods == {"GET"} else None
+        if parameters:
+            self.app = _short_way(self, parameters, self.app)
+
+
+def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what FastAPI calls for a handler: it would run it in the next free thread, whosever the request is."""
+    if inspect.iscoroutinefunction(handler):
+        return handler
+
+    async def answer(**values: Any) -> Any:
+        return await in_thread(handler, **values)
+
+    update_wrapper(answer, handler)
+    del answer.__wrapped__  # type: ignore[attr-defined]  # FastAPI would look there for the types, and call it itself
+    answer.__signature__ = inspect.signature(handler, eval_str=True)  # type: ignore[attr-defined]
+    return answer
+
+
+def _short_way(route: FairRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
+    """Return what answers a request; ``whole``: FastAPI's own way."""
+    call = route.handler
+    if topics := TOPICS.get(route.operation_id or ""):
+        call = unless_known(call, parameters.request, topics)
+    asynchronous = call if inspect.iscoroutinefunction(call) else partial(in_thread, call)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            values = parameters.values(Request(scope, receive, send))
+        except (ValidationError, _NotSimpleError):
+            await whole(scope, receive, send)
+            return
+        response: Response = await asynchronous(**values)
+        await response(scope, receive, send)
+
+    return answer
+
+
+class _NotSimpleError(Exception):
+    """A request that has to be read in the long way."""
+
+
+class _One(NamedTuple):
+    """A parameter: its name in Python, and what checks it."""
+
+    name: str
+    adapter: TypeAdapter[Any]
+
+
+class _Parameters(NamedTuple):
+    """What a route takes: the request, words of its path, and a query by single parameters or as a model."""
+
+    request: str
+    path: Sequence[tuple[str, _One]]
+    query: Mapping[str, _One]
+    model: tuple[str, type[BaseModel]] | None
+    defaults: Mapping[str, Any]
+    many: frozenset[str] = (
+        frozenset()
+    )  #: names that may stand in a query more than once: who names one goes the long way
+
+    @classmethod
+    def of(cls, call: Callable[..., Any]) -> "_Parameters | None":
+        """Return what a route takes; None if that is anything else, such as a header or a body."""
+        hints = get_type_hints(call, include_extras=True)
+        found = cls("", [], {}, None, {})
+        for parameter in inspect.signature(call).parameters.values():
+            extended = found._with(parameter, hints.get(parameter.name))
+            if extended is None:
+                return None
+            found = extended
+        return found if found.request and not (found.model and (found.query or found.many)) else None
+
+    def _with(self, parameter: inspect.Parameter, hint: Any) -> "_Parameters | None":
+        name = parameter.name
+        if hint is Request:
+            return self._replace(request=name)
+        kind, *more = get_args(hint) if get_origin(hint) is Annotated else (None,)
+        field = next((each for each in more if isinstance(each, Path | Query)), None)
+        if isinstance(field, Path):
+            return self._replace(path=[*self.path, (name, _One(name, TypeAdapter(hint)))])
+        if _is_model(kind):
+            return self._replace(model=(name, kind)) if field else None
+        if field is None or parameter.default is _NOTHING:
+            return None
+        alias, defaults = str(field.alias or name), {**self.defaults, name: parameter.default}
+        if get_origin(kind) in (list, set, tuple):
+            return self._replace(many=self.many | {alias}, defaults=defaults)
+        return self._replace(query={**self.query, alias: _One(name, TypeAdapter(hint))}, defaults=defaults)
+
+    def values(self, request: Request) -> dict[str, Any]:
+        """Return the values of a request.  Raises ValidationError, _NotSimpleError."""
+        words = request.scope["path_params"]
+        values = {name: one.adapter.validate_python(words[name]) for name, one in self.path}
+        values[self.request] = request
+        given = _given(request.scope["query_string"])
+        if not self.many.isdisjoint(given):
+            raise _NotSimpleError
+        if self.model:
+            name, model = self.model
+            values[name] = model.model_validate(given)
+            return values
+        values |= self.defaults
+        for alias, text in given.items():
+            if alias in self.query:
+                one = self.query[alias]
+                values[one.name] = one.adapter.validate_python(text)
+        return values
+
+
+def _is_model(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, BaseModel)
+
+
+def _given(query: bytes) -> dict[str, str]:
+    """Return a query whose names stand there once.  Raises _NotSimpleError for another."""
+    if not query:
+        return {}
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        raise _NotSimpleError
+    return given
+
+
+#: What a fixed word of an address never begins with.
+_PARAMETER = "{"
+#: First words by which routes are told apart: ``/v1/jobs``.
+_TOLD_APART = 2
+
+#: How many words an address has, and the first ones.
+Key = tuple[int, tuple[str, ...]]
+
+
+class Routes(BaseRoute):
+    """Routes that are asked as if one after the other, the first one first; only those are that can match.
+
+    A slash at the end of an address changes nothing, and nobody is sent elsewhere: clients lose bodies on the way.
+    ``HEAD`` is answered as ``GET``, by the head of that answer.
+
+    An address of a route has as many words as the request has, the same first ones, and the same last one if that is
+    fixed, but for routes that take several words at once or begin with a parameter: these are always asked.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.all = tuple(routes)
+        keys = [_key_of(route) for route in self.all]
+        self._always = self._chosen(keys, None)
+        known = [key for key in keys if key]
+        # Of the requests whose last word no route has, only routes that end with a parameter can answer.
+        self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in known for last in (end, None)}
+
+    def candidates(self, path: str) -> Sequence[Route]:
+        """Return the routes that can match the path of a request, in their order."""
+        words = path.split("/")
+        key = _key(words)
+        return self._by_key.get((key, words[-1])) or self._by_key.get((key, None), self._always)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return the first route that takes a request, else the first one that takes only other methods."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        match, found = self._match(asked)
+        path = scope["path"]
+        if match is Match.NONE and path.endswith("/") and path != "/":
+            shorter = path.rstrip("/")
+            match, found = self._match({**asked, "path": shorter})
+            found = {**found, "path": shorter} if found else found
+        return match, found
+
+    def _match(self, scope: Scope) -> tuple[Match, Scope]:
+        methods: set[str] = set()
+        for route in self.candidates(scope["path"]):
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                return match, {**found, "route": route}
+            if match is Match.PARTIAL:
+                methods |= route.methods or set()
+        return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request by the route that was found.
+
+        Raises HTTPException if there are only other methods, RequestValidationError for a query of other names.
+        """
+        if "allowed" in scope:
+            allowed = ", ".join(sorted(_with_head(scope["allowed"])))
+            raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
+        reject_unknown_parameters(scope)
+        if scope["method"] == "HEAD":  # the server looks at its own record of the request, and sends no body
+            scope = {**scope, "method": "GET", "is_head": True}
+        await scope["route"].handle(scope, receive, send)
+
+    def _chosen(
+        self, keys: Sequence[tuple[Key, str | None] | None], key: Key | None, last: str | None = None
+    ) -> tuple[Route, ...]:
+        return tuple(
+            route
+            for route, own in zip(self.all, keys, strict=True)
+            if own is None or (own[0] == key and own[1] in (None, last))
+        )
+
+
+def _with_head(methods: set[str]) -> Iterator[str]:
+    yield from methods
+    if "GET" in methods:
+        yield "HEAD"
+
+
+def _key_of(route: Route) -> tuple[Key, str | None] | None:
+    """Return the key of all addresses of a route, and their last word if it is fixed; None if they have several."""
+    words = route.path.split("/")
+    takes_several = any(word.startswith(_PARAMETER) and word.endswith(":path}") for word in words)
+    begins_with_one = any(_PARAMETER in word for word in words[1 : 1 + _TOLD_APART])
+    if takes_several or begins_with_one:
+        return None
+    return _key(words), None if _PARAMETER in words[-1] else words[-1]
+
+
+def _key(words: Sequence[str]) -> Key:
+    return len(words), tuple(words[1 : 1 + _TOLD_APART])

@@ -1,1 +1,0 @@
-"""What stands round handlers: which one answers, what errors become, the connections under them."""
