@@ -1,5 +1,6 @@
 """Names and passwords: checked by PAM in a program that runs as root, or in a file of ``htpasswd``."""
 
+import base64
 import hashlib
 import hmac
 import logging
@@ -8,16 +9,75 @@ import shlex
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oar.api import password_check
 from oar.api.concurrency import Failures, FairPlaces
 from oar.api.errors import Unidentified
-from oar.api.identity import htpasswd
 from oar.lib.facts.errors import Unavailable
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
+
+_MAGIC = b"$apr1$"
+_ALPHABET = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+#: Bytes of the sum in the order in which Apache writes them, three at a time.
+_ORDER = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
+_TURNS = 1000
+#: Is compared with where there is no such user: that takes as long.
+_OF_NOBODY = "$2b$10$RahFtZL.pyvKXnnjhtAYEOlkctJ1RpZv/V5TVCI5B64It0VslRJzW"
+
+
+def is_in_htpasswd(path: str, name: str, password: str) -> bool:
+    """Whether a file holds a user with this password.  Raises OSError."""
+    known = dict(line.split(":", 1) for line in Path(path).read_text().splitlines() if ":" in line)
+    return matches(password, known.get(name, _OF_NOBODY).strip()) and name in known
+
+
+def matches(password: str, stored: str) -> bool:
+    """Whether a password is the one of which a sum was stored."""
+    secret = password.encode()
+    if stored.startswith(("$2a$", "$2b$", "$2y$")):
+        return _fits_bcrypt(secret, stored)
+    if stored.startswith(_MAGIC.decode()):
+        salt = stored.removeprefix(_MAGIC.decode()).partition("$")[0][:8]
+        return hmac.compare_digest(apache_md5(secret, salt.encode()), stored)
+    if stored.startswith("{SHA}"):
+        digest = hashlib.sha1(secret, usedforsecurity=False).digest()
+        return hmac.compare_digest("{SHA}" + base64.b64encode(digest).decode(), stored)
+    return False
+
+
+def _fits_bcrypt(secret: bytes, stored: str) -> bool:
+    import bcrypt
+
+    try:
+        return bcrypt.checkpw(secret[:72], stored.encode())  # it looks at no more bytes
+    except ValueError:
+        return False
+
+
+def apache_md5(secret: bytes, salt: bytes) -> str:
+    """Return what ``htpasswd`` stores of a password."""
+    inner = hashlib.md5(secret + salt + secret, usedforsecurity=False).digest()
+    mixed = hashlib.md5(secret + _MAGIC + salt, usedforsecurity=False)
+    mixed.update((inner * (len(secret) // len(inner) + 1))[: len(secret)])
+    length = len(secret)
+    while length:
+        mixed.update(b"\0" if length & 1 else secret[:1])
+        length >>= 1
+    digest = mixed.digest()
+    for turn in range(_TURNS):
+        parts = [secret if turn & 1 else digest]
+        parts += [salt] if turn % 3 else []
+        parts += [secret] if turn % 7 else []
+        parts += [digest if turn & 1 else secret]
+        digest = hashlib.md5(b"".join(parts), usedforsecurity=False).digest()
+    numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER] + [(digest[11], 2)]
+    text = "".join(_ALPHABET[number >> 6 * place & 63] for number, places in numbers for place in range(places))
+    return f"{_MAGIC.decode()}{salt.decode()}${text}"
+
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +126,7 @@ class Passwords:
             return False
         if config.api_basic_auth == "htpasswd":
             try:
-                return htpasswd.is_right(config.htpasswd_file, name, password)
+                return is_in_htpasswd(config.htpasswd_file, name, password)
             except OSError as error:
                 raise Unavailable(f"HTPASSWD_FILE cannot be read: {error.strerror}") from None
         return self._is_right_for_pam(name, password, config)

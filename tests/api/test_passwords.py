@@ -7,8 +7,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from oar.api import password_check
-from oar.api.identity import htpasswd
+from oar.api import password_check, passwords
 
 CHECK = "import sys; from oar.api.password_check import main; sys.exit(main(sys.argv[1]))"
 
@@ -17,24 +16,24 @@ CHECK = "import sys; from oar.api.password_check import main; sys.exit(main(sys.
 def test_the_sum_of_apache_is_that_of_openssl(password: str) -> None:
     command = ["openssl", "passwd", "-apr1", "-salt", "abcdefgh", "-stdin"]
     theirs = subprocess.run(command, input=password.encode(), capture_output=True, check=True).stdout.decode().strip()
-    assert htpasswd.apache_md5(password.encode(), b"abcdefgh") == theirs
+    assert passwords.apache_md5(password.encode(), b"abcdefgh") == theirs
 
 
 def test_every_kind_of_sum_fits_its_password_only() -> None:
     sums = [
         bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode(),
         bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode().replace("$2b$", "$2y$"),
-        htpasswd.apache_md5(b"secret", b"x"),
+        passwords.apache_md5(b"secret", b"x"),
         "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=",
     ]
-    assert [htpasswd.fits("secret", each) for each in sums] == [True] * 4
-    assert [htpasswd.fits("Secret", each) for each in sums] == [False] * 4
+    assert [passwords.matches("secret", each) for each in sums] == [True] * 4
+    assert [passwords.matches("Secret", each) for each in sums] == [False] * 4
 
 
 @pytest.mark.parametrize("stored", ["secret", "", "$2b$broken", "$apr1$", "$6$salt$x", "*", "!", "x"])
 def test_what_is_no_sum_lets_nobody_in(stored: str) -> None:
-    assert not htpasswd.fits("secret", stored)
-    assert not htpasswd.fits("", stored)
+    assert not passwords.matches("secret", stored)
+    assert not passwords.matches("", stored)
 
 
 def _ask(directory: Path, question: bytes) -> int:

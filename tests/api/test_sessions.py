@@ -13,8 +13,8 @@ import httpx
 import jwt
 import pytest
 
+from oar.api import passwords
 from oar.api.concurrency import Failures
-from oar.api.identity import htpasswd
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from tests.api.conftest import Api
@@ -29,8 +29,8 @@ ME = pwd.getpwuid(os.geteuid()).pw_name
 def site(api: Api, tmp_path: Path) -> Config:
     """Let the users of a file in; return the configuration."""
     users = tmp_path / "users"
-    lines = [f"{USER}:{htpasswd.apache_md5(PASSWORD.encode(), b'salt')}", "ghost:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M="]
-    users.write_text("\n".join([*lines, f"root:{htpasswd.apache_md5(PASSWORD.encode(), b'salt')}", "", "nonsense"]))
+    lines = [f"{USER}:{passwords.apache_md5(PASSWORD.encode(), b'salt')}", "ghost:{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M="]
+    users.write_text("\n".join([*lines, f"root:{passwords.apache_md5(PASSWORD.encode(), b'salt')}", "", "nonsense"]))
     api.runtime.config = Config(api_basic_auth="htpasswd", htpasswd_file=str(users), api_rate_read=0, api_rate_change=0)
     return api.runtime.config
 

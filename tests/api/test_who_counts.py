@@ -10,9 +10,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from oar.api import authentication
+from oar.api import authentication, passwords
 from oar.api.clients import Peer, find_client
-from oar.api.identity import htpasswd
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import NotAllowed
@@ -81,7 +80,7 @@ def test_no_address_holds_a_secret(anonymous: httpx.Client, nobody: httpx.Client
 def test_a_password_is_not_taken_over_a_plain_network(api: Api, tmp_path: os.PathLike[str]) -> None:
     users = os.path.join(tmp_path, "users")
     with open(users, "w", encoding="utf-8") as file:
-        file.write(f"nobody:{htpasswd.apache_md5(b'right', b'salt')}\n")
+        file.write(f"nobody:{passwords.apache_md5(b'right', b'salt')}\n")
     config = Config(api_basic_auth="htpasswd", htpasswd_file=users, api_trusted_proxies=("192.0.2.7",))
     identities = api.service.identities
 

@@ -134,7 +134,7 @@ HOMES = {
     "orjson": ("oar.api",),
     "pydantic": ("oar.api",),
     "jwt": ("oar.api",),
-    "bcrypt": ("oar.api",),
+    "bcrypt": ("oar.api.passwords",),
     "prometheus_client": ("oar.api",),
     "jinja2": ("oar.web",),
 }
