@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from oar.api.concurrency import FairPlaces
+from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.errors import TooMany
-from oar.api.identity.seats import present_holder
 from oar.lib.access import accounts
 from oar.lib.facts.errors import Unavailable
 from oar.lib.facts.records import User

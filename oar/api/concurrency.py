@@ -1,114 +1,19 @@
-"""How much one client may ask for: buckets of requests that fill up with time, and failures to identify.
-
-They are in memory, for each process.  See docs/api.rst, "Limits".
-"""
+"""What all requests share, and how much of it each client has: threads, requests in progress, bytes, streams."""
 
 import asyncio
-import math
 import threading
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
 
-from oar.api.errors import Allowance, TooMany, TooOften
+from starlette.concurrency import run_in_threadpool
 
-#: Clients that are remembered; beyond that, those whose buckets are full are forgotten.
-MOST_CLIENTS = 10_000
-
-
-class Rate(NamedTuple):
-    """So many requests a second for long, and so many at once."""
-
-    each_second: float
-    burst: int
-    key: str = ""  #: the key of oar.conf that sets it
-
-
-class Buckets:
-    """A bucket of requests for each client; a rate of 0 is no limit."""
-
-    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
-        self.rate = rate  #: may change while there are clients
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._left: dict[Hashable, tuple[float, float]] = {}  # what was left, and when
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def take(self, client: Hashable, what: str) -> Allowance | None:
-        """Count a request; return what is left, None if there is no limit.  Raises TooOften."""
-        if not self.rate.each_second:
-            return None
-        with self._lock:
-            now = self._clock()
-            left = self._now_left(client, now)
-            if left < 1:
-                wait = (1 - left) / self.rate.each_second
-                raise TooOften(self._describe(what, wait), wait, self._allowance(left))
-            self._left[client] = (left - 1, now)
-            if len(self._left) > MOST_CLIENTS:
-                self._forget(now)
-            return self._allowance(left - 1)
-
-    def _describe(self, what: str, wait: float) -> str:
-        """Return the refusal of one request more, which would be accepted in ``wait`` seconds."""
-        key = f" ({self.rate.key})" if self.rate.key else ""
-        limit = f"the limit is {self.rate.each_second:g} a second, and {self.rate.burst:g} at once{key}"
-        return f"too many {what} of one client: {limit}. Try again in {math.ceil(wait)} s."
-
-    def is_empty(self, client: Hashable) -> bool:
-        """Whether nothing is left for a client."""
-        with self._lock:
-            return self._now_left(client, self._clock()) < 1
-
-    def _allowance(self, left: float) -> Allowance:
-        rate = self.rate
-        return Allowance(round(rate.burst), int(left), math.ceil((rate.burst - left) / rate.each_second))
-
-    def _now_left(self, client: Hashable, now: float) -> float:
-        left, since = self._left.get(client, (self.rate.burst, now))
-        return min(self.rate.burst, left + (now - since) * self.rate.each_second)
-
-    def _forget(self, now: float) -> None:
-        """Forget those who might as well be new; if all are busy, everybody."""
-        self._left = {
-            client: kept for client, kept in self._left.items() if self._now_left(client, now) < self.rate.burst - 1
-        }
-        if len(self._left) > MOST_CLIENTS:
-            self._left.clear()
-
-
-#: Wrong passwords a minute: of a user from an address, and of an address.
-FAILURES_A_MINUTE = 5, 50
-
-
-class Failures:
-    """Failures to give the right password."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        of_user, of_address = FAILURES_A_MINUTE
-        self._of_user = Buckets(Rate(of_user / 60, of_user), clock)
-        self._of_address = Buckets(Rate(of_address / 60, of_address), clock)
-
-    def check(self, name: str, address: str) -> None:
-        """Refuse to look at another password.  Raises TooOften."""
-        if self._of_user.is_empty((name, address)) or self._of_address.is_empty(address):
-            of_user, of_address = FAILURES_A_MINUTE
-            limits = f"the limit is {of_user} a minute for a user and {of_address} for an address"
-            seconds = 60 // of_user
-            raise TooOften(
-                f"too many wrong passwords: {name} from {address}: {limits}. Try again in {seconds} s.", seconds
-            )
-
-    def count(self, name: str, address: str) -> None:
-        """Count a wrong password."""
-        for buckets, client in ((self._of_user, (name, address)), (self._of_address, address)):
-            if not buckets.is_empty(client):
-                buckets.take(client, "wrong passwords")
+from oar.api.errors import TooMany, TooOften
 
 
 class UnderWay:
@@ -271,3 +176,111 @@ class FairPlaces:
             if first.place.set_running_or_notify_cancel():
                 self._held[first.holder] += 1
                 first.place.set_result(None)
+
+
+T = TypeVar("T")
+
+#: Complete requests for each thread, and bodies that have not come yet, at most: of one client or user, and of all.
+WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD = 8, 32
+ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD = 2, 8
+#: The bytes of bodies that are kept until they are answered, as a multiple of the largest body.
+BYTES_OF_A_CLIENT, ALL_BYTES = 4, 16
+#: The clients behind a proxy that hides their addresses wait for threads as this many clients: they share 4/5 of them.
+CLIENTS_OF_A_CROWD = 4
+
+
+class Places:
+    """What all requests share."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = FairPlaces(threads)
+        arriving = (ARRIVING_FOR_A_THREAD, ALL_ARRIVING_FOR_A_THREAD)
+        waiting = (WAITING_FOR_A_THREAD, ALL_WAITING_FOR_A_THREAD)
+        self.arriving = UnderWay("unfinished requests", key="API_THREADS", multiples=arriving)
+        self.complete = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
+        bodies = (BYTES_OF_A_CLIENT, ALL_BYTES)
+        self.bytes = UnderWay("request bodies in progress", key="API_MAX_BODY", multiples=bodies, unit=" bytes")
+        self.of_users = UnderWay("requests in progress", key="API_THREADS", multiples=waiting)
+        self._turns = count()
+
+    def part_of_crowd(self, client: str) -> str:
+        """Return the holder for the next request of clients that cannot be told apart."""
+        return f"{client} ({next(self._turns) % CLIENTS_OF_A_CROWD})"
+
+
+class Seat:
+    """The place of one request in what all share; a request that waits without a thread gives it back early."""
+
+    def __init__(self, places: Places, client: str, threads: int, *, is_one_of_many: bool = False) -> None:
+        """``is_one_of_many``: other clients look like this one."""
+        self._places = places
+        self._client = client
+        self._threads = threads
+        self._held = ExitStack()
+        self._bytes = 0
+        self._is_counted = False  # that its user holds it
+        #: Who has what this request takes of what all share: its client, and its user once he is known.
+        self.holder = places.part_of_crowd(client) if is_one_of_many else client
+
+    def wait_for_body(self) -> None:
+        """Count a request of which the body has not come.  Raises TooMany."""
+        self._hold(self._places.arriving, self._client)
+
+    def take(self) -> None:
+        """Count a complete request.  Raises TooMany."""
+        self._held.close()
+        self._hold(self._places.complete, self._client)
+
+    def count_user(self, user: str) -> None:
+        """Count the request of a user, from whichever address it comes, once.  Raises TooMany."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._hold(self._places.of_users, user)
+
+    def _hold(self, requests: UnderWay, holder: str) -> None:
+        self._held.enter_context(requests.one_more(holder, *requests.limits(self._threads)))
+
+    def give_back(self) -> None:
+        """Count no more; the second time nothing happens."""
+        self._is_counted = True
+        self._held.close()
+
+    def keep_bytes(self, number: int, largest: int) -> None:
+        """Count bytes of the body, as they come, until ``leave``; ``largest``: of a body.  Raises TooMany."""
+        self._places.bytes.add(self._client, number, *self._places.bytes.limits(largest))
+        self._bytes += number
+
+    def leave(self) -> None:
+        """The request is over."""
+        self.give_back()
+        self._places.bytes.remove(self._client, self._bytes)
+        self._bytes = 0
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Call a function in one of the threads of which its holder has a part.
+
+        A handler that runs in a thread as a whole identifies its user there: it waits for that thread as its client.
+        """
+        async with self._places.threads.awaited(self.holder):
+            return await run_in_threadpool(function)
+
+    async def drawn(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Give pieces of an answer, each made in such a thread."""
+        while (piece := await self.in_thread(lambda: next(pieces, None))) is not None:
+            yield piece
+
+
+#: Of the request that this task works for.
+SEAT: ContextVar[Seat | None] = ContextVar("seat", default=None)
+
+
+def present_holder() -> str:
+    """Return who has what this task, or this thread, takes of what all share."""
+    seat = SEAT.get()
+    return seat.holder if seat else ""
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Call a function in a thread, for the request of this task: whoever waits for one gets it in turn."""
+    call, seat = partial(function, *arguments, **named), SEAT.get()
+    return await (seat.in_thread(call) if seat else run_in_threadpool(call))

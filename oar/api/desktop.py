@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
 from oar.api.authentication import AgentToken, check_encrypted
+from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES, bad_request_of
-from oar.api.identity.seats import in_thread
 from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId
 from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, FormReader, agent_boundary_of

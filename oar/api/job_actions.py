@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.authentication import Caller
+from oar.api.concurrency import in_thread
 from oar.api.errors import problem, problem_response
 from oar.api.estimates import EstimateJobs
-from oar.api.identity.seats import in_thread
 from oar.api.job_alteration import AlterArray, AlterJob
 from oar.api.job_request import JobRequest, JobUpdate
 from oar.api.jobs.acts import Acted, JobOrders

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES
 from oar.api.hub import Subscriber
-from oar.api.identity.seats import in_thread
 from oar.api.jobs.output_stream import TAIL, Follower, Found, messages
 from oar.api.long_polling import changes_of
 from oar.api.parameters import LARGEST_ID, JobId

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from oar.api.concurrency import in_thread
 from oar.api.errors import bad_request_of
-from oar.api.identity.seats import in_thread
 from oar.api.job_details import EVERYTHING, PARTS, parts_named
 from oar.api.long_polling import wait_while
 from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
+from oar.api.concurrency import in_thread
 from oar.api.errors import problem_record
 from oar.api.hub import BYE, Subscriber, Takes
-from oar.api.identity.seats import in_thread
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Outcome
 from oar.lib.facts.errors import BadRequest, Unavailable

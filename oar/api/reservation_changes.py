@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
+from oar.api.concurrency import in_thread
 from oar.api.errors import problem
-from oar.api.identity.seats import in_thread
 from oar.api.parameters import STRICT, Force, IdempotencyKey, IfMatch, Text
 from oar.api.preconditions import Expected
 from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation

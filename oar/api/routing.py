@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oar.api.identity.seats import in_thread
+from oar.api.concurrency import in_thread
 from oar.api.parameters import reject_unknown_parameters
 from oar.api.responses import MARK, accepts_lines, validators
 from oar.api.service import asking, service_of

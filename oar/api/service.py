@@ -10,13 +10,13 @@ from fastapi import Request
 
 from oar.api.authentication import OWN_NAMING, SAFE_METHODS, AgentToken, Caller, Identities, Way
 from oar.api.clients import client_of
-from oar.api.concurrency import Buckets, InTurn, Rate, UnderWay
+from oar.api.concurrency import InTurn, Places, UnderWay
 from oar.api.errors import Unidentified
 from oar.api.gantt_cache import Moments
 from oar.api.hub import Hub, Subscriber
-from oar.api.identity.seats import Places
 from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
+from oar.api.rate_limits import Buckets, configured_rates
 from oar.api.request_metrics import RequestCounts
 from oar.api.response_cache import UnchangedAnswers
 from oar.api.serving.chunk_cache import Chunks
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from oar.lib.facts.messages import Effect
     from oar.lib.runtime import Runtime
 
-#: Seconds' worth of requests that may come at once.
-READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
-#: One token that is that of any desktop computer may ask so many times as often as a single one.
-COMPUTERS_OF_A_TOKEN = 10
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
@@ -60,18 +56,6 @@ STREAMS_OF_A_USER, STREAMS_OF_AN_ADDRESS, WAITS_OF_A_CLIENT = 10, 20, 100
 FILES_OF_A_USER = 8
 #: Files that a user reads at a time, each in a thread, at most.
 READS_OF_A_USER = 4
-
-
-def _rates(config: "Config") -> tuple[Rate, ...]:
-    """Return how often each client may read, be a reader, change something, ask for an estimate, and be a farm."""
-    limits = (
-        (config.api_rate_read, READS_AT_ONCE, "API_RATE_READ"),
-        (config.api_rate_readers, READS_AT_ONCE, "API_RATE_READERS"),
-        (config.api_rate_change, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
-        (config.api_rate_estimate, ESTIMATES_AT_ONCE, "API_RATE_ESTIMATE"),
-        (config.api_rate_change * COMPUTERS_OF_A_TOKEN, CHANGES_AT_ONCE, "API_RATE_CHANGE"),
-    )
-    return tuple(Rate(each_second, each_second * at_once, key) for each_second, at_once, key in limits)
 
 
 _log = logging.getLogger(__name__)
@@ -127,7 +111,7 @@ class Service:
         self.last_rounds = LastRounds()
         self.unchanged = UnchangedAnswers()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
-        self._buckets = [Buckets(rate) for rate in _rates(runtime.config)]
+        self._buckets = [Buckets(rate) for rate in configured_rates(runtime.config)]
         self._reads, self._reads_of_readers, self._changes, self.estimates, self._farms = self._buckets
         self._warned_of: set[str] = set()  # addresses of programs that cannot read the jobs they submit
         self._estimates_in_turn = InTurn("estimate", PATIENCE)
@@ -181,7 +165,7 @@ class Service:
 
     def set_rates(self) -> None:
         """Let clients ask as often as oar.conf says now."""
-        for each, rate in zip(self._buckets, _rates(self.runtime.config), strict=True):
+        for each, rate in zip(self._buckets, configured_rates(self.runtime.config), strict=True):
             each.rate = rate
 
     @contextmanager

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.concurrency import in_thread
 from oar.api.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
-from oar.api.identity.seats import in_thread
 from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
 from oar.api.responses import Answer, EventStream, answer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, ClassVar, NamedTuple, Self
 
-from oar.api.identity.seats import in_thread
+from oar.api.concurrency import in_thread
 from oar.lib.user_files import SilentProgram, UserFiles
 
 #: Bytes that are read and written at a time.

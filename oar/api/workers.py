@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fastapi import Request
 
-from oar.api.concurrency import FairPlaces
+from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.errors import (
     OtherVersion,
     error_code,
@@ -29,7 +29,6 @@ from oar.api.errors import (
     problem_response,
     status_of,
 )
-from oar.api.identity.seats import present_holder
 from oar.api.responses import Answer, answer
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from oar.api import long_polling
-from oar.api.identity.seats import WAITING_FOR_A_THREAD
+from oar.api.concurrency import WAITING_FOR_A_THREAD
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.errors import DatabaseUnavailable

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from oar.api import accounts
-from oar.api.concurrency import FairPlaces
+from oar.api.concurrency import SEAT, FairPlaces, Places, Seat
 from oar.api.errors import TooMany
-from oar.api.identity.seats import SEAT, Places, Seat
 from oar.lib.config.files import Config
 from oar.lib.facts.errors import NotAllowed, Unavailable
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from oar.api.concurrency import MOST_CLIENTS, Buckets, Failures, FairPlaces, InTurn, Rate
+from oar.api.concurrency import FairPlaces, InTurn
 from oar.api.errors import TooMany, TooOften
+from oar.api.rate_limits import MAX_CLIENTS, Buckets, Failures, Rate
 
 
 class Clock:
@@ -59,9 +60,9 @@ def test_a_rate_of_nothing_is_no_limit() -> None:
 def test_many_clients_cannot_fill_the_memory() -> None:
     clock = Clock()
     buckets = Buckets(Rate(1, 5), clock)
-    for client in range(3 * MOST_CLIENTS):
+    for client in range(3 * MAX_CLIENTS):
         buckets.take(client, "requests")
-    assert len(buckets) <= MOST_CLIENTS + 1
+    assert len(buckets) <= MAX_CLIENTS + 1
     assert _taken(buckets, "new", 9) == 5
 
 

@@ -17,8 +17,7 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 from fastapi import Request, Response
 
 from oar.api.authentication import outer_path
-from oar.api.concurrency import FairPlaces
-from oar.api.identity.seats import present_holder
+from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.parameters import LARGEST_ID
 from oar.api.request_bodies import MULTIPART, fields_of
 from oar.api.responses import LINES, encoded

@@ -20,8 +20,8 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
+from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES
-from oar.api.identity.seats import in_thread
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
 from oar.api.request_bodies import MULTIPART, file_of
 from oar.api.service import Asking, Service, service_of

@@ -23,8 +23,8 @@ from starlette.types import Receive, Scope, Send
 
 from oar.api import signed_tokens
 from oar.api.authentication import Caller, Way, outer_path
+from oar.api.concurrency import in_thread
 from oar.api.errors import CODES, STATUSES, TooMany, Unidentified, error_record, problem_record, status_of
-from oar.api.identity.seats import in_thread
 from oar.api.legacy import administration as legacy_administration
 from oar.api.legacy import jobs as legacy_jobs
 from oar.api.legacy import media

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from oar.api.concurrency import in_thread
 from oar.api.hub import Subscriber
-from oar.api.identity.seats import in_thread
 from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID
 from oar.api.reservations_ import HIDDEN, reader_for

@@ -1,1 +1,0 @@
-"""Who is asking, and how often he may: passwords, signed tokens, files of ``htpasswd``."""
