@@ -1,7 +1,9 @@
 """What is new, for all who listen: one thread follows the database, each listener has a queue of its own."""
 
 import asyncio
+import hashlib
 import logging
+import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -224,3 +226,35 @@ class Hub:
 def row_messages(news: News) -> list[Message]:
     """Return the rows of some news as messages, each with the place behind it."""
     return [Message("state" if isinstance(row, JobStateChange) else "event", row, place) for row, place in placed(news)]
+
+
+#: Seconds for which an answer counts as the same at most.
+LONGEST_SECONDS = 60
+#: Seconds without a look at the database after which nobody knows whether anything has changed.
+_LONGEST_SILENCE = 15.0
+
+
+class StateTags:
+    """Makes the tags of a process."""
+
+    def __init__(self, hub: "Hub") -> None:
+        self._hub = hub
+        self._start = secrets.token_hex(4)
+        self._own = 0
+
+    def count_change(self) -> None:
+        """Count a change by this process itself: what it answers from now on is new, before anybody tells so."""
+        self._own += 1
+
+    def of(self, topics: frozenset[Topic], *asked: object) -> str:
+        """Return the tag of what is known now, '' while nobody tells of changes; ``asked``: all that answers depend on.
+
+        To be asked for before anything is read: what is committed later is told later.
+        """
+        hub, now = self._hub, time.monotonic()
+        if not hub.is_told or now - hub.told_at > _LONGEST_SILENCE:
+            return ""
+        counted = [hub.counters[topic] for topic in sorted(topics)]
+        place = hub.position if topics & {Topic.JOBS, Topic.EVENTS} else None
+        known = (self._start, self._own, int(now // LONGEST_SECONDS), counted, place, asked)
+        return hashlib.blake2b(repr(known).encode(), digest_size=9).hexdigest()

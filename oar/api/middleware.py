@@ -13,9 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oar.api.authentication import SAFE_METHODS, outer_path
 from oar.api.clients import find_client
-from oar.api.request_metrics import RequestCounts
+from oar.api.request_metrics import SPENT, RequestCounts, Spent
 from oar.api.responses import REVALIDATED
-from oar.api.serving.timings import SPENT, Spent
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from oar.api.serving import state_tags
+from oar.api import hub
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import EventType, JobState
@@ -177,7 +177,7 @@ def test_without_notices_tags_are_those_of_bodies(anonymous: httpx.Client, api: 
     wait_until(lambda: api.service.hub.is_told)
     tags = [anonymous.get("/v1/queues").headers["etag"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_tags, "_LONGEST_SILENCE", -1.0)
+        patch.setattr(hub, "_LONGEST_SILENCE", -1.0)
         tags.append(anonymous.get("/v1/queues").headers["etag"])
         assert anonymous.get("/v1/queues", headers={"If-None-Match": tags[0]}).status_code == 304
     assert ["~" in tag for tag in tags] == [True, False]
