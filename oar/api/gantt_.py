@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from oar.api.gantt_cache import live_record
+from oar.api.gantt_cache import live_record, packed
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import REVALIDATED, Answer, answer_unless_known
 from oar.api.routing import LeanRoute
 from oar.api.service import asking, service_of
-from oar.api.serving.chunk_cache import packed
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
 from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges

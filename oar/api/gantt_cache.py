@@ -1,17 +1,90 @@
-"""What goes on, and what is planned: whole, or what has changed since the client asked before."""
+"""What is kept of the Gantt diagram: chunks of days that are over, and what was sent to pages that follow it."""
 
+import gzip
+import logging
+import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.responses import encoded
+from oar.lib.facts.errors import OarError
 from oar.lib.facts.states import NOT_STARTED
-from oar.lib.views.gantt_chunks import ranges
+from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
 
 if TYPE_CHECKING:
+    from oar.lib.db.database import Database
     from oar.lib.db.history.gantt_days import DrawnJob, DrawnState
     from oar.lib.db.transaction import Transaction
+
+_log = logging.getLogger(__name__)
+#: Set by systemd (CacheDirectory=); what is in it may be removed at any time.
+DIRECTORY = "CACHE_DIRECTORY"
+_SUFFIX = ".gz"
+
+
+class ChunkFiles:
+    """Packed chunks in a directory, the oldest of which go when there are too many bytes."""
+
+    def __init__(self, directory: Path | None, most_bytes: int) -> None:
+        """``directory``: None = none is kept."""
+        self._directory = directory
+        self._most = most_bytes
+
+    @classmethod
+    def of_service(cls, most_bytes: int) -> "ChunkFiles":
+        """Return the files of the program that runs."""
+        given = os.environ.get(DIRECTORY)
+        return cls(Path(given, "gantt") if given else None, most_bytes)
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether there is a directory for them."""
+        return self._directory is not None
+
+    def has(self, name: str) -> bool:
+        """Whether a chunk is there."""
+        return self.are_kept and self._path(name).is_file()
+
+    def read(self, name: str) -> bytes | None:
+        """Return a chunk if it is there."""
+        try:
+            return self._path(name).read_bytes() if self._directory else None
+        except OSError:
+            return None
+
+    def write(self, name: str, body: bytes) -> None:
+        """Keep a chunk; where that is impossible, the log says so."""
+        if self._directory is None:
+            return
+        path = self._path(name)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            unfinished.write_bytes(body)
+            unfinished.rename(path)
+            self._trim()
+        except OSError as error:
+            _log.warning("a day of the Gantt diagram is not kept: %s", error)
+            with suppress(OSError):
+                unfinished.unlink()
+
+    def _path(self, name: str) -> Path:
+        return Path(self._directory or "", f"{name}{_SUFFIX}")
+
+    def _trim(self) -> None:
+        files = [(each.stat().st_mtime, each.stat().st_size, each) for each in Path(self._directory or "").iterdir()]
+        too_many = sum(size for _, size, _ in files) - self._most
+        for _, size, path in sorted(files):
+            if too_many <= 0:
+                return
+            path.unlink(missing_ok=True)
+            too_many -= size
+
 
 Record = Mapping[str, Any]
 
@@ -127,3 +200,129 @@ def _job_item(job: "DrawnJob") -> dict[str, object]:
 
 def _state_item(state: "DrawnState") -> dict[str, object]:
     return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}
+
+
+#: Bytes of packed chunks that are kept in memory.
+KEPT_BYTES = 64 << 20
+
+
+def packed(chunk: bytes) -> bytes:
+    """Return a chunk as it is sent."""
+    return gzip.compress(chunk, 6, mtime=0)
+
+
+class Chunks:
+    """The chunks that were asked for last, packed."""
+
+    def __init__(self, files: ChunkFiles, most_bytes: int = KEPT_BYTES) -> None:
+        self._files = files
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[int, str], bytes] = OrderedDict()
+        self._bytes = 0
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether days that are over become files."""
+        return self._files.are_kept
+
+    def make_file(self, tx: "Transaction", day: int, version: str) -> None:
+        """Let a day that is over become a file, if it is none."""
+        name = _name(tx, day, version)
+        if not self._files.has(name):
+            self._files.write(name, packed(day_chunk(tx, day)))
+
+    def kept(self, day: int, version: str) -> bytes | None:
+        """Return the chunk of a day if it is there."""
+        with self._lock:
+            found = self._kept.get((day, version))
+            if found is not None:
+                self._kept.move_to_end((day, version))
+            return found
+
+    def packed(self, tx: "Transaction", day: int, version: str, *, is_over: bool) -> bytes:
+        """Return the chunk of a day, read if it is not there; of a day that is over it becomes a file."""
+        found = self.kept(day, version)
+        if found is not None:
+            return found
+        made = self._of_file(tx, day, version) if is_over else packed(day_chunk(tx, day))
+        self._keep(day, version, made)
+        return made
+
+    def _of_file(self, tx: "Transaction", day: int, version: str) -> bytes:
+        name = _name(tx, day, version)
+        found = self._files.read(name)
+        if found is None:
+            found = packed(day_chunk(tx, day))
+            self._files.write(name, found)
+        return found
+
+    def _keep(self, day: int, version: str, made: bytes) -> None:
+        with self._lock:
+            if (day, version) not in self._kept:
+                self._kept[day, version] = made
+                self._bytes += len(made)
+            while self._bytes > self._most and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+
+
+def _name(tx: "Transaction", day: int, version: str) -> str:
+    return f"{day}-{version}-{tx.gantt_days.database_number()}"
+
+
+#: Days that are made ahead: those of a month.
+DAYS = 31
+#: Seconds after the end of a day at which it is made: what ended on it is written then.
+SETTLED = 300.0
+#: Seconds after which it is tried again if the database could not be asked.
+AGAIN = 60.0
+
+
+class ChunksAhead:
+    """A thread that makes the files of the last days, one after the other, and each night that of the day that is over.
+
+    It rests as long as it works: requests come first.
+    """
+
+    def __init__(self, database: "Database", chunks: "Chunks") -> None:
+        self._database = database
+        self._chunks = chunks
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, if chunks become files at all."""
+        if self._chunks.keeps_files:
+            self._thread = threading.Thread(target=self._follow, name="days", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Make no more.  Waits for the day that is being made."""
+        self._ends.set()
+        if self._thread:
+            self._thread.join()
+
+    def make_missing(self) -> None:
+        """Make the files of the last days that are not there, the earliest first: of too many those go.
+
+        Raises OarError.
+        """
+        with self._database.snapshot() as tx:
+            today = tx.now // DAY
+            found = tx.gantt_days.versions((today - DAYS) * DAY, today * DAY)
+        for each in found:
+            began = time.monotonic()
+            with self._database.snapshot() as tx:
+                self._chunks.make_file(tx, each.day, chunk_version(each))
+            if self._ends.wait(time.monotonic() - began):
+                return
+
+    def _follow(self) -> None:
+        while not self._ends.is_set():
+            try:
+                self.make_missing()
+                rest = DAY - time.time() % DAY + SETTLED
+            except OarError as error:
+                _log.info("days of the Gantt diagram are not made ahead: %s", error)
+                rest = AGAIN
+            self._ends.wait(rest)

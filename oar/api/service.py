@@ -12,18 +12,13 @@ from oar.api.authentication import OWN_NAMING, SAFE_METHODS, AgentToken, Caller,
 from oar.api.clients import client_of
 from oar.api.concurrency import InTurn, Places, UnderWay
 from oar.api.errors import Unidentified
-from oar.api.gantt_cache import Moments
+from oar.api.gantt_cache import ChunkFiles, Chunks, ChunksAhead, Moments
 from oar.api.hub import Hub, StateTags, Subscriber
 from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
 from oar.api.rate_limits import Buckets, configured_rates
 from oar.api.request_metrics import SPENT, RequestCounts, TimedCursor
-from oar.api.response_cache import UnchangedAnswers
-from oar.api.serving.chunk_cache import Chunks
-from oar.api.serving.chunk_files import ChunkFiles
-from oar.api.serving.chunks_ahead import ChunksAhead
-from oar.api.serving.curve_cache import Curves
-from oar.api.serving.last_rounds import LastRounds
+from oar.api.response_cache import Curves, LastRounds, UnchangedAnswers
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.db.foreign_code.user_sql import Asker

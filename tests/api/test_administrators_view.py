@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from oar.api import administration_ as administration
+from oar.api import response_cache
 from oar.api.administration_ import HIDDEN
-from oar.api.serving import last_rounds
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.frames import Frame, RoundsAnswer, RoundsQuestion, Status
@@ -108,7 +108,7 @@ def test_the_last_rounds_are_told_to_everybody(
         return RoundsAnswer({"rounds": [{**own, **told}, older]})
 
     monkeypatch.setattr(control, "ask", ask)
-    monkeypatch.setattr(last_rounds, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(response_cache, "KEPT_SECONDS", 3600.0)
     (item,) = anonymous.get("/v1/rounds", params={"last": 1}).json()["items"]
     assert item == {
         **own,
@@ -118,7 +118,7 @@ def test_the_last_rounds_are_told_to_everybody(
         "phases": told.get("phases"),
     }
     assert [each["date"] for each in anonymous.get("/v1/rounds").json()["items"]] == [own["date"], older["date"]]
-    assert questions == [RoundsQuestion(last_rounds.MOST)]  # once for all who ask
+    assert questions == [RoundsQuestion(response_cache.MOST)]  # once for all who ask
 
 
 def test_rounds_of_a_server_that_is_down_are_not_known(anonymous: httpx.Client) -> None:

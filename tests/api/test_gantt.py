@@ -14,11 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, Moments
-from oar.api.serving.chunk_cache import Chunks
-from oar.api.serving.chunk_files import ChunkFiles
-from oar.api.serving.chunks_ahead import ChunksAhead
-from oar.api.serving.curve_cache import Curves
+from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, ChunkFiles, Chunks, ChunksAhead, Moments
+from oar.api.response_cache import Curves
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
@@ -292,7 +289,7 @@ def test_a_curve_has_an_end(anonymous: httpx.Client, period: dict[str, int]) -> 
 
 
 def test_of_many_curves_those_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oar.api.serving.curve_cache.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("oar.api.response_cache.time", SimpleNamespace(monotonic=lambda: 0.0))
     curves, made = Curves(), iter(range(100))
     told = [curves.curve((0,), lambda: {"n": next(made)})["n"] for _ in range(2)]
     for number in range(1, 40):
@@ -304,7 +301,7 @@ def test_of_many_curves_those_that_were_asked_for_last_are_kept(monkeypatch: pyt
 def test_a_curve_of_days_is_kept_for_longer_than_one_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds to make, a curve of a year, is not made for each page that looks on."""
     curves, made, clock = Curves(), iter(range(100)), [0.0]
-    monkeypatch.setattr("oar.api.serving.curve_cache.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("oar.api.response_cache.time", SimpleNamespace(monotonic=lambda: clock[0]))
     told = []
     for clock[0] in (0.0, 1000.0, 4000.0):
         told.append([curves.curve((bucket,), lambda: {"n": next(made)}, bucket)["n"] for bucket in (60, 86400)])

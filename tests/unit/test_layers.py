@@ -66,7 +66,6 @@ API = {
     "oar.api.legacy",
     "oar.api.nodes",
     "oar.api.reservations",
-    "oar.api.serving",
 }
 MAY_USE: dict[str, set[str]] = {
     "oar.lib.facts": set(),

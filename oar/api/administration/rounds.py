@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from oar.api.response_cache import MOST
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import FairRoute
 from oar.api.service import asking, service_of
-from oar.api.serving.last_rounds import MOST
 
 router = APIRouter(tags=["history"], route_class=FairRoute)
 

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from oar.api.gantt_ import MOST_DAYS, Begin, End
+from oar.api.response_cache import Record
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import FairRoute
 from oar.api.service import asking, service_of
-from oar.api.serving.curve_cache import Record
 from oar.lib.facts.errors import BadRequest
 from oar.lib.views.gantt_chunks import DAY
 from oar.lib.views.occupancy_curve import occupancy_curve

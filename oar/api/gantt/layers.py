@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.gantt_ import LAST_DAY, Begin, End, rows_record
 from oar.api.parameters import PRINTABLE, split_list
+from oar.api.response_cache import Record
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import LeanRoute
 from oar.api.service import asking, service_of
-from oar.api.serving.curve_cache import Record
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
 from oar.lib.facts.errors import BadRequest, NoSuchResource
