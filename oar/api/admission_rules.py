@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.job_request import JobRequest
-from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.parameters import STRICT, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created

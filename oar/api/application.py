@@ -16,12 +16,16 @@ from oar.api import (
     dashboard,
     desktop,
     errors,
+    estimates,
     fair_share,
     general,
     history_,
     job_actions,
+    job_alteration,
     job_arrays,
+    job_details,
     job_output,
+    jobs,
     maintenance,
     metrics,
     node_changes,
@@ -34,11 +38,10 @@ from oar.api import (
     resource_states,
     sessions,
     site,
+    submission,
     usersets,
 )
 from oar.api import gantt_ as gantt
-from oar.api import job_details as job_parts
-from oar.api import jobs_ as jobs
 from oar.api import nodes_ as nodes
 from oar.api import reservations_ as reservations
 from oar.api import stream as history
@@ -46,7 +49,6 @@ from oar.api.administration import accounting, rounds, server_control
 from oar.api.gantt import curve as gantt_curve
 from oar.api.gantt import layers as gantt_layers
 from oar.api.gantt import strip as gantt_strip
-from oar.api.jobs import bulk, walltimes
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
 from oar.api.nodes import chosen_properties, groups, resources
@@ -102,53 +104,27 @@ def application(service: Service) -> FastAPI:
 def all_routes() -> Routes:
     """Return the routes, in the order in which they are asked and described."""
     # A word such as ``events`` stands before the number in the same place.
-    of_reservations = (reservation_events, reservations, reservation_changes)
-    state = (
-        general,
-        site,
-        dashboard,
-        nodes,
-        resources,
-        node_history,
-        resource_states,
-        chosen_properties,
-        groups,
-        *of_reservations,
-        gantt,
-        gantt_curve,
-        gantt_strip,
-        gantt_layers,
-        usage,
-        fair_share,
-        history,
-        history_,
-        rounds,
+    modules = (
+        *(general, site, dashboard, nodes, resources, node_history, resource_states, chosen_properties, groups),
+        *(reservation_events, reservations, reservation_changes),
+        *(gantt, gantt_curve, gantt_strip, gantt_layers, usage, fair_share, history, history_, rounds),
+        *(queues, properties, node_changes, maintenance, admission_rules, usersets, accounting, server_control),
+        *(
+            administration,
+            jobs,
+            job_details,
+            job_arrays,
+            submission,
+            job_actions,
+            job_alteration,
+            estimates,
+            job_output,
+        ),
+        *(desktop, sessions),
     )
-    beside_jobs = (job_actions.arrays, job_actions.batches, job_actions.estimates, bulk.router)
-    of_jobs = (
-        jobs.router,
-        job_parts.router,
-        walltimes.router,
-        job_arrays.router,
-        job_actions.router,
-        *beside_jobs,
-        job_output.router,
-        desktop.router,
-    )
-    of_administrators = (
-        queues,
-        properties,
-        node_changes,
-        maintenance,
-        admission_rules,
-        usersets,
-        accounting,
-        server_control,
-        administration,
-    )
-    routers = (*(each.router for each in (*state, *of_administrators)), *of_jobs, sessions.router)
     others = (general.health, metrics.router, reference.router, old_pages.router, pages.router)
-    return Routes([each for router in (*routers, *others) for each in router.routes if isinstance(each, Route)])
+    routers = (*(module.router for module in modules), *others)
+    return Routes([route for router in routers for route in router.routes if isinstance(route, Route)])
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from oar.api.history_ import EventListing, event_page
-from oar.api.jobs_ import JobListing, job_page
+from oar.api.jobs import JobListing, job_page
 from oar.api.nodes_ import queues_record
 from oar.api.resource_states import totals
 from oar.api.responses import Answer, answer_unless_known

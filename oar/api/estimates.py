@@ -1,14 +1,22 @@
-"""When and where jobs would start, in a worker: nothing is submitted."""
+"""Estimates of where and when jobs would start, computed in a worker; nothing is submitted."""
 
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from oar.api.authentication import Caller
 from oar.api.errors import problem_record
-from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.job_request import AskedJobs, JobRequest
+from oar.api.parameters import STRICT
+from oar.api.responses import Answer
+from oar.api.routing import FairRoute
+from oar.api.service import asking, service_of
 from oar.api.submission import files_of, proposal_of, scanned
-from oar.api.workers import Desk, Outcome, problem_of, text_of
+from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
 from oar.lib.facts.errors import UserError
 from oar.lib.facts.records import User
 from oar.lib.submission import admission
@@ -18,6 +26,34 @@ if TYPE_CHECKING:
     from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions
     from oar.kao.rounds.reading.situation import HypotheticalJob
     from oar.lib.submission.admission import Admission
+
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
+
+
+class EstimateRequest(BaseModel):
+    """Alternative job requests to compare."""
+
+    model_config = STRICT
+
+    alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
+
+
+@router.post("/v1/estimates", operation_id="estimates", summary="Estimate start times")
+def estimate(request: Request, wanted: EstimateRequest) -> Answer:
+    """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
+    return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
+
+
+def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs]) -> "Outcome":
+    """Tell what the answer is of alternatives.  Raises Unidentified, Unavailable."""
+    task = EstimateJobs(caller.identified(), alternatives)
+    service = service_of(request)
+    config = service.runtime.config
+    # The last may begin at the end of its time.
+    seconds = config.admission_rules_timeout + config.api_timeout + 2 * config.estimate_timeout
+    with service.estimating(request, caller):
+        return service.workers.run_long(task, seconds)
+
 
 #: Numbers that are left to the jobs of each alternative.
 MOST_JOBS = 1_000_000

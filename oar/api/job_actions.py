@@ -1,59 +1,160 @@
-"""Changes of jobs: new ones, and requests about those that exist.  The same functions as those of the commands."""
+"""Requests about jobs that exist: delete, hold, resume, checkpoint, signal, walltime, one job or several."""
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from oar.api.authentication import Caller
-from oar.api.concurrency import in_thread
-from oar.api.errors import problem, problem_response
-from oar.api.estimates import EstimateJobs
-from oar.api.job_alteration import AlterArray, AlterJob
-from oar.api.job_request import JobRequest, JobUpdate
-from oar.api.jobs.acts import Acted, JobOrders
-from oar.api.jobs.asked_jobs import AskedJobs
-from oar.api.long_polling import check_wait, with_answer
-from oar.api.parameters import LARGEST_ID, Count, IdempotencyKey, IfMatch, JobId, Text
+from oar.api.errors import problem, problem_record, problem_response
+from oar.api.jobs import JobListing
+from oar.api.parameters import LARGEST_ID, STRICT, Count, IfMatch, JobId, Text
 from oar.api.preconditions import Expected
 from oar.api.responses import Answer, answer
 from oar.api.routing import FairRoute
 from oar.api.service import Asking, asking, service_of
-from oar.api.submission import SubmitBatch, SubmitJobs
-from oar.api.workers import answer_of
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import NoSuchJob
-from oar.lib.facts.states import NOT_STARTED
+from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.job_query import JobPlace
+from oar.lib.facts.messages import Ask, JobAction
+from oar.lib.facts.states import JobTypeName
 from oar.lib.facts.times import format_duration
-from oar.lib.jobs import walltime
+from oar.lib.jobs import answer_texts, control, walltime
+from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
-from oar.lib.submission import resubmission
+from oar.lib.reservations import job_deletion
 from oar.lib.submission.checks import parse_signal
-from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 
 if TYPE_CHECKING:
-    from oar.api.workers import Outcome, WorkerTask
+    from oar.lib.config.files import Config
+    from oar.lib.db.transaction import Transaction
     from oar.lib.facts.records import User
 
+#: Status and word of the reasons for which a request is refused; of all others the job is in a wrong state.
+_REFUSALS: Mapping[ControlRefusal, tuple[HTTPStatus, str]] = {
+    ControlRefusal.UNKNOWN_JOB: (HTTPStatus.NOT_FOUND, "no-such-job"),
+    ControlRefusal.NOT_YOURS: (HTTPStatus.FORBIDDEN, "not-allowed"),
+    ControlRefusal.NOT_ADMIN: (HTTPStatus.FORBIDDEN, "not-allowed"),
+    ControlRefusal.ADMIN_HOLD: (HTTPStatus.FORBIDDEN, "not-allowed"),
+    ControlRefusal.ADMIN_RESUME: (HTTPStatus.FORBIDDEN, "not-allowed"),
+    ControlRefusal.ALREADY_KILLED: (HTTPStatus.CONFLICT, "already-killed"),
+}
+_WRONG_STATE = HTTPStatus.CONFLICT, "wrong-state"
+
+
+class ActOutcome(NamedTuple):
+    """What came of a request about one job: a word of what is done, or why it is not."""
+
+    job_id: int
+    done: str = ""
+    refusal: Mapping[str, Any] | None = None  #: the record of the problem
+
+    @property
+    def status(self) -> int:
+        """The status of an answer about this job alone."""
+        return self.refusal["status"] if self.refusal else HTTPStatus.ACCEPTED
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is told of the job."""
+        return {"id": self.job_id, "problem": self.refusal} if self.refusal else {"id": self.job_id, "done": self.done}
+
+
+class Acted(NamedTuple):
+    """What came of a request about several jobs, in their order."""
+
+    outcomes: Sequence[ActOutcome]
+    warnings: Sequence[str] = ()
+
+
+class JobOrders(NamedTuple):
+    """Who acts on which jobs, in one transaction."""
+
+    tx: "Transaction"
+    config: "Config"
+    user: "User"
+    ids: Sequence[int]
+
+    def delete(self) -> Acted:
+        """Ask for their end."""
+        with_inner = self.config.kill_inner_jobs_with_container
+        found = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
+        told = [
+            _told(answer, "had ended" if answer.has_ended else "deletion registered", answer_texts.why_not_ended)
+            for answer in found.answers
+        ]
+        return Acted(told, found.warnings)
+
+    def force_end(self) -> Acted:
+        """Ask for the end of those that are stuck while they finish."""
+        config = self.config
+        least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
+        answers = control.force_end(self.tx, self.user, self.ids, least=least)
+        return _all(answers, "end forced", partial(answer_texts.why_not_forced, least=least))
+
+    def hold(self, *, running: bool) -> Acted:
+        """Let them not start; ``running``: suspend those that run."""
+        answers = control.hold(self.tx, self.user, self.ids, HoldRules.of(self.config), running=running)
+        return _all(answers, "hold registered", answer_texts.why_not_held)
+
+    def resume(self) -> Acted:
+        """Let them go on."""
+        answers = control.resume(self.tx, self.user, self.ids, HoldRules.of(self.config))
+        return _all(answers, "resumption registered", answer_texts.why_not_resumed)
+
+    def signal(self, number: int | None) -> Acted:
+        """Send them a signal; None: that of a checkpoint."""
+        done, verb = ("checkpoint registered", "checkpoint") if number is None else ("signal registered", "signal")
+        told = []
+        for job_id in self.ids:
+            answer = control.request_signal(self.tx, self.user, job_id, number)
+            if isinstance(answer, SignalRequest):
+                self.tx.outbox.append(Ask(JobAction.SIGNAL, job_id))
+                told.append(ActOutcome(job_id, done))
+            else:
+                told.append(_told(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
+        return Acted(told)
+
+    def toggle_besteffort(self, *, wanted: bool) -> Acted:
+        """Let running jobs be besteffort, or no longer; those that are as it is wanted stay so."""
+        types = self.tx.jobs.types(self.ids, current=True)
+        same = [job_id for job_id in self.ids if (JobTypeName.BESTEFFORT in types.get(job_id, ())) is wanted]
+        others = [job_id for job_id in self.ids if job_id not in same]
+        toggled = {answer.job_id: answer for answer in control.toggle_besteffort(self.tx, self.user, others)}
+        done = "besteffort" if wanted else "not besteffort"
+        answers = [toggled.get(job_id, ControlOutcome(job_id)) for job_id in self.ids]
+        return _all(answers, done, answer_texts.why_not_toggled)
+
+
+def _all(answers: Sequence[ControlOutcome], done: str, why_not: Callable[[ControlOutcome], str]) -> Acted:
+    return Acted([_told(answer, done, why_not) for answer in answers])
+
+
+def _told(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome], str]) -> ActOutcome:
+    """Return what is told of an answer; ``why_not``: the words for one that is a refusal."""
+    if answer.refusal is None:
+        return ActOutcome(answer.job_id, done)
+    status, word = _REFUSALS.get(answer.refusal, _WRONG_STATE)
+    return ActOutcome(answer.job_id, refusal=problem_record(status, word, why_not(answer).removeprefix("/!\\ ")))
+
+
 router = APIRouter(tags=["jobs"], route_class=FairRoute)
-arrays = APIRouter(tags=["jobs"], route_class=FairRoute)
-batches = APIRouter(tags=["jobs"], route_class=FairRoute)
-estimates = APIRouter(tags=["jobs"], route_class=FairRoute)
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,
     WalltimeOutcome.NOT_FOUND: HTTPStatus.NOT_FOUND,
     WalltimeOutcome.NOT_AVAILABLE: HTTPStatus.CONFLICT,
 }
-_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
 class HoldRequest(BaseModel):
     """How to hold a job."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     running: bool = Field(default=False, description="Suspend the job if it is running, as `oarhold -r` does.")
 
@@ -61,7 +162,7 @@ class HoldRequest(BaseModel):
 class JobSignal(BaseModel):
     """Signal to send to a job."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     signal: Annotated[int, Field(ge=1, le=64)] | Text = Field(description="Signal number or name.")
 
@@ -69,7 +170,7 @@ class JobSignal(BaseModel):
 class WalltimeChange(BaseModel):
     """Walltime change of a running job, as with `oarwalltime`."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     change: Annotated[int, Field(ge=-(2**31), le=2**31)] | Text = Field(
         description="Change in seconds, or `[+|-]h[:m[:s]]`; without sign: the new walltime."
@@ -87,76 +188,12 @@ class WalltimeChange(BaseModel):
         return WalltimeRequest(text, self.force, self.delay_next_jobs, self.whole, self.timeout)
 
 
-class EstimateRequest(BaseModel):
-    """Alternative job requests to compare."""
-
-    model_config = _STRICT
-
-    alternatives: list[JobRequest] = Field(min_length=1, max_length=8)
-
-
-class JobBatch(BaseModel):
-    """Several job requests. Submit similar jobs as an array."""
-
-    model_config = _STRICT
-
-    jobs: list[JobRequest] = Field(min_length=1, max_length=1000)
-
-
 class BesteffortSetting(BaseModel):
     """Whether a running job is besteffort."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     on: bool = Field(description="Whether the job is besteffort.")
-
-
-@router.post(
-    "/v1/jobs", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED
-)
-async def job_submit(
-    request: Request,
-    wanted: JobRequest,
-    key: IdempotencyKey = None,
-    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
-) -> Answer:
-    """Submit a job or a job array for the caller, as `oarsub` does.
-
-    With `wait`, a `reservation` waits for the decision of the scheduler: `reservation` is `Scheduled`, or `toSchedule`
-    if it is still undecided. A rejected reservation is 409 (`reservation-refused`).
-    """
-    check_wait(wait, wanted.reservation)
-    outcome = await in_thread(_submitted, request, wanted, key)
-    return answer_of(request, await with_answer(request, outcome, wait) if wait else outcome)
-
-
-def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcome":
-    caller = asking(request).caller
-    user = caller.submitting()
-    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    return _outcome(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
-
-
-@batches.post(
-    "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
-)
-def jobs_submit(request: Request, wanted: JobBatch, key: IdempotencyKey = None) -> Answer:
-    """Submit the jobs one after another, each in its own transaction. Return a result for each job.
-
-    A request that is repeated with the same key submits only what was not submitted before.
-    """
-    caller = asking(request).caller
-    user = caller.submitting()
-    tasks = [
-        SubmitJobs(
-            user,
-            each.asked,
-            caller.remembering,
-            Once.of(user.name, f"{key} #{place}", f"{request.url.path} {each.model_dump_json()}") if key else None,
-        )
-        for place, each in enumerate(wanted.jobs)
-    ]
-    return _by_worker(request, SubmitBatch(tasks), long=True)
 
 
 @router.delete("/v1/jobs/{job_id}", operation_id="job_delete", summary="Delete a job", status_code=HTTPStatus.ACCEPTED)
@@ -230,77 +267,6 @@ def job_walltime(request: Request, job_id: JobId, body: WalltimeChange) -> Answe
     return answer({"id": job_id, "done": text, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
 
 
-@router.post(
-    "/v1/jobs/{job_id}/resubmission",
-    operation_id="job_resubmit",
-    summary="Resubmit a job",
-    status_code=HTTPStatus.CREATED,
-)
-def job_resubmit(request: Request, job_id: JobId, key: IdempotencyKey = None) -> Answer:
-    """Submit a copy of an ended job, as `oarsub --resubmit` does."""
-    record, headers = resubmitted(request, asking(request), job_id, key, request.url.path)
-    headers["Location"] = f"/v1/jobs/{record['id']}"
-    return answer(record, status=HTTPStatus.CREATED, headers=headers)
-
-
-def resubmitted(
-    request: Request, who: Asking, job_id: int, key: str | None, what: str
-) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Submit a copy of a job once for a key of the client; the record of the new job, and headers of the answer.
-
-    ``what`` tells this request from others with the same key.  Raises Unidentified, NotAllowed, UserError.
-    """
-    user = who.caller.acting(JobAct.RESUBMIT, [job_id])
-    once = Once.of(user.name, key, what) if key else None
-    headers: dict[str, str] = {}
-    try:
-        with service_of(request).warnings() as warnings, who.database.begin() as tx:
-            if once:
-                once.begin(tx, who.config.api_idempotency_hours)
-            record: Mapping[str, Any] = {"id": resubmission.resubmit(tx, who.config, user, job_id)}
-            if once:
-                once.end(tx, record)
-    except AlreadyDone as done:
-        record, headers = done.answer, dict(REPLAYED)
-    return {**record, "warnings": warnings}, headers
-
-
-@router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
-def job_alter(request: Request, job_id: JobId, wanted: JobUpdate, match: IfMatch = None) -> Answer:
-    """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
-    user = asking(request).caller.acting(JobAct.ALTER, [job_id])
-    return _by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
-
-
-@arrays.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
-def array_alter(request: Request, array_id: JobId, wanted: JobUpdate) -> Answer:
-    """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
-    who = asking(request)
-    jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
-    if not jobs:
-        raise NoSuchJob(array_id)
-    ids = [job.id for job in jobs if job.state in NOT_STARTED]
-    user = who.caller.acting(JobAct.ALTER, ids)
-    return _by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
-
-
-@estimates.post("/v1/estimates", operation_id="estimates", summary="Estimate start times")
-def estimate(request: Request, wanted: EstimateRequest) -> Answer:
-    """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
-    return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
-
-
-def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs]) -> "Outcome":
-    """Tell what the answer is of alternatives.  Raises Unidentified, Unavailable."""
-    task = EstimateJobs(caller.identified(), alternatives)
-    service = service_of(request)
-    config = service.runtime.config
-    # The last may begin at the end of its time.
-    seconds = config.admission_rules_timeout + config.api_timeout + 2 * config.estimate_timeout
-    with service.estimating(request, caller):
-        return service.workers.run_long(task, seconds)
-
-
 @router.put(
     "/v1/jobs/{job_id}/besteffort",
     operation_id="job_besteffort",
@@ -333,15 +299,117 @@ def _done(request: Request, user: "User", job_id: int, do: Callable[[JobOrders],
     return answer({**outcome.record, "warnings": [*acted.warnings, *warnings]}, status=outcome.status)
 
 
-def _by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> Answer:
-    return answer_of(request, _outcome(request, task, long=long))
+#: Jobs of one request, at most.
+MAX_JOBS = 10_000
+BulkJobId = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 
 
-def _outcome(request: Request, task: "WorkerTask", *, long: bool = False) -> "Outcome":
-    """Let a worker do a task, for as long as admission rules may take, or a request."""
-    service = service_of(request)
-    workers, config = service.workers, service.runtime.config
-    if long:
-        # Of a batch the last may begin at the end of its time, and wait then for programs of its user.
-        return workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout)
-    return workers.run(task, config.admission_rules_timeout)
+class BulkAction(StrEnum):
+    """Action on several jobs."""
+
+    DELETE = "delete"
+    FORCE_END = "force-end"
+    HOLD = "hold"
+    HOLD_RUNNING = "hold-running"
+    RESUME = "resume"
+    CHECKPOINT = "checkpoint"
+    SIGNAL = "signal"
+    BESTEFFORT = "besteffort"
+    NOT_BESTEFFORT = "not-besteffort"
+
+
+#: What a token must allow; of the others, only an administrator.
+_ALLOWED_BY = {
+    BulkAction.DELETE: JobAct.DELETE,
+    BulkAction.FORCE_END: JobAct.DELETE,
+    BulkAction.HOLD: JobAct.HOLD,
+    BulkAction.HOLD_RUNNING: JobAct.HOLD,
+    BulkAction.RESUME: JobAct.RESUME,
+    BulkAction.CHECKPOINT: JobAct.CHECKPOINT,
+    BulkAction.SIGNAL: JobAct.SIGNAL,
+}
+
+
+class BulkRequest(BaseModel):
+    """An action and the selected jobs: by ids, by a condition, or by the other fields."""
+
+    model_config = STRICT
+
+    act: BulkAction = Field(strict=False)
+    signal: Annotated[int, Field(ge=1, le=64)] | Text | None = Field(None, description="Signal number or name.")
+    ids: list[BulkJobId] | None = Field(None, min_length=1, max_length=MAX_JOBS, description="Job ids.")
+    condition: Text | None = Field(None, description="Condition on the jobs, as with `--sql`.")
+    array: BulkJobId | None = Field(None, description="Array id.")
+    user: Text | None = Field(None, description="Owners of the jobs; default: the caller.")
+    state: Text | None = Field(None, description="States of the jobs; default: live jobs.")
+    queue: Text | None = Field(None, description="Queues of the jobs, as in the list of jobs.")
+    project: Text | None = Field(None, description="Projects of the jobs.")
+    name: Text | None = Field(None, description="Names of the jobs.")
+    type: Text | None = Field(None, description="Types of the jobs.")
+    dry_run: bool = Field(default=False, description="Only return the selected jobs; change nothing.")
+
+    @property
+    def filters(self) -> dict[str, object]:
+        """What chooses among jobs, as lists of jobs take it."""
+        return self.model_dump(exclude={"act", "signal", "ids", "condition", "dry_run"}, exclude_unset=True)
+
+
+@router.post("/v1/job-acts", operation_id="jobs_act", summary="Delete, hold, resume or signal several jobs")
+def jobs_act(request: Request, body: BulkRequest) -> Answer:
+    """Delete, hold, resume or signal jobs in one transaction, and return a result for each.
+
+    The actions are those of `oardel`, `oarhold` and `oarresume`.
+    """
+    who = asking(request)
+    who.caller.identified()
+    act = _act_of(body)
+    ids = _meant(who, body)
+    if body.dry_run:
+        return answer({"items": [{"id": job_id} for job_id in ids], "warnings": []})
+    user = _allowed(who, body.act, ids)
+    with service_of(request).warnings() as warnings, who.database.begin() as tx:
+        acted = act(JobOrders(tx, who.config, user, ids))
+    return answer({"items": [each.record for each in acted.outcomes], "warnings": [*acted.warnings, *warnings]})
+
+
+def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
+    """Return what is done.  Raises BadRequest, BadSubmission."""
+    if (body.signal is not None) is not (body.act is BulkAction.SIGNAL):
+        raise BadRequest("a signal belongs to the act 'signal', and to no other")
+    number = None if body.signal is None else parse_signal(str(body.signal))
+    acts: dict[BulkAction, Callable[[JobOrders], Acted]] = {
+        BulkAction.DELETE: JobOrders.delete,
+        BulkAction.FORCE_END: JobOrders.force_end,
+        BulkAction.HOLD: lambda orders: orders.hold(running=False),
+        BulkAction.HOLD_RUNNING: lambda orders: orders.hold(running=True),
+        BulkAction.RESUME: JobOrders.resume,
+        BulkAction.CHECKPOINT: lambda orders: orders.signal(None),
+        BulkAction.SIGNAL: lambda orders: orders.signal(number),
+        BulkAction.BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=True),
+        BulkAction.NOT_BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=False),
+    }
+    return acts[body.act]
+
+
+def _allowed(who: Asking, act: BulkAction, ids: list[int]) -> "User":
+    """Return the user who acts.  Raises Unidentified, NotAllowed."""
+    allowed_by = _ALLOWED_BY.get(act)
+    return who.caller.acting(allowed_by, ids) if allowed_by else who.caller.administering()
+
+
+def _meant(who: Asking, body: BulkRequest) -> list[int]:
+    """Return the ids of the jobs that are meant.  Raises BadRequest, BadCondition."""
+    ways = (body.ids is not None, body.condition is not None, bool(body.filters))
+    if sum(ways) != 1:
+        raise BadRequest("name jobs by ids, by a condition, or by user, state, queue, project, name, type, array")
+    if body.ids is not None:
+        return list(dict.fromkeys(body.ids))
+    if body.condition is not None:
+        ids = evaluate(who.database, Subject.JOBS, body.condition, who.sql_asker())
+    else:
+        listing = JobListing.of({"user": "me", **body.filters})
+        with who.database.snapshot() as tx:
+            ids = tx.job_pages.page(listing.query(who), JobPlace(MAX_JOBS))
+    if len(ids) > MAX_JOBS:
+        raise BadRequest(f"these are more than {MAX_JOBS} jobs: name fewer at a time")
+    return ids

@@ -1,18 +1,49 @@
-"""Alterations of jobs that wait, in a worker: the altered job is checked and admitted as a new one."""
+"""Changes of waiting jobs, made in a worker: the changed job is checked and admitted as a new one."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastapi import APIRouter, Request
+
+from oar.api.job_request import JobUpdate
+from oar.api.parameters import IfMatch, JobId
 from oar.api.preconditions import Expected
+from oar.api.responses import Answer
+from oar.api.routing import FairRoute
+from oar.api.service import asking
+from oar.api.submission import by_worker
 from oar.api.workers import Desk, Outcome, problem_of
-from oar.lib.facts.errors import UserError
+from oar.lib.access.scopes import JobAct
+from oar.lib.facts.errors import NoSuchJob, UserError
 from oar.lib.facts.records import User
+from oar.lib.facts.states import NOT_STARTED
 from oar.lib.submission import alteration
 from oar.lib.submission.alteration import JobChanges, Rehearsals
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
+
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
+
+
+@router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
+def job_alter(request: Request, job_id: JobId, wanted: JobUpdate, match: IfMatch = None) -> Answer:
+    """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
+    user = asking(request).caller.acting(JobAct.ALTER, [job_id])
+    return by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
+
+
+@router.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
+def array_alter(request: Request, array_id: JobId, wanted: JobUpdate) -> Answer:
+    """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
+    who = asking(request)
+    jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
+    if not jobs:
+        raise NoSuchJob(array_id)
+    ids = [job.id for job in jobs if job.state in NOT_STARTED]
+    user = who.caller.acting(JobAct.ALTER, ids)
+    return by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
 
 
 class AlterJob(NamedTuple):

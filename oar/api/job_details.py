@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
@@ -10,10 +10,11 @@ from oar.api.estimates import FindSmallestChange
 from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import LeanRoute
-from oar.api.service import asking, service_of
+from oar.api.service import Asking, asking, service_of
 from oar.api.workers import answer_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import Job
+from oar.lib.jobs import walltime
 from oar.lib.views.job_dependencies import jobs_around
 from oar.lib.views.job_usage import job_usages
 from oar.lib.views.wait_explanations import explain
@@ -140,3 +141,31 @@ PARTS: Mapping[str, Part] = {
 }
 #: Those of ``everything=true``.
 EVERYTHING = ("explanation", "states")
+
+
+@router.get(
+    "/v1/jobs/{job_id}/walltime", operation_id="job_walltime_changes", summary="Walltime changes allowed for a job"
+)
+def job_walltime_changes(request: Request, job_id: JobId) -> Answer:
+    """Return what `oarwalltime` shows, in seconds. `possible_increase` is null if there is no limit.
+
+    `may` lists the options that the site allows the caller. Administrators have no limits.
+    """
+    return answer_unless_known(request, _walltime_record(asking(request), job_id))
+
+
+def _walltime_record(who: Asking, job_id: int) -> dict[str, Any]:
+    """Return the record.  Raises NoSuchJob."""
+    with who.database.snapshot() as tx:
+        standing = walltime.walltime_status(tx, who.config, job_id)
+    change = standing.change
+    return {
+        "id": job_id,
+        "is_enabled": who.config.walltime_change_enabled,
+        "walltime": standing.walltime,
+        "possible_increase": standing.possible,
+        "granted": change.granted,
+        "pending": change.pending,
+        "timeout": change.timeout or None,
+        "may": walltime.ways(who.config, standing.job.queue, who.caller.user)._asdict(),
+    }

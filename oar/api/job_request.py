@@ -1,11 +1,10 @@
-"""The request for jobs as clients write it: ``POST /v1/jobs``.  Its fields are options of oarsub."""
+"""Requests for jobs, as clients write them (``POST /v1/jobs``) and as workers receive them."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.jobs.asked_jobs import AskedJobs
 from oar.api.parameters import MAX_TEXTS, Count, Text, Texts
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.times import format_duration
@@ -13,6 +12,25 @@ from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
 from oar.lib.submission.proposal import KeyWish
 from oar.lib.submission.staging import StageWish
+
+
+class AskedJobs(NamedTuple):
+    """A request for jobs, as the API gets it."""
+
+    form: JobForm
+    command: str = ""
+    script: str | None = None  #: text that is stored with the job, and runs in the place of the command's first word
+    parameters: tuple[str, ...] | None = None  #: of each job of an array
+    env: tuple[str, ...] = ()  #: each like ``--env``
+    key: KeyWish = KeyWish()
+    file: StageWish = StageWish()
+    scans: bool = False  #: whether the options in the lines of the script are asked for, too
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether programs run as the user, whose files it names: that may take long."""
+        return self.scans or self.file.path is not None or self.key.export is not None
+
 
 DEPENDENCIES = (
     "Each as with `-a`: `12`, `12:any`, `12[*]` (all jobs of array 12), `12[]` (each job of an array: the job of the"

@@ -19,7 +19,7 @@ from oar.api.gantt.table import Period, days_table, gantt_table, period_of, plan
 from oar.api.history_ import EventListing, event_page
 from oar.api.job_arrays import array_record
 from oar.api.job_details import EVERYTHING
-from oar.api.jobs_ import JobListing, job_page, job_record
+from oar.api.jobs import JobListing, job_page, job_record
 from oar.api.nodes.groups import groups_record
 from oar.api.nodes_ import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log

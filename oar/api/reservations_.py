@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.jobs_ import page_of
+from oar.api.jobs import page_of
 from oar.api.openapi_schemas import RESERVATION
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.preconditions import version_of

@@ -32,6 +32,7 @@ from oar.web.documents import Documents
 from oar.web.site_file import SiteFile
 
 if TYPE_CHECKING:
+    from oar.api.workers import Outcome, WorkerTask
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
     from oar.lib.db.listening.feed import News
@@ -300,3 +301,13 @@ def administering(request: Request) -> Iterator[AdminAct]:
 def note(request: Request, user: "User") -> None:
     """Write one line about a change in the log: who did it, by which request."""
     _log.info("[admin] user=%s request=%s %s %s", user.name, request.state.request_id, request.method, request.url.path)
+
+
+def run_task(request: Request, task: "WorkerTask", *, long: bool = False) -> "Outcome":
+    """Let a worker do a task, for as long as admission rules may take, or a request."""
+    service = service_of(request)
+    workers, config = service.workers, service.runtime.config
+    if long:
+        # Of a batch the last may begin at the end of its time, and wait then for programs of its user.
+        return workers.run_long(task, 2 * config.api_timeout + config.admission_rules_timeout)
+    return workers.run(task, config.admission_rules_timeout)

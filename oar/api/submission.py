@@ -1,37 +1,147 @@
-"""The submission of jobs, in a worker: the same steps as those of oarsub.
+"""Submission of jobs: the routes, and the task of a worker that takes the same steps as oarsub.
 
-A job belongs to who asks.  Relative names count from his home; what his shell holds is unknown here.
+A job belongs to the caller.  Relative file names are relative to his home; the environment of his shell is unknown.
 """
 
 import os
 import pwd
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from oar.api.concurrency import in_thread
 from oar.api.errors import problem_record
-from oar.api.jobs.asked_jobs import AskedJobs
-from oar.api.jobs.script_options import with_script_options
-from oar.api.workers import Desk, Outcome, problem_of, text_of
-from oar.lib.facts.errors import NotAllowed, UserError
+from oar.api.job_request import AskedJobs, JobRequest
+from oar.api.long_polling import check_wait, with_answer
+from oar.api.parameters import LARGEST_ID, STRICT, IdempotencyKey, JobId
+from oar.api.responses import Answer, answer
+from oar.api.routing import FairRoute
+from oar.api.service import Asking, asking, run_task, service_of
+from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
+from oar.lib.access.scopes import JobAct
+from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
 from oar.lib.facts.records import User
 from oar.lib.io import allowed_networks
-from oar.lib.submission import job_environment, preparation, submit
+from oar.lib.submission import job_environment, preparation, resubmission, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.initial_request import initial_request
-from oar.lib.submission.job_form import submission_of, words_of
+from oar.lib.submission.job_form import JobForm, parameters_of, submission_of, words_of
 from oar.lib.submission.job_keys import KeyPair
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
 from oar.lib.submission.proposal import ImportedKey, Proposal
+from oar.lib.submission.script_lines import Argument, Value, doubts, joined, option_of, values_of, with_place
 from oar.lib.submission.staging import StageWish, Staging, staged_file
 from oar.lib.submission.submit import Submitted
 from oar.lib.user_files import SilentProgram, UserFiles
 
 if TYPE_CHECKING:
+    from oar.api.workers import WorkerTask
     from oar.lib.db.transaction import Transaction
+
+router = APIRouter(tags=["jobs"], route_class=FairRoute)
+
+
+class JobBatch(BaseModel):
+    """Several job requests. Submit similar jobs as an array."""
+
+    model_config = STRICT
+
+    jobs: list[JobRequest] = Field(min_length=1, max_length=1000)
+
+
+@router.post(
+    "/v1/jobs", operation_id="job_submit", summary="Submit a job or a job array", status_code=HTTPStatus.CREATED
+)
+async def job_submit(
+    request: Request,
+    wanted: JobRequest,
+    key: IdempotencyKey = None,
+    wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
+) -> Answer:
+    """Submit a job or a job array for the caller, as `oarsub` does.
+
+    With `wait`, a `reservation` waits for the decision of the scheduler: `reservation` is `Scheduled`, or `toSchedule`
+    if it is still undecided. A rejected reservation is 409 (`reservation-refused`).
+    """
+    check_wait(wait, wanted.reservation)
+    outcome = await in_thread(_submitted, request, wanted, key)
+    return answer_of(request, await with_answer(request, outcome, wait) if wait else outcome)
+
+
+def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcome":
+    caller = asking(request).caller
+    user = caller.submitting()
+    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
+    return run_task(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
+
+
+@router.post(
+    "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
+)
+def jobs_submit(request: Request, wanted: JobBatch, key: IdempotencyKey = None) -> Answer:
+    """Submit the jobs one after another, each in its own transaction. Return a result for each job.
+
+    A request that is repeated with the same key submits only what was not submitted before.
+    """
+    caller = asking(request).caller
+    user = caller.submitting()
+    tasks = [
+        SubmitJobs(
+            user,
+            each.asked,
+            caller.remembering,
+            Once.of(user.name, f"{key} #{place}", f"{request.url.path} {each.model_dump_json()}") if key else None,
+        )
+        for place, each in enumerate(wanted.jobs)
+    ]
+    return by_worker(request, SubmitBatch(tasks), long=True)
+
+
+@router.post(
+    "/v1/jobs/{job_id}/resubmission",
+    operation_id="job_resubmit",
+    summary="Resubmit a job",
+    status_code=HTTPStatus.CREATED,
+)
+def job_resubmit(request: Request, job_id: JobId, key: IdempotencyKey = None) -> Answer:
+    """Submit a copy of an ended job, as `oarsub --resubmit` does."""
+    record, headers = resubmitted(request, asking(request), job_id, key, request.url.path)
+    headers["Location"] = f"/v1/jobs/{record['id']}"
+    return answer(record, status=HTTPStatus.CREATED, headers=headers)
+
+
+def resubmitted(
+    request: Request, who: Asking, job_id: int, key: str | None, what: str
+) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Submit a copy of a job once for a key of the client; the record of the new job, and headers of the answer.
+
+    ``what`` tells this request from others with the same key.  Raises Unidentified, NotAllowed, UserError.
+    """
+    user = who.caller.acting(JobAct.RESUBMIT, [job_id])
+    once = Once.of(user.name, key, what) if key else None
+    headers: dict[str, str] = {}
+    try:
+        with service_of(request).warnings() as warnings, who.database.begin() as tx:
+            if once:
+                once.begin(tx, who.config.api_idempotency_hours)
+            record: Mapping[str, Any] = {"id": resubmission.resubmit(tx, who.config, user, job_id)}
+            if once:
+                once.end(tx, record)
+    except AlreadyDone as done:
+        record, headers = done.answer, dict(REPLAYED)
+    return {**record, "warnings": warnings}, headers
+
+
+def by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> Answer:
+    return answer_of(request, run_task(request, task, long=long))
+
 
 #: The command of a job whose script comes with the request, as oarsub stores that of one on its standard input.
 SCRIPT_ONLY = "-"
@@ -215,3 +325,80 @@ def _in_home(path: str | None, home: str) -> str:
         if path == sign or (path or "").startswith(f"{sign}/"):
             return home + (path or "").removeprefix(sign)
     return path or ""
+
+
+Absolute = Callable[[str], str]
+
+#: Options of which those of a script are added behind those of the request.
+ADDED = frozenset({"requests", "types", "dependencies"})
+
+
+def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, asked: "AskedJobs") -> "AskedJobs":
+    """Return a request with what the lines of its script ask for; ``absolute``: makes whole names of files.
+
+    Raises BadRequest.
+    """
+    text = asked.script if asked.script is not None else _script_of(files, absolute, asked.command)
+    values = values_of(text)
+    desk.warnings.extend(doubts("the script", text, has_options=bool(values)))
+    merged = asked._replace(scans=False, form=_form_with_script(desk, asked.form, values))
+    if asked.script is None and not merged.form.directory:
+        merged = merged._replace(command=with_place(asked.command))
+    if "parameter_file" in values and asked.parameters is None:
+        merged = merged._replace(parameters=parameters_of(_read_file(files, absolute, values["parameter_file"][-1])))
+    given = {name: str(each[-1]) for name, each in values.items()}
+    environment = tuple(map(str, values.get("environment", ())))
+    key = asked.key._replace(
+        use=asked.key.use or "use_job_key" in values,
+        private=asked.key.private or given.get("key_inline") or _key_file(files, absolute, values),
+        public=asked.key.public or given.get("public_key"),
+        export=asked.key.export or given.get("key_export"),
+    )
+    file = asked.file._replace(
+        path=asked.file.path or given.get("stagein"), md5sum=asked.file.md5sum or given.get("stagein_md5sum")
+    )
+    return merged._replace(env=(*environment, *asked.env), key=key, file=file)
+
+
+def _form_with_script(desk: "Desk", form: JobForm, values: Mapping[str, Sequence[Value]]) -> JobForm:
+    """Return a form with the values of a script; one that the request has already is told and ignored."""
+    replaces = desk.config.oarsub_script_resources == "replace" and bool(form.requests)
+    changes: dict[str, Any] = {}
+    for name in (field for field in JobForm._fields if field in values):
+        option, typed = option_of(name), getattr(form, name)
+        value = joined(option, values[name])
+        if option.kind is not Argument.TEXTS and name != "properties" and len(set(values[name])) > 1:
+            desk.warnings.append(f"{option.long} is given several times: {value}: the last value counts.")
+        if name in ADDED and not (name == "requests" and replaces):
+            changes[name] = (*typed, *values[name])
+        elif typed is False or typed in (None, "", ()):
+            changes[name] = value
+        elif option.kind is not Argument.FLAG:
+            shown = " ".join(map(str, values[name]))
+            desk.warnings.append(f"ignore script value for {option.long}: {shown}; the request has another one.")
+    return form._replace(**changes)
+
+
+def _script_of(files: "UserFiles", absolute: Absolute, command: str) -> str:
+    """Return the text of the script that a command begins with.  Raises BadRequest."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    if not words:
+        raise BadRequest("scanscript: there is no script and no command")
+    return _read_file(files, absolute, words[0])
+
+
+def _key_file(files: "UserFiles", absolute: Absolute, values: Mapping[str, Sequence[Value]]) -> str | None:
+    return _read_file(files, absolute, values["key_file"][-1]) if "key_file" in values else None
+
+
+def _read_file(files: "UserFiles", absolute: Absolute, path: Value) -> str:
+    """Return the text of a file of the user.  Raises BadRequest."""
+    if "\0" in str(path):
+        raise BadRequest("scanscript: a name of a file holds no NUL")
+    try:
+        return files.read(absolute(str(path))).data.decode("utf-8", "replace")
+    except OSError as error:
+        raise BadRequest(f"scanscript: {path} cannot be read: {error.strerror or 'not with your rights'}") from None

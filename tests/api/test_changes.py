@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from oar.api.estimates import EstimateJobs
-from oar.api.job_request import JobRequest
-from oar.api.jobs.asked_jobs import AskedJobs
+from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.workers import Desk
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config

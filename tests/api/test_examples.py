@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from oar.api.jobs import output_stream
+from oar.api import job_output
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.records import Job
@@ -41,7 +41,7 @@ def examples() -> list[str]:
 @pytest.fixture
 def environment(api: Api, nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What a programmer has in his shell; the end of an output is told at once."""
-    monkeypatch.setattr(output_stream, "LAST_SECONDS", 0.0)
+    monkeypatch.setattr(job_output, "LAST_SECONDS", 0.0)
     token = nobody.headers["authorization"].removeprefix("Bearer ")
     return {"PATH": os.environ["PATH"], "TOKEN": token, "OAR_API": f"http://127.0.0.1:{api.port}"}
 

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from oar.api import user_programs
+from oar.api import job_output, user_programs
 from oar.api.concurrency import UnderWay
-from oar.api.jobs import output_stream
 from oar.lib import user_files
 from oar.lib.access import tokens
 from oar.lib.config.files import Config
@@ -217,7 +216,7 @@ def test_a_file_that_comes_later_or_begins_anew_is_followed(
 def test_a_stream_ends_some_time_after_the_job(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_stream, "LAST_SECONDS", 5.0)
+    monkeypatch.setattr(job_output, "LAST_SECONDS", 5.0)
     job = _job(database, home)
     _write(home, job, b"out")
     with _followed(nobody, job) as messages:
@@ -350,7 +349,7 @@ def test_a_stream_whose_program_is_stopped_is_refused_and_ends(
 def test_a_stream_ends_though_its_program_was_stopped_on_the_way(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_stream, "LAST_SECONDS", 5.0)
+    monkeypatch.setattr(job_output, "LAST_SECONDS", 5.0)
     monkeypatch.setattr(user_programs, "CLEANING_SECONDS", 0.1)
     job = _job(database, home)
     _write(home, job, b"out")

@@ -7,7 +7,7 @@ import pwd
 import httpx
 import pytest
 
-from oar.api import jobs_ as jobs
+from oar.api import jobs
 from oar.api.concurrency import UnderWay
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState

@@ -62,7 +62,6 @@ API = {
     "oar.api.administration",
     "oar.api.answers",
     "oar.api.gantt",
-    "oar.api.jobs",
     "oar.api.legacy",
     "oar.api.nodes",
     "oar.api.reservations",

@@ -6,8 +6,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.errors import problem_record
-from oar.api.job_actions import estimated, resubmitted
-from oar.api.jobs.acts import Acted, JobOrders
+from oar.api.estimates import estimated
+from oar.api.job_actions import Acted, JobOrders
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy.queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
 from oar.api.legacy.records import (
@@ -24,7 +24,7 @@ from oar.api.legacy.titles import refusing, title_of
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.responses import EXPORT_PAGE, Export
 from oar.api.service import MOST_EXPORTS, counted_client, service_of
-from oar.api.submission import SubmitJobs, at_home
+from oar.api.submission import SubmitJobs, at_home, resubmitted
 from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
 from oar.lib.facts.errors import BadRequest, NoSuchJob

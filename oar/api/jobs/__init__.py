@@ -1,1 +1,0 @@
-"""Jobs over HTTP: lists, one job, submissions, changes, estimates, output."""
