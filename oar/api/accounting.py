@@ -6,14 +6,14 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.history.usage import UsedByGroup
 from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
 from oar.lib.facts.errors import BadRequest
 from oar.lib.reservations.recurrence import local_zone
 
-router = APIRouter(tags=["usage"], route_class=LeanRoute)
+router = APIRouter(tags=["usage"], route_class=ApiRoute)
 
 #: What is shown of all others, where their consumption is private.
 OTHERS = "others"

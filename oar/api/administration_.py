@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.nodes_ import queues_record
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.frames import Status, StatusQuestion
 from oar.lib.facts.version import VERSION
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Seconds that the server has to say how it is; one that is down must not keep the page waiting.
 PATIENCE = 2.0

@@ -13,7 +13,7 @@ from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.parameters import STRICT, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, Asking, administering, asking, service_of
 from oar.api.submission import proposal_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
@@ -26,7 +26,7 @@ from oar.lib.submission import admission, admission_rules, rule_changes
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 RuleId = Annotated[int, Path(ge=1, le=2**31 - 1, description="Rule id.")]
 Priority = Annotated[int, Field(ge=0, le=2**31 - 1, description="Priority; rules run in ascending order.")]

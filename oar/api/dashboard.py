@@ -11,13 +11,13 @@ from oar.api.jobs import JobListing, job_page
 from oar.api.nodes_ import queues_record
 from oar.api.resource_states import totals
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.job_query import LIVE_STATES
 from oar.lib.facts.states import JobState, ResourceState
 from oar.lib.io.disks import FullDisk, nearly_full
 
-router = APIRouter(tags=["general"], route_class=LeanRoute)
+router = APIRouter(tags=["general"], route_class=ApiRoute)
 
 #: Events that a first look shows.
 EVENTS = 8

@@ -21,7 +21,7 @@ from oar.api.job_output import OutputNotHere
 from oar.api.parameters import LARGEST_ID, STRICT, JobId
 from oar.api.request_bodies import MULTIPART, FileBegins, FileData, FormField, FormReader, agent_boundary_of
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
 from oar.lib.desktop import pull, stageouts
@@ -31,7 +31,7 @@ from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
 if TYPE_CHECKING:
     from oar.api.service import Service
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 #: Jobs that an agent may tell of, bytes of a reason, and bytes that are written at a time.
 MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20

@@ -13,7 +13,7 @@ from oar.api.errors import problem_record
 from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.parameters import STRICT
 from oar.api.responses import Answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.api.submission import files_of, proposal_of, scanned
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oar.kao.rounds.reading.situation import HypotheticalJob
     from oar.lib.submission.admission import Admission
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 class EstimateRequest(BaseModel):

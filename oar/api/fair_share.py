@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.kao.facts.snapshot import ConsumptionSums, FairShare
 from oar.kao.planner.fair_share import Share, share_of
@@ -15,7 +15,7 @@ from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.lib.facts.errors import NotAllowed
 
-router = APIRouter(tags=["usage"], route_class=LeanRoute)
+router = APIRouter(tags=["usage"], route_class=ApiRoute)
 
 DAY = 86400
 #: Pieces of time, of a day at most, after which it is told how karma fades; those who are ahead that are named.

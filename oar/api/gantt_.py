@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Query, Request
 from oar.api.gantt_cache import live_record, packed
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import REVALIDATED, Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import SYSTEM_PROPERTIES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DayVersion
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
 #: The last day that can be asked for: so far the columns reach.
 LAST_DAY = 2**32 // DAY - 1

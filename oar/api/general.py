@@ -9,14 +9,14 @@ from starlette.routing import BaseRoute
 
 from oar.api.authentication import outer_path
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing import FairRoute, LeanRoute, Routes
+from oar.api.routing import ApiRoute, Routes
 from oar.api.service import asking, service_of
 from oar.lib.db.sql.lock_keys import SERVER_LOCK
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.version import VERSION, explain_schema_mismatch
 
-router = APIRouter(tags=["general"], route_class=LeanRoute)
-health = APIRouter(tags=["health"], route_class=FairRoute)
+router = APIRouter(tags=["general"], route_class=ApiRoute)
+health = APIRouter(tags=["health"], route_class=ApiRoute)
 
 #: Counts the additions to the interface within /v1.
 API_VERSION = "1.1"

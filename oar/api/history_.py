@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from oar.api.openapi_schemas import EVENT
 from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.views.history import event_item
 
-router = APIRouter(tags=["history"], route_class=LeanRoute)
+router = APIRouter(tags=["history"], route_class=ApiRoute)
 
 
 class EventListing(BaseModel):

@@ -14,7 +14,7 @@ from oar.api.jobs import JobListing
 from oar.api.parameters import LARGEST_ID, STRICT, Count, IfMatch, JobId, Text
 from oar.api.preconditions import Expected
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
 from oar.lib.db.foreign_code.user_sql import Subject, evaluate
@@ -142,7 +142,7 @@ def _told(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome],
     return ActOutcome(answer.job_id, refusal=problem_record(status, word, why_not(answer).removeprefix("/!\\ ")))
 
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 _CHANGES_REFUSED = {
     WalltimeOutcome.BAD_REQUEST: HTTPStatus.BAD_REQUEST,
     WalltimeOutcome.FORBIDDEN: HTTPStatus.FORBIDDEN,

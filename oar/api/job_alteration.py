@@ -10,7 +10,7 @@ from oar.api.job_request import JobUpdate
 from oar.api.parameters import IfMatch, JobId
 from oar.api.preconditions import Expected
 from oar.api.responses import Answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking
 from oar.api.submission import by_worker
 from oar.api.workers import Desk, Outcome, problem_of
@@ -24,7 +24,7 @@ from oar.lib.submission.alteration import JobChanges, Rehearsals
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 @router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import NoSuchJob
 from oar.lib.facts.states import JobState
@@ -17,7 +17,7 @@ from oar.lib.views.gantt_chunks import ranges
 if TYPE_CHECKING:
     from oar.lib.db.jobs.arrays import ArrayMember
 
-router = APIRouter(tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 class MemberCondition(StrEnum):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.estimates import FindSmallestChange
 from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import answer_of
 from oar.lib.facts.errors import BadRequest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oar.lib.db.jobs.job_predictions import ToldStarts
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 #: Returns a part of what is told of a job.
 Part = Callable[["Transaction", Job, "Config"], object]

@@ -23,7 +23,7 @@ from oar.api.hub import BYE, Message, Subscriber
 from oar.api.long_polling import changes_of
 from oar.api.parameters import LARGEST_ID, JobId
 from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
 from oar.lib import user_files
@@ -156,7 +156,7 @@ def _is_end(message: Message) -> bool:
     return isinstance(message.data, JobStateChange) and message.data.state in FINAL
 
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20

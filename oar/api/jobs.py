@@ -13,7 +13,7 @@ from oar.api.long_polling import wait_while
 from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, JobId, split_list
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
 from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
 from oar.lib.facts.errors import BadRequest
@@ -26,7 +26,7 @@ from oar.lib.views.wait_explanations import outlooks
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-router = APIRouter(tags=["jobs"], route_class=LeanRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 Everything = Annotated[bool, Query(description="Include `explanation` and `states`.")]
 Include = Annotated[

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from oar.api.node_changes import MOST, Host
 from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking
 from oar.lib.facts.errors import NoSuchResource
 from oar.lib.facts.states import NOT_STARTED
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Jobs of an answer, at most: of those that run, and of those that are planned.
 MOST_JOBS = 1000

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from oar.api.clients import client_of
 from oar.api.responses import Answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Service, service_of
 from oar.lib.facts.errors import NotAllowed
 from oar.lib.facts.frames import Status, StatusQuestion
@@ -22,7 +22,7 @@ from oar.lib.io.control import ask
 from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
 from oar.lib.views.metrics import Labels, families, rounds_of, server_families
 
-router = APIRouter(tags=["health"], route_class=FairRoute)
+router = APIRouter(tags=["health"], route_class=ApiRoute)
 
 #: Seconds for which an answer is given again.
 KEPT_SECONDS = 10.0

@@ -12,7 +12,7 @@ from oar.api.nodes.resources import ResourceNumber, version_of_resource
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import administering, asking
 from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
 from oar.lib.facts import topology
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.resources.properties import Setting
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Resources of one request, at most.
 MOST = 100_000

@@ -10,7 +10,7 @@ from oar.api.openapi_schemas import NODE, QUEUE, RESOURCE
 from oar.api.parameters import PRINTABLE, CommaList, Fields, FieldsQuery, split_list
 from oar.api.preconditions import version_of_values
 from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 from oar.lib.facts.records import Queue
@@ -24,7 +24,7 @@ from oar.lib.views.occupancy import NodeOccupancy, by_node, total
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50

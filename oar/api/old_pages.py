@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 from oar.api.authentication import outer_path
 from oar.api.legacy.old_links import drawgantt_place, monika_place
 from oar.api.responses import Answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import service_of
 
-router = APIRouter(include_in_schema=False, route_class=FairRoute)
+router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 
 #: Where Monika was: as Debian has it, as a program by its name, below our own pages.
 MONIKA = ("/monika", "/monika.cgi", "/cgi-bin/monika.cgi", "/ui/monika", "/ui/monika.cgi")

@@ -25,7 +25,7 @@ from oar.api.nodes_ import NodeListing, node_record, nodes_record, queues_record
 from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log
 from oar.api.resource_states import grid_record, totals
 from oar.api.responses import Answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.facts.errors import BadRequest, OarError
 from oar.lib.reservations.recurrence import local_zone
@@ -33,7 +33,7 @@ from oar.lib.views.gantt_chunks import DAY
 from oar.web.documents import POLICY, Documents, Visit
 from oar.web.words import LANGUAGES, preferred
 
-router = APIRouter(include_in_schema=False, route_class=FairRoute)
+router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 
 #: Rows of the first view of a list of jobs; scripts load the others as they are scrolled to.
 FIRST_JOBS = 50

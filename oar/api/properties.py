@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, administering, asking
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.resources import properties
@@ -18,7 +18,7 @@ from oar.lib.resources.properties import NoProperty
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: What a name may look like is decided below; here it is something that a path can hold.
 _NAME = r"^[A-Za-z][A-Za-z0-9_]*$"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from oar.api.parameters import STRICT, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, created
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, administering, service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings
 from oar.lib.facts.errors import BadRequest
@@ -18,7 +18,7 @@ from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue
 from oar.lib.jobs import queues
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]

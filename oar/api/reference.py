@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request, Response
 
 from oar.api.legacy.routes import ADDRESSES, Handler
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.lib.facts.version import VERSION
 
-router = APIRouter(include_in_schema=False, route_class=FairRoute)
+router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 
 _STYLE = (
     "body{font:1rem/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem}"

@@ -18,7 +18,7 @@ from oar.api.preconditions import Expected
 from oar.api.reservations.requests import AskChange, AskReservation, AskSeriesChange, TryChange, TryReservation
 from oar.api.reservations_ import Named, number_of, reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import answer_of
 from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
     from oar.lib.facts.records import User
 
-router = APIRouter(tags=["reservations"], route_class=FairRoute)
+router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 
 Found = TypeVar("Found")
 Date = Annotated[int, Field(ge=0, le=2**40)] | Text | None

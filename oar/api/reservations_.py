@@ -11,7 +11,7 @@ from oar.api.openapi_schemas import RESERVATION
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.preconditions import version_of
 from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.advance_reservations import is_number
 from oar.lib.facts.errors import BadRequest, NoSuchResource
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.facts.advance_reservations import AdvanceReservation
 
-router = APIRouter(tags=["reservations"], route_class=LeanRoute)
+router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 
 #: States that are never shown: nothing was granted.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})

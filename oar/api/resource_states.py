@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.nodes.chosen_properties import Properties, check_property, choice_of, is_chosen, property_names
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.db.jobs.listings import AlikeResources
 from oar.lib.facts.states import ResourceState
@@ -22,7 +22,7 @@ from oar.lib.views.occupancy import Condition, condition, condition_of
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 STANDBY = "standby"
 #: The letter of each condition; an absent resource that is woken when a job needs it has one of its own.

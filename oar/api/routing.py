@@ -38,8 +38,6 @@ TOPICS: Mapping[str, frozenset[Topic]] = {
     "queues_list": _OF_QUEUES,
     "queue": _OF_QUEUES,
     "site": frozenset({Topic.QUEUES, Topic.RESOURCES}),
-    "properties_list": frozenset({Topic.RESOURCES}),
-    "property": frozenset({Topic.RESOURCES}),
     "event_log": frozenset({Topic.EVENTS, Topic.JOBS}),
 }
 
@@ -68,20 +66,13 @@ def unless_known(call: Callable[..., Response], request_name: str, topics: froze
 _NOTHING = inspect.Parameter.empty
 
 
-class FairRoute(APIRoute):
-    """A route of FastAPI whose handler waits for its thread in turn."""
+class ApiRoute(APIRoute):
+    """A route whose handler waits for its thread in turn; its parameters are read the short way where possible."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
         super().__init__(path, _in_turn(endpoint), **more)
         self.handler = endpoint
-
-
-class LeanRoute(FairRoute):
-    """A route that takes the short way where there is one."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
-        super().__init__(path, endpoint, **more)
-        parameters = _Parameters.of(self.handler) if self.methods == {"GET"} else None
+        parameters = _Parameters.of(endpoint) if self.methods == {"GET"} else None
         if parameters:
             self.app = _short_way(self, parameters, self.app)
 
@@ -100,7 +91,7 @@ def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-def _short_way(route: FairRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
+def _short_way(route: ApiRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
     """Return what answers a request; ``whole``: FastAPI's own way."""
     call = route.handler
     if topics := TOPICS.get(route.operation_id or ""):

@@ -12,7 +12,7 @@ from oar.api.clients import client_of
 from oar.api.errors import Unidentified
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, note, service_of
 from oar.lib.access import tokens
 from oar.lib.facts.errors import BadRequest, NotAllowed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oar.api.service import Service
     from oar.lib.db.access.api_tokens import ApiToken
 
-router = APIRouter(tags=["access"], route_class=FairRoute)
+router = APIRouter(tags=["access"], route_class=ApiRoute)
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.

@@ -5,11 +5,11 @@ import time
 from fastapi import APIRouter, Request
 
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.states import QueueState
 
-router = APIRouter(tags=["general"], route_class=LeanRoute)
+router = APIRouter(tags=["general"], route_class=ApiRoute)
 
 
 @router.get("/v1/site", operation_id="site", summary="Site configuration for clients")

@@ -15,7 +15,7 @@ from oar.api.hub import BYE, Hub, Message, Row, Subscriber, Takes, row_messages
 from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
 from oar.api.responses import Answer, EventStream, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.listening.feed import PIECE, News, news_between
 from oar.lib.facts.errors import BadRequest, OarError
@@ -24,7 +24,7 @@ from oar.lib.facts.topics import Topic
 from oar.lib.views.history import change_item, event_item
 from oar.lib.views.privacy import Privacy
 
-router = APIRouter(tags=["history"], route_class=FairRoute)
+router = APIRouter(tags=["history"], route_class=ApiRoute)
 
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0

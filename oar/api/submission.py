@@ -22,7 +22,7 @@ from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.parameters import LARGEST_ID, STRICT, IdempotencyKey, JobId
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, run_task, service_of
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
 from oar.lib.access.scopes import JobAct
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from oar.api.workers import WorkerTask
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["jobs"], route_class=FairRoute)
+router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 class JobBatch(BaseModel):

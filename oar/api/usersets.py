@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, list_answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, administering, asking
 from oar.lib.reservations import userset_changes
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 SetName = Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Userset name.")]
 Entry = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="User name, `@group` or pattern.")]

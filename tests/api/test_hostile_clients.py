@@ -20,7 +20,7 @@ from oar.api.concurrency import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, CLIENT
 from oar.api.estimates import FindSmallestChange
 from oar.api.legacy import calls
 from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
-from oar.api.routing import FairRoute, LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -330,7 +330,7 @@ def test_a_client_has_a_part_of_the_bytes_of_bodies(api: Api, anonymous: httpx.C
 
 
 def test_every_handler_waits_for_its_thread_in_turn() -> None:
-    assert {type(each) for each in all_routes().all if isinstance(each, APIRoute)} == {FairRoute, LeanRoute}
+    assert {type(each) for each in all_routes().all if isinstance(each, APIRoute)} == {ApiRoute}
 
 
 def test_a_user_has_a_part_of_all_requests_from_whichever_address(

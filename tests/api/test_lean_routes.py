@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.application import all_routes
 from oar.api.responses import answer
-from oar.api.routing import LeanRoute, _Parameters
+from oar.api.routing import ApiRoute, _Parameters
 
 Id = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
@@ -61,7 +61,7 @@ def _app(kind: type[APIRoute]) -> FastAPI:
     ],
 )
 def test_both_ways_give_the_same(address: str) -> None:
-    assert asyncio.run(_given(APIRoute, address)) == asyncio.run(_given(LeanRoute, address))
+    assert asyncio.run(_given(APIRoute, address)) == asyncio.run(_given(ApiRoute, address))
 
 
 async def _given(kind: type[APIRoute], address: str) -> tuple[int, Any]:
@@ -86,6 +86,6 @@ def test_what_is_asked_most_takes_the_short_way() -> None:
     lean = {
         route.path
         for route in all_routes().all
-        if isinstance(route, LeanRoute) and route.methods == {"GET"} and _Parameters.of(route.endpoint)
+        if isinstance(route, ApiRoute) and route.methods == {"GET"} and _Parameters.of(route.endpoint)
     }
     assert lean >= {"/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/explanation", "/v1/resources", "/v1/nodes"}

@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 
 from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import administering, asking, note, service_of
 from oar.api.workers import Desk, Outcome, answer_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.jobs import accounting
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Seconds of one request: what is left then is counted by the next one.
 SECONDS = 10.0

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.response_cache import MOST
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 
-router = APIRouter(tags=["history"], route_class=FairRoute)
+router = APIRouter(tags=["history"], route_class=ApiRoute)
 
 
 @router.get("/v1/rounds", operation_id="rounds", summary="List recent scheduling passes")

@@ -7,14 +7,14 @@ from pydantic import BaseModel, Field
 
 from oar.api.parameters import STRICT
 from oar.api.responses import Answer, answer, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import administering, asking, note
 from oar.lib.facts import frames
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Wake
 from oar.lib.io import control
 
-router = APIRouter(tags=["administration"], route_class=FairRoute)
+router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 
 class ServerNotification(BaseModel):

@@ -7,13 +7,13 @@ from fastapi import APIRouter, Query, Request
 from oar.api.gantt_ import MOST_DAYS, Begin, End
 from oar.api.response_cache import Record
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.lib.facts.errors import BadRequest
 from oar.lib.views.gantt_chunks import DAY
 from oar.lib.views.occupancy_curve import occupancy_curve
 
-router = APIRouter(tags=["gantt"], route_class=FairRoute)
+router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
 #: Parts of a period at most.
 MOST_PARTS = 1500

@@ -8,7 +8,7 @@ from oar.api.gantt_ import LAST_DAY, Begin, End, rows_record
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.response_cache import Record
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
@@ -19,7 +19,7 @@ from oar.lib.views.gantt_density import density_record
 if TYPE_CHECKING:
     from oar.lib.db.planning.former_plans import FormerlyPlanned
 
-router = APIRouter(tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
 #: Pieces and days of one answer about density.
 MOST_PARTS, MOST_DAYS = 800, 93

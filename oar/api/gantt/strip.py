@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.gantt_ import Begin, End
 from oar.api.parameters import PRINTABLE, split_list
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.states import NOT_STARTED
@@ -16,7 +16,7 @@ from oar.lib.views.gantt_chunks import DAY, ranges
 if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
 
-router = APIRouter(tags=["gantt"], route_class=LeanRoute)
+router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
 MOST_NODES, MOST_DAYS, MOST_JOBS = 16, 31, 500

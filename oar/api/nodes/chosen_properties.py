@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 
 from oar.api.parameters import PRINTABLE
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.records import SYSTEM_PROPERTIES
@@ -16,7 +16,7 @@ from oar.lib.facts.records import SYSTEM_PROPERTIES
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Values of a property that are named: of what every resource has another one, the first are enough.
 MOST_VALUES = 100

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from oar.api.nodes.chosen_properties import check_property, property_names
 from oar.api.resource_states import LETTERS, Property, name_of
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.facts.states import NOT_STARTED
 from oar.lib.rules.next_free import Taken, next_free
@@ -17,7 +17,7 @@ from oar.lib.rules.next_free import Taken, next_free
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Values of a property that are told, at most.
 MOST = 50

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from oar.api.nodes_ import NodeName
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
 from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 DAY = 86400
 #: Days that are told if no period is named, and at most.

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from oar.api.nodes_ import resource_items
 from oar.api.parameters import LARGEST_ID
 from oar.api.responses import Answer, answer_unless_known
-from oar.api.routing import LeanRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import asking
 from oar.lib.facts.errors import NoSuchResource
 from oar.lib.views.nodes import ResourceView, resource_views
@@ -15,7 +15,7 @@ from oar.lib.views.nodes import ResourceView, resource_views
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["nodes"], route_class=LeanRoute)
+router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Ids that the column can hold.
 _LARGEST = 2**31 - 1

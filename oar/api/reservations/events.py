@@ -12,7 +12,7 @@ from oar.api.long_polling import wait_until_seen
 from oar.api.parameters import LARGEST_ID
 from oar.api.reservations_ import HIDDEN, reader_for
 from oar.api.responses import Answer, answer
-from oar.api.routing import FairRoute
+from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.db.listening.reservation_feed import ReservationFeed
 from oar.lib.facts.advance_reservations import ReservationLog
@@ -24,7 +24,7 @@ from oar.lib.views.reservations import log_record, reservation_record, shown
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
 
-router = APIRouter(tags=["reservations"], route_class=FairRoute)
+router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 
 #: What a line tells of a reservation, to who keeps a list of them; each other event is a MOD.
 KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
