@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
-from oar.api.nodes_ import queues_record
+from oar.api.queues import queues_record
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking

@@ -3,21 +3,22 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
 
-from oar.api import accounting as usage
-from oar.api import administration_ as administration
 from oar.api import (
+    accounting,
+    administration_,
     admission_rules,
     dashboard,
     desktop,
     errors,
     estimates,
     fair_share,
+    gantt_,
     general,
     history_,
     job_actions,
@@ -29,30 +30,28 @@ from oar.api import (
     maintenance,
     metrics,
     node_changes,
+    nodes,
     old_pages,
     pages,
     properties,
     queues,
     reference,
     reservation_changes,
+    reservations_,
     resource_states,
     sessions,
     site,
+    stream,
     submission,
     usersets,
 )
-from oar.api import gantt_ as gantt
-from oar.api import nodes_ as nodes
-from oar.api import reservations_ as reservations
-from oar.api import stream as history
-from oar.api.administration import accounting, rounds, server_control
+from oar.api.administration import accounting as old_accounting
+from oar.api.administration import rounds, server_control
 from oar.api.gantt import curve as gantt_curve
 from oar.api.gantt import layers as gantt_layers
 from oar.api.gantt import strip as gantt_strip
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
-from oar.api.nodes import chosen_properties, groups, resources
-from oar.api.nodes import history as node_history
 from oar.api.openapi import description
 from oar.api.request_limits import Gate
 from oar.api.reservations import events as reservation_events
@@ -60,8 +59,49 @@ from oar.api.routing import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
 
-if TYPE_CHECKING:
-    pass
+#: The modules with routes.  Where two routes match a request, the first one answers it.
+MODULES = (
+    general,
+    site,
+    dashboard,
+    nodes,
+    resource_states,
+    queues,
+    properties,
+    node_changes,
+    maintenance,
+    reservation_events,
+    reservations_,
+    reservation_changes,
+    gantt_,
+    gantt_curve,
+    gantt_strip,
+    gantt_layers,
+    accounting,
+    fair_share,
+    stream,
+    history_,
+    rounds,
+    old_accounting,
+    admission_rules,
+    usersets,
+    server_control,
+    administration_,
+    jobs,
+    job_details,
+    job_arrays,
+    submission,
+    job_actions,
+    job_alteration,
+    estimates,
+    job_output,
+    desktop,
+    sessions,
+    metrics,
+    reference,
+    old_pages,
+    pages,
+)
 
 #: Newer versions of FastAPI measure each request for OpenTelemetry: ours are counted in ``metrics``.
 _TOLD_TO_NOBODY: Any = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
@@ -103,27 +143,7 @@ def application(service: Service) -> FastAPI:
 
 def all_routes() -> Routes:
     """Return the routes, in the order in which they are asked and described."""
-    # A word such as ``events`` stands before the number in the same place.
-    modules = (
-        *(general, site, dashboard, nodes, resources, node_history, resource_states, chosen_properties, groups),
-        *(reservation_events, reservations, reservation_changes),
-        *(gantt, gantt_curve, gantt_strip, gantt_layers, usage, fair_share, history, history_, rounds),
-        *(queues, properties, node_changes, maintenance, admission_rules, usersets, accounting, server_control),
-        *(
-            administration,
-            jobs,
-            job_details,
-            job_arrays,
-            submission,
-            job_actions,
-            job_alteration,
-            estimates,
-            job_output,
-        ),
-        *(desktop, sessions),
-    )
-    others = (general.health, metrics.router, reference.router, old_pages.router, pages.router)
-    routers = (*(module.router for module in modules), *others)
+    routers = (value for module in MODULES for value in vars(module).values() if isinstance(value, APIRouter))
     return Routes([route for router in routers for route in router.routes if isinstance(route, Route)])
 
 

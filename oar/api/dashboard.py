@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from oar.api.history_ import EventListing, event_page
 from oar.api.jobs import JobListing, job_page
-from oar.api.nodes_ import queues_record
+from oar.api.queues import queues_record
 from oar.api.resource_states import totals
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from oar.api.errors import problem
-from oar.api.nodes.resources import ResourceNumber, version_of_resource
+from oar.api.nodes import ResourceNumber, version_of_resource
 from oar.api.parameters import PRINTABLE, STRICT, Force, IfMatch, Text
 from oar.api.preconditions import check_seen
 from oar.api.responses import Answer, answer

@@ -20,10 +20,10 @@ from oar.api.history_ import EventListing, event_page
 from oar.api.job_arrays import array_record
 from oar.api.job_details import EVERYTHING
 from oar.api.jobs import JobListing, job_page, job_record
-from oar.api.nodes.groups import groups_record
-from oar.api.nodes_ import NodeListing, node_record, nodes_record, queues_record
+from oar.api.nodes import NodeListing, node_record, nodes_record
+from oar.api.queues import queues_record
 from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log
-from oar.api.resource_states import grid_record, totals
+from oar.api.resource_states import grid_record, groups_record, totals
 from oar.api.responses import Answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of

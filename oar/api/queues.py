@@ -1,24 +1,31 @@
-"""Changes of queues, as oarqueue makes them."""
+"""Queues: lists, one queue, and the changes that oarqueue makes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from oar.api.parameters import STRICT, Force, IfMatch
+from oar.api.openapi_schemas import QUEUE
+from oar.api.parameters import PRINTABLE, STRICT, FieldsQuery, Force, IfMatch
 from oar.api.preconditions import check_seen, version_of_values
-from oar.api.responses import Answer, answer, created
+from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer, select_fields
 from oar.api.routing import ApiRoute
-from oar.api.service import AdminAct, administering, service_of
+from oar.api.service import AdminAct, Asking, administering, asking, service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings
 from oar.lib.facts.errors import BadRequest
 from oar.lib.facts.messages import Tag, Wake
 from oar.lib.facts.records import Queue
+from oar.lib.facts.states import JobState
 from oar.lib.jobs import queues
+from oar.lib.jobs.queues import NoQueue
+
+if TYPE_CHECKING:
+    pass
 
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
+reading = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 QueueName = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
 Priority = Annotated[int | None, Field(ge=-999_999_999, le=999_999_999)]
@@ -120,3 +127,46 @@ def _wake(act: AdminAct) -> None:
 
 def _policy_warnings(request: Request, changed: Iterable[Queue]) -> list[str]:
     return policy_warnings(service_of(request).runtime, changed)
+
+
+@reading.get("/v1/queues", operation_id="queues_list", summary="List queues")
+def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
+    """Return the queues by descending priority, with the number of jobs in each state."""
+    items = queues_record(asking(request))["items"]
+    return list_answer(request, {"items": select_fields(items, fields, QUEUE["properties"])})
+
+
+@reading.get("/v1/queues/{name}", operation_id="queue", summary="Get a queue")
+def queue_one(
+    request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Queue name.")]
+) -> Answer:
+    """Return a queue with the number of jobs in each state."""
+    items = queues_record(asking(request))["items"]
+    found = next((item for item in items if item["name"] == name), None)
+    if found is None:
+        raise NoQueue(f"there is no queue {name!r}: {', '.join(str(item['name']) for item in items)}")
+    return answer_unless_known(request, found)
+
+
+def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:
+    """Return the queues with the numbers of their jobs."""
+    with who.database.snapshot() as tx:
+        queues = tx.queues.all()
+        numbers = tx.job_pages.live_by_queue()
+        oldest = {wait.queue: wait.oldest for wait in tx.usage.waits()}
+    in_order = sorted(queues, key=lambda queue: (-queue.priority, queue.name))
+    return {"items": [_queue_item(queue, numbers, oldest.get(queue.name)) for queue in in_order]}
+
+
+def _queue_item(
+    queue: Queue, numbers: Mapping[tuple[str, JobState], int], oldest: int | None = None
+) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "priority": queue.priority,
+        "policy": queue.policy,
+        "state": queue.state,
+        "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
+        "oldest_waiting": oldest,
+        "version": version_of_values(*queue),
+    }

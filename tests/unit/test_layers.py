@@ -63,7 +63,6 @@ API = {
     "oar.api.answers",
     "oar.api.gantt",
     "oar.api.legacy",
-    "oar.api.nodes",
     "oar.api.reservations",
 }
 MAY_USE: dict[str, set[str]] = {

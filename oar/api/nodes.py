@@ -1,21 +1,20 @@
-"""Nodes, their resources, and queues."""
+"""Nodes and resources: lists, one of them, their histories."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from oar.api.openapi_schemas import NODE, QUEUE, RESOURCE
-from oar.api.parameters import PRINTABLE, CommaList, Fields, FieldsQuery, split_list
-from oar.api.preconditions import version_of_values
+from oar.api.openapi_schemas import NODE, RESOURCE
+from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, split_list
 from oar.api.responses import Answer, answer_unless_known, list_answer, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
+from oar.lib.db.jobs.listings import NodeInterval
 from oar.lib.facts.errors import BadRequest, NoSuchResource
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.jobs.queues import NoQueue
+from oar.lib.facts.states import ResourceState
 from oar.lib.views import node_reasons
 from oar.lib.views.history import event_item
 from oar.lib.views.nodes import ResourceView, resource_views
@@ -107,49 +106,6 @@ def resources_list(request: Request, listing: Annotated[NodeListing, Query()]) -
     )
 
 
-@router.get("/v1/queues", operation_id="queues_list", summary="List queues")
-def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
-    """Return the queues by descending priority, with the number of jobs in each state."""
-    items = queues_record(asking(request))["items"]
-    return list_answer(request, {"items": select_fields(items, fields, QUEUE["properties"])})
-
-
-@router.get("/v1/queues/{name}", operation_id="queue", summary="Get a queue")
-def queue_one(
-    request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Queue name.")]
-) -> Answer:
-    """Return a queue with the number of jobs in each state."""
-    items = queues_record(asking(request))["items"]
-    found = next((item for item in items if item["name"] == name), None)
-    if found is None:
-        raise NoQueue(f"there is no queue {name!r}: {', '.join(str(item['name']) for item in items)}")
-    return answer_unless_known(request, found)
-
-
-def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:
-    """Return the queues with the numbers of their jobs."""
-    with who.database.snapshot() as tx:
-        queues = tx.queues.all()
-        numbers = tx.job_pages.live_by_queue()
-        oldest = {wait.queue: wait.oldest for wait in tx.usage.waits()}
-    in_order = sorted(queues, key=lambda queue: (-queue.priority, queue.name))
-    return {"items": [_queue_item(queue, numbers, oldest.get(queue.name)) for queue in in_order]}
-
-
-def _queue_item(
-    queue: Queue, numbers: Mapping[tuple[str, JobState], int], oldest: int | None = None
-) -> dict[str, object]:
-    return {
-        "name": queue.name,
-        "priority": queue.priority,
-        "policy": queue.policy,
-        "state": queue.state,
-        "jobs": {state: number for (name, state), number in numbers.items() if name == queue.name},
-        "oldest_waiting": oldest,
-        "version": version_of_values(*queue),
-    }
-
-
 def resource_items(views: Sequence[ResourceView]) -> list[dict[str, object]]:
     """Return resources with their properties; all of them have the same columns."""
     if not views:
@@ -190,3 +146,115 @@ def _states(text: str | None) -> frozenset[ResourceState]:
     if unknown:
         raise BadRequest(f"{unknown[0]!r} is no state of resources: {', '.join(ResourceState)}")
     return frozenset(by_name[word.lower()] for word in split_list(text))
+
+
+#: Ids that the column can hold.
+_LARGEST_RESOURCE = 2**31 - 1
+ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Resource id.")]
+
+
+@router.get("/v1/resources/{resource_id}", operation_id="resource", summary="Get a resource")
+def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
+    """Return a resource with its properties and jobs. Its `version` changes with each change of a value."""
+    with asking(request).database.snapshot() as tx:
+        (item,) = resource_items([_find_resource(tx, resource_id)])
+        version = version_of_resource(tx, resource_id)
+    return answer_unless_known(request, {**item, "version": version})
+
+
+@router.get("/v1/resources/{resource_id}/log", operation_id="resource_log", summary="Attribute history of a resource")
+def resource_log(
+    request: Request,
+    resource_id: ResourceNumber,
+    after: Annotated[int | None, Query(ge=1, le=LARGEST_ID, description="`next` of the previous page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
+) -> Answer:
+    """Return the current and past values of a resource, newest first; `to` is null for current values."""
+    with asking(request).database.snapshot() as tx:
+        _find_resource(tx, resource_id)
+        values = tx.listings.resource_log(resource_id, after, limit + 1)
+    items = [
+        {"id": each.id, "attribute": each.attribute, "value": each.value, "from": each.start, "to": each.stop or None}
+        for each in values[:limit]
+    ]
+    return answer_unless_known(request, {"items": items, "next": values[limit - 1].id if len(values) > limit else None})
+
+
+def version_of_resource(tx: "Transaction", resource_id: int) -> str:
+    """Return the version of a resource: the last row of its log, 0 if it has none.  Raises NoSuchResource.
+
+    Resources of old databases, and those that somebody has inserted by hand, have no log until something is set.
+    """
+    last = tx.listings.resource_log(resource_id, None, 1)
+    if not last and not tx.resources.existing([resource_id]):
+        raise _no_such_resource(resource_id)
+    return str(last[0].id) if last else "0"
+
+
+def _find_resource(tx: "Transaction", resource_id: int) -> ResourceView:
+    views = resource_views(tx, ids=[resource_id]) if resource_id <= _LARGEST_RESOURCE else []
+    if not views:
+        raise _no_such_resource(resource_id)
+    return views[0]
+
+
+def _no_such_resource(resource_id: int) -> NoSuchResource:
+    return NoSuchResource(f"there is no resource {resource_id}")
+
+
+DAY = 86400
+#: Days that are told if no period is named, and at most.
+DAYS, MOST_DAYS = 30, 366
+
+
+class NodePast(BaseModel):
+    """The period of which a node tells what it was."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    begin: int | None = Field(
+        None, alias="from", ge=0, le=LARGEST_ID, description="Start of the period; default: 30 days before its end."
+    )
+    to: int | None = Field(None, ge=0, le=LARGEST_ID, description="End of the period; default: now.")
+
+    def dates(self, now: int) -> tuple[int, int]:
+        """Return its first and last date.  Raises BadRequest."""
+        end = now if self.to is None else self.to
+        begin = max(0, end - DAYS * DAY) if self.begin is None else self.begin
+        if not begin < end <= begin + MOST_DAYS * DAY:
+            raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+        return begin, end
+
+
+@router.get("/v1/nodes/{name}/history", operation_id="node_history", summary="State history of a node")
+def node_history(request: Request, name: NodeName, period: Annotated[NodePast, Query()]) -> Answer:
+    """Return the periods in which resources of a node had a state, were drained or in maintenance, oldest first.
+
+    `seconds` is the time in each state within the period, summed over all resources.
+    """
+    return answer_unless_known(request, history_record(asking(request), name, period))
+
+
+def history_record(who: Asking, name: str, period: NodePast) -> dict[str, object]:
+    """Return the history of a node.  Raises BadRequest, NoSuchResource."""
+    with who.database.snapshot() as tx:
+        begin, end = period.dates(tx.now)
+        if not (name and tx.resources.of_nodes([name])):
+            raise NoSuchResource(f"there is no node {name!r}")
+        intervals = tx.listings.node_history(name, begin, end)
+    items = [
+        {"attribute": each.attribute, "value": each.value, "from": each.start, "to": each.stop or None}
+        | {"resources": each.resources}
+        for each in intervals
+    ]
+    return {"from": begin, "to": end, "items": items, "seconds": seconds_by_state(intervals, begin, end)}
+
+
+def seconds_by_state(intervals: Iterable[NodeInterval], begin: int, end: int) -> dict[str, int]:
+    """Return how long resources were in each state within a period, all of them together."""
+    seconds: Counter[str] = Counter()
+    for each in intervals:
+        if each.attribute == "state":
+            lasted = min(each.stop or end, end) - max(each.start, begin)
+            seconds[each.value] += lasted * len(each.resources)
+    return dict(sorted(seconds.items()))

@@ -1,1 +1,0 @@
-"""Nodes and their resources over HTTP: lists, the grid of states, history, changes."""
