@@ -37,7 +37,7 @@ from oar.api import (
     queues,
     reference,
     reservation_changes,
-    reservations_,
+    reservations,
     resource_states,
     sessions,
     site,
@@ -54,7 +54,6 @@ from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
 from oar.api.openapi import description
 from oar.api.request_limits import Gate
-from oar.api.reservations import events as reservation_events
 from oar.api.routing import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
@@ -70,8 +69,7 @@ MODULES = (
     properties,
     node_changes,
     maintenance,
-    reservation_events,
-    reservations_,
+    reservations,
     reservation_changes,
     gantt_,
     gantt_curve,

@@ -22,7 +22,7 @@ from oar.api.job_details import EVERYTHING
 from oar.api.jobs import JobListing, job_page, job_record
 from oar.api.nodes import NodeListing, node_record, nodes_record
 from oar.api.queues import queues_record
-from oar.api.reservations_ import ReservationListing, reservation_page, reservation_with_log
+from oar.api.reservations import ReservationListing, reservation_page, reservation_with_log
 from oar.api.resource_states import grid_record, groups_record, totals
 from oar.api.responses import Answer
 from oar.api.routing import ApiRoute

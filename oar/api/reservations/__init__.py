@@ -1,1 +1,0 @@
-"""Advance reservations and usersets over HTTP."""
