@@ -18,7 +18,7 @@ from oar.api import (
     errors,
     estimates,
     fair_share,
-    gantt_,
+    gantt,
     general,
     history_,
     job_actions,
@@ -47,9 +47,6 @@ from oar.api import (
 )
 from oar.api.administration import accounting as old_accounting
 from oar.api.administration import rounds, server_control
-from oar.api.gantt import curve as gantt_curve
-from oar.api.gantt import layers as gantt_layers
-from oar.api.gantt import strip as gantt_strip
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
 from oar.api.openapi import description
@@ -71,10 +68,7 @@ MODULES = (
     maintenance,
     reservations,
     reservation_changes,
-    gantt_,
-    gantt_curve,
-    gantt_strip,
-    gantt_layers,
+    gantt,
     accounting,
     fair_share,
     stream,

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.responses import encoded
 from oar.lib.facts.errors import OarError
-from oar.lib.facts.states import NOT_STARTED
-from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
+from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
-    from oar.lib.db.history.gantt_days import DrawnJob, DrawnState
     from oar.lib.db.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -137,36 +135,6 @@ def changed(record: Record, moment: Moment, former: Moment) -> dict[str, Any]:
     return {**jobs, **parts, "gone": sorted(former.jobs.keys() - moment.jobs.keys())}
 
 
-def live_record(tx: "Transaction") -> dict[str, Any]:
-    """Return the jobs on resources, those whose start is planned, and the states of resources that last."""
-    running, planned = tx.gantt_days.running(), tx.gantt_days.planned()
-    reasons = tx.job_waits.reasons([job.id for job in planned])
-    return {
-        "running": [_job_item(job) for job in running],
-        "planned": [
-            {**_job_item(job), "reason": reasons[job.id].code if job.id in reasons else None} for job in planned
-        ],
-        "suspended": [
-            {"job": job, "from": begin, "to": end or None}
-            for job, begin, end in tx.gantt_days.pauses([job.id for job in running])
-        ],
-        "states": [_state_item(state) for state in tx.gantt_days.open_states()],
-        "reservations": [
-            {
-                "id": each.number,
-                "name": each.name or None,
-                "user": each.owner,
-                "from": each.start,
-                "to": each.end,
-                "resources": list(ranges(sorted(each.resources))),
-                "missing": list(ranges(sorted(each.missing))),
-            }
-            for each in tx.advance_reservations.planned()
-            if each.resources
-        ],
-    }
-
-
 def _moment(record: Record) -> Moment:
     jobs = {job["id"]: _number(job) ^ place for place, name in enumerate(OF_JOBS) for job in record[name]}
     return Moment(jobs, {name: _number(part) for name, part in record.items() if name not in OF_JOBS})
@@ -178,28 +146,6 @@ def _number(value: object) -> int:
     A digest takes as long as the answer, for thousands of jobs.
     """
     return hash(encoded(value)) & 0xFFFF_FFFF_FFFF_FFFF
-
-
-def _job_item(job: "DrawnJob") -> dict[str, object]:
-    return {
-        "id": job.id,
-        "name": job.name or None,
-        "user": job.user,
-        "project": job.project,
-        "queue": job.queue,
-        "types": job.types.split(),
-        "state": job.state,
-        "kind": job.kind,
-        "submitted": job.submitted,
-        "start": job.start,
-        "walltime": job.walltime,
-        "is_planned": job.state in NOT_STARTED,
-        "resources": list(ranges(job.resources)),
-    }
-
-
-def _state_item(state: "DrawnState") -> dict[str, object]:
-    return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}
 
 
 #: Bytes of packed chunks that are kept in memory.

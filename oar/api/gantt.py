@@ -1,0 +1,451 @@
+"""The Gantt diagram: days that are over (as chunks that never change), what goes on, curves, density, plans."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from oar.api.gantt_cache import packed
+from oar.api.parameters import PRINTABLE, split_list
+from oar.api.response_cache import Record
+from oar.api.responses import REVALIDATED, Answer, answer_unless_known
+from oar.api.routing import ApiRoute
+from oar.api.service import Asking, asking, service_of
+from oar.kao.rounds.reading.planner_settings import settings_of
+from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.lib.facts.errors import BadRequest, NoSuchResource
+from oar.lib.facts.records import SYSTEM_PROPERTIES
+from oar.lib.facts.states import NOT_STARTED
+from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
+from oar.lib.views.gantt_density import density_record
+from oar.lib.views.occupancy_curve import occupancy_curve
+
+if TYPE_CHECKING:
+    from oar.lib.db.history.gantt_days import DayVersion, DrawnJob, DrawnState
+    from oar.lib.db.planning.former_plans import FormerlyPlanned
+    from oar.lib.db.transaction import Transaction
+
+router = APIRouter(tags=["gantt"], route_class=ApiRoute)
+
+#: The last day that can be asked for: so far the columns reach.
+LAST_DAY = 2**32 // DAY - 1
+MOST_DAYS = 366
+_UNTOUCHED = "private, max-age=31536000, immutable"
+Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Day in UTC, YYYY-MM-DD.")]
+Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier response.")]
+Version = Annotated[
+    str | None,
+    Query(
+        max_length=60,
+        pattern=PRINTABLE,
+        description="`version` of the day; with it the response can be cached forever.",
+    ),
+]
+EndedSince = Annotated[
+    int,
+    Query(
+        ge=0, le=LAST_DAY * DAY, description="Only jobs and states that ended at this date (epoch seconds) or later."
+    ),
+]
+Begin = Annotated[int, Query(alias="from", ge=0, le=LAST_DAY * DAY, description="Start of the period, epoch seconds.")]
+End = Annotated[int, Query(ge=0, le=LAST_DAY * DAY, description="End of the period, epoch seconds.")]
+
+
+@router.get("/v1/gantt/index", operation_id="gantt_index", summary="Days with archived chunks")
+def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
+    """Return the days of a period that have a chunk, with the version to request it with.
+
+    `from` of a day is the earliest start of all jobs and states that ended on it. A date is covered by its own day and
+    by each later day whose `from` is not after the date.
+    """
+    who = asking(request)
+    if not begin <= to < begin + MOST_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+
+    def found(tx: "Transaction") -> dict[str, Any]:
+        return {"items": [_day_item(each) for each in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
+
+    return service_of(request).unchanged.answer(request, who.database, f"days {begin // DAY} {to // DAY}", found)
+
+
+def _day_item(found: "DayVersion") -> dict[str, object]:
+    return {
+        "day": _written(found.day),
+        "version": chunk_version(found),
+        "jobs": found.jobs,
+        "states": found.states,
+        "from": found.first,
+    }
+
+
+@router.get(
+    "/v1/gantt/chunks/{day}",
+    operation_id="gantt_chunk",
+    summary="Jobs and node states that ended on a day",
+    response_class=Answer,
+    responses={200: {"content": {"application/octet-stream": {}}}},
+)
+def gantt_chunk(
+    request: Request,
+    day: Day,
+    v: Version = None,
+    since: EndedSince = 0,
+) -> Answer:
+    """Return the jobs and resource states that ended on a day (UTC), as columns of integers compressed with gzip."""
+    who = asking(request)
+    number, chunks = _day(day), service_of(request).chunks
+    if since > number * DAY:
+        with who.database.snapshot() as tx:
+            return _packed(packed(day_chunk(tx, number, since)), {"Cache-Control": "private, no-store"})
+    kept = chunks.kept(number, v) if v else None
+    if kept is not None and (number + 1) * DAY <= time.time():
+        return _packed(kept, {"ETag": f'W/"{v}"', "Cache-Control": _UNTOUCHED})
+    with who.database.snapshot() as tx:
+        found = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
+        version = chunk_version(found[0]) if found else "0"
+        tag = f'W/"{version}"'
+        is_over = (number + 1) * DAY <= tx.now
+        headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else REVALIDATED}
+        if tag in request.headers.get("if-none-match", ""):
+            return Answer(status_code=304, headers=headers)
+        body = chunks.packed(tx, number, version, is_over=is_over)
+    return _packed(body, headers)
+
+
+def _packed(body: bytes, headers: dict[str, str]) -> Answer:
+    return Answer(body, 200, {**headers, "Content-Encoding": "gzip"}, "application/octet-stream")
+
+
+@router.get("/v1/gantt/live", operation_id="gantt_live", summary="Running and planned jobs")
+def gantt_live(request: Request, since: Since = None) -> Answer:
+    """Return the jobs that occupy resources, the planned jobs, and the current states of resources.
+
+    With the `cursor` of an earlier response as `since`: only new and changed jobs, the ids of jobs that are `gone`, and
+    null for unchanged parts. `since` of the response is null if the response is complete.
+    """
+    who, service = asking(request), service_of(request)
+
+    def whole(tx: "Transaction") -> dict[str, Any]:
+        return service.moments.answer(live_record(tx), None)
+
+    if since is None:
+        return service.unchanged.answer(request, who.database, "live", whole)
+    with who.database.snapshot() as tx:
+        record = live_record(tx)
+    return answer_unless_known(request, service.moments.answer(record, since))
+
+
+@router.get("/v1/gantt/rows", operation_id="gantt_rows", summary="Rows of the Gantt diagram")
+def gantt_rows(
+    request: Request,
+    rows: Annotated[
+        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+    ] = "",
+) -> Answer:
+    """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
+    who, levels = asking(request), split_list(rows) or ("network_address",)
+    key = f"rows {','.join(levels)}"
+    return service_of(request).unchanged.answer(request, who.database, key, lambda tx: rows_record(tx, levels))
+
+
+def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
+    """Return the rows.  Raises BadRequest."""
+    properties = tx.resources.columns()
+    unknown = [level for level in levels if level not in properties]
+    if unknown:
+        raise BadRequest(f"{unknown[0]!r} is no property of resources")
+    found = tx.listings.grouped(("type", *levels))
+    items = [
+        {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
+        for kind, labels, ids in sorted(_labelled(found), key=lambda row: _natural(row[0], row[1]))
+    ]
+    named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
+    return {"levels": levels, "items": items, "properties": named}
+
+
+def _labelled(found: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tuple[str, tuple[str, ...], list[int]]]:
+    """Return resources by their type and by the values of properties as texts; no value is an empty one."""
+    rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for (kind, *values), ids in found:
+        key = kind, tuple([str(value or "") for value in values])
+        rows[key] = sorted([*rows[key], *ids]) if key in rows else ids
+    return ((*key, ids) for key, ids in rows.items())
+
+
+def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
+    """Return what sorts resources as people count them: of the usual type first, n2 before n10."""
+    return (
+        kind != "default",
+        kind,
+        *map(_ranks, labels),
+    )
+
+
+@lru_cache(maxsize=100_000)
+def _ranks(label: str) -> tuple[tuple[bool, int, str], ...]:
+    """Return what sorts a label; those of a site are asked for again and again."""
+    return tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label)))
+
+
+def _rank(part: str) -> tuple[bool, int, str]:
+    is_number = part.isdecimal()
+    return not is_number, int(part) if is_number else 0, part
+
+
+def _day(text: str) -> int:
+    try:
+        day = (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError:
+        day = -1
+    if not 0 <= day <= LAST_DAY:
+        raise NoSuchResource(f"there is no day {text}")
+    return day
+
+
+def _written(day: int) -> str:
+    return datetime.fromtimestamp(day * DAY, UTC).strftime("%Y-%m-%d")
+
+
+#: Parts of a period at most.
+MAX_BUCKETS = 1500
+
+
+@router.get("/v1/gantt/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
+def gantt_occupancy(
+    request: Request,
+    begin: Begin,
+    to: End,
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
+) -> Answer:
+    """Return the mean number of used, planned and unavailable resources in each bucket of a period.
+
+    A running job counts as used until now, and as planned for the rest of its walltime.
+    """
+    who = asking(request)
+    number = -(-(to - begin) // bucket)
+    if not begin < to < begin + MOST_DAYS * DAY or number > MAX_BUCKETS:
+        raise BadRequest(f"a period has {MAX_BUCKETS} parts at most, and {MOST_DAYS} days")
+
+    def make() -> Record:
+        with who.database.snapshot() as tx:
+            return occupancy_curve(tx, begin, bucket, number)
+
+    key = ("occupancy", begin, bucket, number)
+    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
+
+
+#: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
+MOST_NODES, MAX_NODE_DAYS, MOST_JOBS = 16, 31, 500
+Names = Annotated[
+    str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MOST_NODES} at most.")
+]
+
+
+@router.get("/v1/gantt/nodes", operation_id="gantt_nodes", summary="Jobs on some nodes over time")
+def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
+    """Return the past, running and planned jobs on some nodes, and the periods in which the nodes were unavailable.
+
+    Resources of a job on other nodes are left out. `end` is null for a running job without walltime.
+    """
+    names = split_list(node)
+    if not begin < to <= begin + MAX_NODE_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MAX_NODE_DAYS} days at most")
+    if len(names) > MOST_NODES:
+        raise BadRequest(f"{len(names)} nodes: {MOST_NODES} at most")
+    return answer_unless_known(request, strip_record(asking(request), names, begin, to))
+
+
+def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> dict[str, Any]:
+    """Return what some nodes do in a period.  Raises BadRequest."""
+    with who.database.snapshot() as tx:
+        by_node = tx.resources.ids_of_nodes(names)
+        unknown = [name for name in names if name not in by_node]
+        if unknown:
+            raise BadRequest(f"there is no node {unknown[0]!r}")
+        here = {number for name in names for number in by_node[name]}
+        jobs = tx.gantt_days.on(sorted(here), begin, end, MOST_JOBS)
+        states = tx.gantt_days.states_on(sorted(here), begin, end)
+    return {
+        "from": begin,
+        "to": end,
+        "nodes": [{"name": name, "resources": list(ranges(sorted(by_node[name])))} for name in names],
+        "jobs": [_item(job, here) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
+        "states": [
+            {
+                "state": each.state,
+                "from": each.start,
+                "to": each.stop or None,
+                "resources": list(ranges(each.resources)),
+            }
+            for each in states
+        ],
+    }
+
+
+def _item(job: "DrawnJob", here: set[int]) -> dict[str, object]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "state": job.state,
+        "start": job.start,
+        "end": job.stop or job.latest_end,
+        "is_over": bool(job.stop),
+        "is_planned": job.state in NOT_STARTED,
+        "resources": list(ranges(sorted(here.intersection(job.resources)))),
+    }
+
+
+#: Pieces and days of one answer about density.
+MAX_DENSITY_BUCKETS, MAX_DENSITY_DAYS = 800, 93
+#: Dates of plans of an answer; jobs of a plan.
+MOST_DATES, MOST_PLANNED = 200, 2000
+#: Days of which the periods of quotas are told.
+MOST_QUOTA_DAYS = 92
+
+
+@router.get("/v1/gantt/density", operation_id="gantt_density", summary="Resource usage as a density map")
+def gantt_density(
+    request: Request,
+    begin: Begin,
+    to: End,
+    bucket: Annotated[int, Query(ge=60, le=30 * DAY, description="Bucket length in seconds.")] = 3600,
+    rows: Annotated[
+        str, Query(max_length=500, pattern=PRINTABLE, description="Grouping properties, outermost first.")
+    ] = "",
+) -> Answer:
+    """Return which share of the rows was used by ended jobs in a period, and which share was unavailable.
+
+    Adjacent rows are merged into at most 200 groups. Each group has one byte per time bucket (255: fully used). `used`,
+    `besteffort` (included in `used`) and `unusable` are these bytes, group after group, in base64.
+    """
+    who, levels = asking(request), split_list(rows) or ("network_address",)
+    parts = -(-(to - begin) // bucket)
+    if not begin < to <= begin + MAX_DENSITY_DAYS * DAY or parts > MAX_DENSITY_BUCKETS:
+        raise BadRequest(f"a period has {MAX_DENSITY_BUCKETS} pieces at most, and {MAX_DENSITY_DAYS} days")
+
+    def make() -> Record:
+        with who.database.snapshot() as tx:
+            found = rows_record(tx, levels)["items"]
+            ids = [[n for first, many in row["resources"] for n in range(first, first + many)] for row in found]
+            record: Record = density_record(tx, ids, begin, bucket, parts)
+            return record
+
+    key = ("density", begin, to, bucket, *levels)
+    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
+
+
+@router.get("/v1/gantt/plans", operation_id="gantt_plans", summary="List stored plans")
+def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
+    """Return the dates of stored plans in a period, at most 200. Empty if `SCHEDULER_LOG_DECISIONS` is off."""
+    if begin >= to:
+        raise BadRequest("a period goes from a date to a later one")
+    with asking(request).database.snapshot() as tx:
+        dates = tx.former_plans.dates(begin, to, MOST_DATES)
+    return answer_unless_known(request, {"items": dates})
+
+
+@router.get(
+    "/v1/gantt/plans/{date}", operation_id="gantt_plan", summary="Compare a stored plan with the actual schedule"
+)
+def gantt_plan(
+    request: Request, date: Annotated[int, Path(ge=0, le=LAST_DAY * DAY, description="Epoch seconds.")]
+) -> Answer:
+    """Return the plan of the last scheduling pass before a date, with the actual start and end of each job.
+
+    `is_cut` is true if jobs with later planned starts were left out.
+    """
+    with asking(request).database.snapshot() as tx:
+        made = tx.former_plans.last(date)
+        found = tx.former_plans.jobs(made, MOST_PLANNED + 1) if made else []
+    if not made:
+        raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
+    items = [_planned(job) for job in found[:MOST_PLANNED]]
+    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(found) > MOST_PLANNED})
+
+
+def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "start": job.start,
+        "end": job.start + job.walltime,
+        "started": job.real_start or None,
+        "ended": job.real_stop or None,
+        "resources": list(ranges(job.resources)),
+    }
+
+
+@router.get("/v1/gantt/quotas", operation_id="gantt_quotas", summary="List quota periods")
+def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
+    """Return the quota periods between two dates. Empty if the quotas have no calendar."""
+    if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MOST_QUOTA_DAYS} days at most")
+    who = asking(request)
+    with who.database.snapshot() as tx:
+        policies = [queue.policy for queue in tx.queues.all()]
+    file = PolicyFiles(who.config).quota_file(policies, settings_of(who.config), [])
+    changes = file.calendar.expand(begin, to) if file and file.calendar else []
+    rules = file.rules if file else {}
+    items = [
+        {"name": name, "from": date, "to": end, "rules": len(rules.get(name, ()))}
+        for (date, name), (end, _) in zip(changes, [*changes[1:], (to, "")], strict=False)
+    ]
+    return answer_unless_known(request, {"items": items})
+
+
+def live_record(tx: "Transaction") -> dict[str, Any]:
+    """Return the jobs on resources, those whose start is planned, and the states of resources that last."""
+    running, planned = tx.gantt_days.running(), tx.gantt_days.planned()
+    reasons = tx.job_waits.reasons([job.id for job in planned])
+    return {
+        "running": [_live_job_item(job) for job in running],
+        "planned": [
+            {**_live_job_item(job), "reason": reasons[job.id].code if job.id in reasons else None} for job in planned
+        ],
+        "suspended": [
+            {"job": job, "from": begin, "to": end or None}
+            for job, begin, end in tx.gantt_days.pauses([job.id for job in running])
+        ],
+        "states": [_state_item(state) for state in tx.gantt_days.open_states()],
+        "reservations": [
+            {
+                "id": each.number,
+                "name": each.name or None,
+                "user": each.owner,
+                "from": each.start,
+                "to": each.end,
+                "resources": list(ranges(sorted(each.resources))),
+                "missing": list(ranges(sorted(each.missing))),
+            }
+            for each in tx.advance_reservations.planned()
+            if each.resources
+        ],
+    }
+
+
+def _live_job_item(job: "DrawnJob") -> dict[str, object]:
+    return {
+        "id": job.id,
+        "name": job.name or None,
+        "user": job.user,
+        "project": job.project,
+        "queue": job.queue,
+        "types": job.types.split(),
+        "state": job.state,
+        "kind": job.kind,
+        "submitted": job.submitted,
+        "start": job.start,
+        "walltime": job.walltime,
+        "is_planned": job.state in NOT_STARTED,
+        "resources": list(ranges(job.resources)),
+    }
+
+
+def _state_item(state: "DrawnState") -> dict[str, object]:
+    return {"state": state.state, "from": state.start, "resources": list(ranges(state.resources))}

@@ -1,1 +1,0 @@
-"""The Gantt diagram: days that are over, what goes on, curves, small parts, a table."""
