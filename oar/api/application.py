@@ -20,7 +20,7 @@ from oar.api import (
     fair_share,
     gantt,
     general,
-    history_,
+    history,
     job_actions,
     job_alteration,
     job_arrays,
@@ -46,7 +46,7 @@ from oar.api import (
     usersets,
 )
 from oar.api.administration import accounting as old_accounting
-from oar.api.administration import rounds, server_control
+from oar.api.administration import server_control
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
 from oar.api.openapi import description
@@ -72,8 +72,7 @@ MODULES = (
     accounting,
     fair_share,
     stream,
-    history_,
-    rounds,
+    history,
     old_accounting,
     admission_rules,
     usersets,

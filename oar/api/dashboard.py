@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from oar.api.history_ import EventListing, event_page
+from oar.api.history import EventListing, event_page
 from oar.api.jobs import JobListing, job_page
 from oar.api.queues import queues_record
 from oar.api.resource_states import totals

@@ -16,7 +16,7 @@ from oar.api.authentication import Caller
 from oar.api.dashboard import dashboard_record
 from oar.api.errors import status_of
 from oar.api.gantt import LAST_DAY
-from oar.api.history_ import EventListing, event_page
+from oar.api.history import EventListing, event_page
 from oar.api.job_arrays import array_record
 from oar.api.job_details import EVERYTHING
 from oar.api.jobs import JobListing, job_page, job_record

@@ -137,7 +137,7 @@ class Curves:
 
 
 #: So many can be asked for.
-MOST = 500
+MAX_PASSES = 500
 #: Seconds given to the server, and for which its answer, or that there was none, is given again.
 PATIENCE, KEPT_SECONDS = 0.5, 1.0
 
@@ -154,7 +154,7 @@ class LastRounds:
         """Return what the server tells of so many rounds, the newest first.  Raises ServerUnavailable."""
         with self._lock:
             if time.monotonic() - self._asked > KEPT_SECONDS:
-                found = control.ask(config, frames.RoundsQuestion(MOST), frames.RoundsAnswer, PATIENCE)
+                found = control.ask(config, frames.RoundsQuestion(MAX_PASSES), frames.RoundsAnswer, PATIENCE)
                 self._found = found if isinstance(found, frames.RoundsAnswer) else None
                 self._asked = time.monotonic()
             if self._found is None:

@@ -1,12 +1,14 @@
-"""What has happened to jobs and nodes, the newest first."""
+"""Logged events, newest first, and the last scheduling passes."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.openapi_schemas import EVENT
 from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
+from oar.api.response_cache import MAX_PASSES
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
@@ -56,3 +58,28 @@ def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
     shown = who.privacy.events(found[: listing.limit])
     items = select_fields([event_item(event) for event in shown], listing.fields, EVENT["properties"])
     return {"items": items, "next": shown[-1].id if len(found) > len(shown) else None}
+
+
+@router.get("/v1/rounds", operation_id="rounds", summary="List recent scheduling passes")
+def rounds(
+    request: Request, last: Annotated[int, Query(ge=1, le=MAX_PASSES, description="Maximum number of passes.")] = 20
+) -> Answer:
+    """Return the scheduling passes since the start of the server, newest first.
+
+    `kind` is `urgent` for a pass that only considered jobs that can start now, and left `undecided` jobs to the next
+    full plan; otherwise `full`. `waiting` and `started` are numbers of jobs, `phases` are durations in seconds. Values
+    are null for failed passes and for external schedulers.
+    """
+    found = service_of(request).last_rounds.find(asking(request).config, last)
+    return answer_unless_known(request, {"items": [_pass_record(each) for each in found]})
+
+
+def _pass_record(told: Mapping[str, Any]) -> dict[str, object]:
+    undecided = told.get("undecided")
+    return {
+        **{name: told[name] for name in ("date", "duration", "result", "started")},
+        "kind": None if undecided is None else "urgent" if undecided else "full",
+        "waiting": told.get("jobs"),
+        "undecided": undecided,
+        "phases": told.get("phases"),
+    }
