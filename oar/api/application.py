@@ -45,7 +45,6 @@ from oar.api import (
     submission,
     usersets,
 )
-from oar.api.administration import accounting as old_accounting
 from oar.api.administration import server_control
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
@@ -73,7 +72,6 @@ MODULES = (
     fair_share,
     stream,
     history,
-    old_accounting,
     admission_rules,
     usersets,
     server_control,
