@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from oar.api import (
     accounting,
-    administration_,
+    administration,
     admission_rules,
     dashboard,
     desktop,
@@ -45,7 +45,6 @@ from oar.api import (
     submission,
     usersets,
 )
-from oar.api.administration import server_control
 from oar.api.legacy.routes import FIRST_WORDS, LegacyRoute
 from oar.api.middleware import Frame, Mount, OtherOrigins, Packing
 from oar.api.openapi import description
@@ -74,8 +73,7 @@ MODULES = (
     history,
     admission_rules,
     usersets,
-    server_control,
-    administration_,
+    administration,
     jobs,
     job_details,
     job_arrays,

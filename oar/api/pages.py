@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 
 from oar.api.accounting import usage_record
-from oar.api.administration_ import administration_record
+from oar.api.administration import administration_record
 from oar.api.admission_rules import rules_record
 from oar.api.answers.in_parts import in_parts
 from oar.api.authentication import Caller

@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api import administration_ as administration
-from oar.api import response_cache
-from oar.api.administration_ import HIDDEN
+from oar.api import administration, response_cache
+from oar.api.administration import HIDDEN
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.frames import Frame, RoundsAnswer, RoundsQuestion, Status

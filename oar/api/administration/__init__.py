@@ -1,1 +1,0 @@
-"""What administrators ask and change over HTTP, and who used what."""
