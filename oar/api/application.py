@@ -19,7 +19,7 @@ from oar.api import (
     estimates,
     fair_share,
     gantt,
-    general,
+    health,
     history,
     job_actions,
     job_alteration,
@@ -55,8 +55,8 @@ from oar.lib.facts.version import VERSION
 
 #: The modules with routes.  Where two routes match a request, the first one answers it.
 MODULES = (
-    general,
     site,
+    health,
     dashboard,
     nodes,
     resource_states,
