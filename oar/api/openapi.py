@@ -1,20 +1,64 @@
-"""The OpenAPI document: what FastAPI knows of the routes, and what is true of all of them.
+"""The OpenAPI document, made of the routes and of what holds for all of them; the page /docs that shows it.
 
 ``docs/openapi.json`` is this document; a test compares them, so that a change of the interface is seen.
 """
 
+import base64
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from html import escape
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
-from oar.api.answers.examples import EXAMPLES
+from oar.api.legacy.routes import ADDRESSES, Handler
 from oar.api.openapi_operations import ANSWERS
 from oar.api.openapi_schemas import NAME
-from oar.api.responses import LINES
+from oar.api.responses import LINES, Answer, answer
+from oar.api.routing import ApiRoute
+from oar.lib.facts.version import VERSION
+
+router = APIRouter(include_in_schema=False, route_class=ApiRoute)
+
+_JOB = {"command": "./run.sh", "resources": "nodes=2/core=4", "walltime": 7200, "name": "sim"}
+_PERIOD = {"name": "course", "start": "2030-01-07 08:00", "duration": "4:00"}
+#: By the names of their schemas.
+EXAMPLES: Mapping[str, Mapping[str, object]] = {
+    "JobRequest": _JOB,
+    "JobBatch": {"jobs": [_JOB, {"command": "./next.sh", "types": ["besteffort"]}]},
+    "EstimateRequest": {"alternatives": [_JOB, {**_JOB, "walltime": 3600}]},
+    "JobUpdate": {"name": "sim-2", "properties": "gpu = 'YES'"},
+    "BulkRequest": {"act": "delete", "user": "me", "state": "Waiting", "dry_run": True},
+    "HoldRequest": {"running": False},
+    "JobSignal": {"signal": "USR1"},
+    "WalltimeChange": {"change": "+1:00:00", "delay_next_jobs": True},
+    "BesteffortSetting": {"on": True},
+    "ReservationRequest": {**_PERIOD, "resources": ["nodes=4"], "users": ["alice", "@teachers"]},
+    "ReservationUpdate": {"duration": "6:00"},
+    "SeriesUpdate": {"users": ["alice", "bob"]},
+    "UsersetEntries": {"entries": ["alice", "@teachers"]},
+    "NewResources": {"nodes": ["node-7", "node-7"], "properties": {"cluster": "hot"}},
+    "NewMachines": {"hosts": 2, "prefix": "node-", "cpus": 2, "cores": 16, "dry_run": True},
+    "ResourceUpdate": {"nodes": ["node-7"], "drain": True},
+    "MaintenanceWindow": {"nodes": ["node-7"], "from": 1893999600, "to": 1894014000},
+    "NewProperty": {"name": "gpu_model", "type": "varchar"},
+    "PropertyUpdate": {"name": "gpu_kind"},
+    "NewQueue": {"name": "night", "priority": 3},
+    "QueueUpdate": {"enabled": False},
+    "QueueSwitch": {"enabled": True},
+    "NewRule": {"priority": 10, "text": "if user == 'guest': reject('guests submit no jobs')"},
+    "RuleUpdate": {"enabled": False},
+    "RuleTest": {"job": _JOB, "user": "alice"},
+    "AccountingUpdate": {"anew": False},
+    "ServerNotification": {"tag": "Term"},
+    "TokenRequest": {"scope": "submit", "days": 30, "comment": "the portal"},
+    "Login": {"user": "alice", "password": "correct horse"},
+}
+
 
 Schema = dict[str, Any]
 
@@ -250,3 +294,94 @@ def _text_or_bytes(kind: str) -> Schema:
 
 def _problem() -> Schema:
     return {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+_STYLE = (
+    "body{font:1rem/1.5 sans-serif;max-width:60rem;margin:auto;padding:1rem}"
+    "h3{margin-bottom:0}code{font-family:monospace}td,th{text-align:left;vertical-align:top;padding-right:1rem}"
+    "@media(prefers-color-scheme:dark){body{background:#111;color:#eee}a{color:#9cf}}"
+)
+_SUM = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; style-src 'sha256-{_SUM}'; base-uri 'none'; frame-ancestors 'none'"
+_SHOWN_METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@router.get("/docs")
+def reference(request: Request) -> Answer:
+    """Return every operation with its parameters and statuses."""
+    page = "".join(_docs_page(request.app.openapi()))
+    return Response(page, headers={"Content-Security-Policy": _POLICY}, media_type="text/html; charset=utf-8")
+
+
+@router.get("/openapi-legacy.json")
+def older_addresses() -> Answer:
+    """Return the addresses of older clients, without models."""
+    paths: dict[str, dict[str, Any]] = {}
+    for method, words, handler in ADDRESSES:
+        names = [f"{{word{place}}}" if word.startswith("<") else word for place, word in enumerate(words)]
+        parameters = [
+            {"name": f"word{place}", "in": "path", "required": True, "schema": {"type": "string"}}
+            for place, word in enumerate(words)
+            if word.startswith("<")
+        ]
+        operation = {
+            "summary": _summary(handler),
+            "parameters": parameters,
+            "responses": {"default": {"description": "An answer."}},
+        }
+        paths.setdefault("/" + "/".join(names), {}).setdefault(method.lower(), operation)
+    info = {"title": "OAR, addresses of older clients", "version": VERSION}
+    return answer({"openapi": "3.1.0", "info": info, "paths": paths})
+
+
+def _summary(handler: Handler) -> str:
+    """Return the first line of what a handler says of itself, whatever was given to it beforehand."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    return (handler.__doc__ or "").strip().partition("\n")[0]
+
+
+def _docs_page(document: Mapping[str, Any]) -> Iterator[str]:
+    yield '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>OAR: REST API</title>'
+    yield f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+    yield f"<h1>OAR {escape(document['info']['version'])}: REST API</h1>"
+    yield '<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>'
+    by_tag: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
+    for path, operations in document["paths"].items():
+        for method in _SHOWN_METHODS:
+            if method in operations:
+                by_tag.setdefault(operations[method]["tags"][0], []).append((method, path, operations[method]))
+    yield "<nav><ul>"
+    yield from (f'<li><a href="#{escape(tag)}">{escape(tag)}</a></li>' for tag in sorted(by_tag))
+    yield "</ul></nav><main>"
+    for tag in sorted(by_tag):
+        yield f'<h2 id="{escape(tag)}">{escape(tag)}</h2>'
+        for method, path, operation in by_tag[tag]:
+            yield from _operation(method, path, operation)
+    yield "</main></body></html>"
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    name = escape(operation["operationId"])
+    yield f'<section id="{name}"><h3><code>{method.upper()} {escape(path)}</code></h3>'
+    yield f"<p><strong>{escape(operation['summary'])}.</strong> {escape(operation.get('description', ''))}</p>"
+    rows = [*_parameter_rows(operation.get("parameters", ())), *_body_rows(operation)]
+    if rows:
+        yield f"<table><caption>Parameters and fields</caption>{''.join(rows)}</table>"
+    yield f"<p>Statuses: {', '.join(map(escape, operation['responses']))}</p></section>"
+
+
+def _parameter_rows(parameters: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for each in parameters:
+        told = each.get("description") or each.get("schema", {}).get("description") or ""
+        yield _row(each["name"], each["in"], told)
+
+
+def _body_rows(operation: Mapping[str, Any]) -> Iterator[str]:
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
+        model = body.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        yield _row("body", kind, model)
+
+
+def _row(name: str, where: str, told: str) -> str:
+    return f'<tr><th scope="row"><code>{escape(name)}</code></th><td>{escape(where)}</td><td>{escape(told)}</td></tr>'

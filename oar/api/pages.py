@@ -1,17 +1,18 @@
 """The pages: their files, and the first view of each as a plain document.  See docs/web.rst."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 
 from oar.api.accounting import usage_record
 from oar.api.administration import administration_record
 from oar.api.admission_rules import rules_record
-from oar.api.answers.in_parts import in_parts
 from oar.api.authentication import Caller
 from oar.api.dashboard import dashboard_record
 from oar.api.errors import status_of
@@ -39,6 +40,27 @@ if TYPE_CHECKING:
     from oar.lib.db.history.gantt_days import DrawnJob
 
 router = APIRouter(include_in_schema=False, route_class=ApiRoute)
+
+#: Makes zlib write the frame of gzip.
+_GZIP = 16 + zlib.MAX_WBITS
+_FAST = 1
+
+
+def in_parts(request: Request, parts: Iterable[str], headers: Mapping[str, str]) -> StreamingResponse:
+    """Return a document, each part of which is on its way before the next is asked for."""
+    drawn = request.state.seat.drawn
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return StreamingResponse(drawn(part.encode() for part in parts), headers=headers, media_type="text/html")
+    more = {**headers, "Content-Encoding": "gzip"}
+    return StreamingResponse(drawn(_packed(parts)), headers=more, media_type="text/html")
+
+
+def _packed(parts: Iterable[str]) -> Iterator[bytes]:
+    packer = zlib.compressobj(_FAST, wbits=_GZIP)
+    for part in parts:
+        yield packer.compress(part.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()
+
 
 #: Jobs that are listed; nodes that are named of each.
 MOST_JOBS = 100

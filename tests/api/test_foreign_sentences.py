@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from oar.api.answers.examples import EXAMPLES
 from oar.api.application import application
+from oar.api.openapi import EXAMPLES
 from oar.api.service import Service
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database

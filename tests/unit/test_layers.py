@@ -57,7 +57,7 @@ ROUNDS = {
 }
 BELOW_FACES = {*BELOW_ROUNDS, *ROUNDS}
 #: The API: one file for each subject, and the older dialects.
-API = {"oar.api", "oar.api.answers", "oar.api.legacy"}
+API = {"oar.api", "oar.api.legacy"}
 MAY_USE: dict[str, set[str]] = {
     "oar.lib.facts": set(),
     "oar.lib.config": {"oar.lib.facts"},
