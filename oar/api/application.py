@@ -52,6 +52,8 @@ from oar.api.request_limits import Gate
 from oar.api.routing import Routes
 from oar.api.service import Service
 from oar.lib.facts.version import VERSION
+from oar.web.documents import Documents
+from oar.web.site_file import SiteFile
 
 #: The modules with routes.  Where two routes match a request, the first one answers it.
 MODULES = (
@@ -109,6 +111,8 @@ def application(service: Service) -> FastAPI:
         telemetry=_TOLD_TO_NOBODY,
     )
     app.state.service = service
+    app.state.documents = Documents()
+    app.state.site_file = SiteFile()
     app.state.metrics = metrics.Metrics(service)
     routes = all_routes()
     app.router.routes += [routes, LegacyRoute()]

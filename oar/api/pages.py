@@ -199,7 +199,7 @@ def first_page(request: Request) -> Answer:
     """Show how the cluster is."""
     by = request.query_params.get("by", "")
     service = service_of(request)
-    usual = service.site_file.choices(service.runtime.config.web_conf_file).group_by
+    usual = request.app.state.site_file.choices(service.runtime.config.web_conf_file).group_by
     return _page(request, "dashboard", lambda who: {**dashboard_record(who), "groups": groups_record(who, by, usual)})
 
 
@@ -372,7 +372,7 @@ def nothing(request: Request) -> Answer:
 
 
 def _documents(request: Request) -> Documents:
-    documents: Documents = service_of(request).documents
+    documents: Documents = request.app.state.documents
     return documents
 
 

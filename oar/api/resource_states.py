@@ -12,7 +12,7 @@ from oar.api.parameters import PRINTABLE
 from oar.api.properties import Properties, check_property, choice_of, is_chosen, property_names
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
-from oar.api.service import Asking, asking, service_of
+from oar.api.service import Asking, asking
 from oar.lib.db.jobs.listings import AlikeResources
 from oar.lib.facts.states import NOT_STARTED, ResourceState
 from oar.lib.rules.next_free import Taken, next_free
@@ -157,7 +157,7 @@ def groups(request: Request, by: By = "") -> Answer:
     without a node, such as licences.
     """
     who = asking(request)
-    usual = service_of(request).site_file.choices(who.config.web_conf_file).group_by
+    usual = request.app.state.site_file.choices(who.config.web_conf_file).group_by
     return answer_unless_known(request, groups_record(who, by, usual))
 
 

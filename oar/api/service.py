@@ -28,8 +28,6 @@ from oar.lib.io.allowed_networks import Networks
 from oar.lib.runtime import delivery
 from oar.lib.views.happenings import Happenings
 from oar.lib.views.privacy import Privacy, privacy_for
-from oar.web.documents import Documents
-from oar.web.site_file import SiteFile
 
 if TYPE_CHECKING:
     from oar.api.workers import Outcome, WorkerTask
@@ -75,12 +73,10 @@ class Asking(NamedTuple):
 
 
 class Service:
-    """The configuration, the database, the hub, the workers and the pages of a process."""
+    """The configuration, the database, the hub and the workers of a process."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self.runtime = runtime
-        self.documents = Documents()
-        self.site_file = SiteFile()
         self.places = Places(runtime.config.api_threads)
         self.requests = RequestCounts(self.places.threads)
         self.happenings = Happenings()

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 from oar.api.authentication import outer_path
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute, Routes
-from oar.api.service import asking, service_of
+from oar.api.service import asking
 from oar.lib.facts.states import QueueState
 from oar.lib.facts.version import VERSION
 
@@ -70,7 +70,7 @@ def site(request: Request) -> Answer:
     """Return queues, resource properties, the time zone, submission templates and enabled features."""
     who = asking(request)
     config = who.config
-    templates = service_of(request).site_file.choices(config.web_conf_file).templates
+    templates = request.app.state.site_file.choices(config.web_conf_file).templates
     with who.database.snapshot() as tx:
         record = {
             "queues": [queue.name for queue in tx.queues.all() if queue.state is not QueueState.ORPHANED],

@@ -20,7 +20,6 @@ import psycopg2.extensions
 import pytest
 
 from oar.api import application as applications
-from oar.api import service as serving
 from oar.api.application import all_routes, application
 from oar.api.openapi_schemas import WHOLE
 from oar.api.server import listening_sockets, server_of
@@ -123,7 +122,7 @@ class Api:
         self.socket = str(path)
         self.sockets = listening_sockets([f"127.0.0.1:{port}", f"unix:{path}"])
         self.port: int = self.sockets[0].getsockname()[1]
-        with patch.object(serving, "Documents", _documents), patch.object(applications, "all_routes", _routes):
+        with patch.object(applications, "Documents", _documents), patch.object(applications, "all_routes", _routes):
             self.service = Service(runtime)
             self._server = server_of(self.service, ServiceManager({}))
         self._thread = threading.Thread(target=self._serve)
