@@ -26,6 +26,8 @@ _WEEK = 7 * 86400
 _YEAR = 366 * 86400
 #: Jobs that are looked at for waiting times, at most.
 MOST_STARTED = 20_000
+#: Seconds for which figures are returned again.
+MAX_AGE = 30.0
 #: Nodes that are named, those that were suspected most often and lost for longest.
 MOST_NODES = 20
 Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
@@ -71,8 +73,9 @@ def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
     """
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
-    who, curves = asking(request), service_of(request).curves
-    return answer_unless_known(request, curves.curve(("nodes", begin, to), lambda: _lost_nodes(who, begin, to)))
+    who, cache = asking(request), service_of(request).cache
+    record = cache.recent(("nodes", begin, to), lambda: _lost_nodes(who, begin, to), MAX_AGE)
+    return answer_unless_known(request, record)
 
 
 def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
@@ -97,9 +100,9 @@ def usage_waits(
     if not begin < to <= begin + _YEAR:
         raise BadRequest("a period goes from a date to a later one, over a year at most")
     who = asking(request)
-    curves = service_of(request).curves
+    cache = service_of(request).cache
     key = ("waits", begin, to, bucket)
-    return answer_unless_known(request, curves.curve(key, lambda: _waits(who, begin, to, bucket)))
+    return answer_unless_known(request, cache.recent(key, lambda: _waits(who, begin, to, bucket), MAX_AGE))
 
 
 def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:

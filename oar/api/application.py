@@ -113,7 +113,7 @@ def application(service: Service) -> FastAPI:
     app.state.service = service
     app.state.documents = Documents()
     app.state.site_file = SiteFile()
-    app.state.metrics = metrics.Metrics(service)
+    app.state.metrics = metrics.metrics_registry(service)
     routes = all_routes()
     app.router.routes += [routes, LegacyRoute()]
     app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]

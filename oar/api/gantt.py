@@ -69,7 +69,7 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     def found(tx: "Transaction") -> dict[str, Any]:
         return {"items": [_day_item(each) for each in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
 
-    return service_of(request).unchanged.answer(request, who.database, f"days {begin // DAY} {to // DAY}", found)
+    return service_of(request).cache.current(request, who.database, ("days", begin // DAY, to // DAY), found)
 
 
 def _day_item(found: "DayVersion") -> dict[str, object]:
@@ -133,7 +133,7 @@ def gantt_live(request: Request, since: Since = None) -> Answer:
         return service.moments.answer(live_record(tx), None)
 
     if since is None:
-        return service.unchanged.answer(request, who.database, "live", whole)
+        return service.cache.current(request, who.database, "live", whole)
     with who.database.snapshot() as tx:
         record = live_record(tx)
     return answer_unless_known(request, service.moments.answer(record, since))
@@ -148,8 +148,9 @@ def gantt_rows(
 ) -> Answer:
     """Return the resources grouped by the values of some properties, in natural order, as ranges of ids."""
     who, levels = asking(request), split_list(rows) or ("network_address",)
-    key = f"rows {','.join(levels)}"
-    return service_of(request).unchanged.answer(request, who.database, key, lambda tx: rows_record(tx, levels))
+    return service_of(request).cache.current(
+        request, who.database, ("rows", *levels), lambda tx: rows_record(tx, levels)
+    )
 
 
 def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
@@ -214,6 +215,14 @@ def _written(day: int) -> str:
 MAX_BUCKETS = 1500
 
 
+def max_age(bucket: int = 0) -> float:
+    """Return how old a curve may be, in seconds; ``bucket``: seconds of its buckets.
+
+    Nobody sees that a bucket has grown by a 60th.  A curve of a year takes seconds to compute; its buckets are days.
+    """
+    return min(max(30.0, bucket / 60), 3600.0)
+
+
 @router.get("/v1/gantt/occupancy", operation_id="gantt_occupancy", summary="Cluster utilization over time")
 def gantt_occupancy(
     request: Request,
@@ -235,7 +244,7 @@ def gantt_occupancy(
             return occupancy_curve(tx, begin, bucket, number)
 
     key = ("occupancy", begin, bucket, number)
-    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
+    return answer_unless_known(request, service_of(request).cache.recent(key, make, max_age(bucket)))
 
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
@@ -336,7 +345,7 @@ def gantt_density(
             return record
 
     key = ("density", begin, to, bucket, *levels)
-    return answer_unless_known(request, service_of(request).curves.curve(key, make, bucket))
+    return answer_unless_known(request, service_of(request).cache.recent(key, make, max_age(bucket)))
 
 
 @router.get("/v1/gantt/plans", operation_id="gantt_plans", summary="List stored plans")

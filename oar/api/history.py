@@ -1,20 +1,30 @@
 """Logged events, newest first, and the last scheduling passes."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.openapi_schemas import EVENT
 from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
-from oar.api.response_cache import MAX_PASSES
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
+from oar.lib.facts import frames
+from oar.lib.facts.errors import ServerUnavailable
+from oar.lib.io import control
 from oar.lib.views.history import event_item
 
+if TYPE_CHECKING:
+    from oar.lib.config.files import Config
+
 router = APIRouter(tags=["history"], route_class=ApiRoute)
+
+#: Scheduling passes of a response, at most.
+MAX_PASSES = 500
+#: Seconds given to the server, and for which its response, or that there was none, is returned again.
+PATIENCE, KEPT_SECONDS = 0.5, 1.0
 
 
 class EventListing(BaseModel):
@@ -70,8 +80,17 @@ def rounds(
     full plan; otherwise `full`. `waiting` and `started` are numbers of jobs, `phases` are durations in seconds. Values
     are null for failed passes and for external schedulers.
     """
-    found = service_of(request).last_rounds.find(asking(request).config, last)
-    return answer_unless_known(request, {"items": [_pass_record(each) for each in found]})
+    config = asking(request).config
+    passes = service_of(request).cache.recent("passes", lambda: _last_passes(config), KEPT_SECONDS)
+    if passes is None:
+        raise ServerUnavailable(f"the OAR server ({control.place(config)}) does not answer: ask again later")
+    return answer_unless_known(request, {"items": [_pass_record(record) for record in passes[:last]]})
+
+
+def _last_passes(config: "Config") -> Sequence[Mapping[str, Any]] | None:
+    """Return the last passes, newest first; None if the server does not answer."""
+    response = control.ask(config, frames.RoundsQuestion(MAX_PASSES), frames.RoundsAnswer, PATIENCE)
+    return response.state["rounds"] if isinstance(response, frames.RoundsAnswer) else None
 
 
 def _pass_record(told: Mapping[str, Any]) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """What Prometheus reads: jobs, resources, the scheduler, the service itself.  See docs/api.rst, "Metrics"."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -80,25 +79,11 @@ class Measured(Collector):
         return answer.state if isinstance(answer, Status) else {}
 
 
-class Metrics:
-    """The last answer, and how it is made."""
-
-    def __init__(self, service: Service) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(Measured(service))
-        self._lock = threading.Lock()
-        self._made = 0.0
-        self._texts: dict[TextForm, bytes] = {}
-
-    def text(self, form: TextForm) -> bytes:
-        """Return the metrics in a form, at most some seconds old."""
-        with self._lock:
-            if time.monotonic() - self._made > KEPT_SECONDS:
-                self._texts.clear()
-                self._made = time.monotonic()
-            if form not in self._texts:
-                self._texts[form] = form.write(self._registry)
-            return self._texts[form]
+def metrics_registry(service: Service) -> CollectorRegistry:
+    """Return the registry of the metrics of a service."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Measured(service))
+    return registry
 
 
 @router.get("/metrics", operation_id="metrics", summary="Prometheus metrics")
@@ -111,9 +96,10 @@ def metrics(request: Request) -> Answer:
     if not client.is_in(Networks(service.runtime.config.api_metrics_networks)):
         way_out = "it is in no network of API_METRICS_NETWORKS. An administrator adds it in oar.conf."
         raise NotAllowed(f"cannot read the metrics: {client}{f': {way_out}' if client.address else ''}")
-    found: Metrics = request.app.state.metrics
     form = OPEN if OPEN.type.partition(";")[0] in request.headers.get("accept", "") else PLAIN
-    return Answer(found.text(form), 200, {"Cache-Control": "no-store"}, form.type)
+    registry: CollectorRegistry = request.app.state.metrics
+    text = service.cache.recent(("metrics", form.type), lambda: form.write(registry), KEPT_SECONDS)
+    return Answer(text, 200, {"Cache-Control": "no-store"}, form.type)
 
 
 def _metric(family: MetricFamily) -> Metric:

@@ -18,7 +18,7 @@ from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
 from oar.api.rate_limits import Buckets, configured_rates
 from oar.api.request_metrics import SPENT, RequestCounts, TimedCursor
-from oar.api.response_cache import Curves, LastRounds, UnchangedAnswers
+from oar.api.response_cache import Cache
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
 from oar.lib.db.foreign_code.user_sql import Asker
@@ -96,10 +96,8 @@ class Service:
         runtime.database.use_cursors(TimedCursor)
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
         self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
-        self.curves = Curves()
         self.moments = Moments()
-        self.last_rounds = LastRounds()
-        self.unchanged = UnchangedAnswers()
+        self.cache = Cache()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._buckets = [Buckets(rate) for rate in configured_rates(runtime.config)]
         self._reads, self._reads_of_readers, self._changes, self.estimates, self._farms = self._buckets

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from oar.api import administration, response_cache
+from oar.api import administration, history
 from oar.api.administration import HIDDEN
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -107,7 +107,7 @@ def test_the_last_rounds_are_told_to_everybody(
         return RoundsAnswer({"rounds": [{**own, **told}, older]})
 
     monkeypatch.setattr(control, "ask", ask)
-    monkeypatch.setattr(response_cache, "KEPT_SECONDS", 3600.0)
+    monkeypatch.setattr(history, "KEPT_SECONDS", 3600.0)
     (item,) = anonymous.get("/v1/rounds", params={"last": 1}).json()["items"]
     assert item == {
         **own,
@@ -117,7 +117,7 @@ def test_the_last_rounds_are_told_to_everybody(
         "phases": told.get("phases"),
     }
     assert [each["date"] for each in anonymous.get("/v1/rounds").json()["items"]] == [own["date"], older["date"]]
-    assert questions == [RoundsQuestion(response_cache.MAX_PASSES)]  # once for all who ask
+    assert questions == [RoundsQuestion(history.MAX_PASSES)]  # once for all who ask
 
 
 def test_rounds_of_a_server_that_is_down_are_not_known(anonymous: httpx.Client) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.api.gantt import max_age
 from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, ChunkFiles, Chunks, ChunksAhead, Moments
-from oar.api.response_cache import Curves
+from oar.api.response_cache import Cache
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.facts.states import JobState
@@ -290,19 +291,19 @@ def test_a_curve_has_an_end(anonymous: httpx.Client, period: dict[str, int]) -> 
 
 def test_of_many_curves_those_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oar.api.response_cache.time", SimpleNamespace(monotonic=lambda: 0.0))
-    curves, made = Curves(), iter(range(100))
-    told = [curves.curve((0,), lambda: {"n": next(made)})["n"] for _ in range(2)]
+    curves, made = Cache(), iter(range(100))
+    told = [curves.recent((0,), lambda: next(made), 30) for _ in range(2)]
     for number in range(1, 40):
-        curves.curve((number,), lambda: {"n": next(made)})
+        curves.recent((number,), lambda: next(made), 30)
     assert told == [0, 0]
-    assert curves.curve((0,), lambda: {"n": next(made)})["n"] == 40
+    assert curves.recent((0,), lambda: next(made), 30) == 40
 
 
 def test_a_curve_of_days_is_kept_for_longer_than_one_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds to make, a curve of a year, is not made for each page that looks on."""
-    curves, made, clock = Curves(), iter(range(100)), [0.0]
+    curves, made, clock = Cache(), iter(range(100)), [0.0]
     monkeypatch.setattr("oar.api.response_cache.time", SimpleNamespace(monotonic=lambda: clock[0]))
     told = []
     for clock[0] in (0.0, 1000.0, 4000.0):
-        told.append([curves.curve((bucket,), lambda: {"n": next(made)}, bucket)["n"] for bucket in (60, 86400)])
+        told.append([curves.recent((bucket,), lambda: next(made), max_age(bucket)) for bucket in (60, 86400)])
     assert told == [[0, 1], [2, 1], [3, 4]]

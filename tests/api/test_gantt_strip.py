@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi import Request
 
-from oar.api.response_cache import UnchangedAnswers
+from oar.api.response_cache import Cache
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
 from oar.lib.facts.states import JobState
@@ -66,7 +66,7 @@ def test_what_cannot_be_told_of_nodes_is_said(
 
 
 def test_an_answer_is_made_anew_only_when_something_was_written(database: Database) -> None:
-    answers, made = UnchangedAnswers(), []
+    answers, made = Cache(), []
 
     def make(tx: Transaction) -> dict[str, Any]:
         made.append(tx.now)
@@ -74,7 +74,7 @@ def test_an_answer_is_made_anew_only_when_something_was_written(database: Databa
 
     def ask(**headers: str) -> Any:
         raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        return answers.answer(Request({"type": "http", "headers": raw}), database, "resources", make)
+        return answers.current(Request({"type": "http", "headers": raw}), database, "resources", make)
 
     first = ask()
     packed, known = ask(accept_encoding="gzip"), ask(if_none_match=first.headers["etag"])
