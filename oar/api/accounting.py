@@ -81,7 +81,7 @@ def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
 def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
     with who.database.snapshot() as tx:
         lost, halted = tx.usage.lost_nodes(begin, to, MOST_NODES), tx.usage.halted(begin, to)
-    return {"items": [each._asdict() for each in lost], "halted": halted}
+    return {"items": [node._asdict() for node in lost], "halted": halted}
 
 
 @router.get("/v1/usage/waits", operation_id="usage_waits", summary="Waiting times of jobs")
@@ -114,11 +114,11 @@ def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
     ends = [first - 1 for first in CLASSES[1:]]
     return {
         "sizes": [{"from": first, "to": last} for first, last in zip(CLASSES, [*ends, None], strict=True)],
-        "items": [each._asdict() for each in by_size],
-        "hours": [each._asdict() for each in by_hour],
+        "items": [row._asdict() for row in by_size],
+        "hours": [row._asdict() for row in by_hour],
         "block_hours": BLOCK_HOURS,
-        "trend": [{"size": each.size, "from": each.begin, **_spread(each)} for each in by_piece],
-        "is_cut": sum(each.jobs for each in by_size if each.queue is None) >= MOST_STARTED,
+        "trend": [{"size": row.size, "from": row.begin, **_spread(row)} for row in by_piece],
+        "is_cut": sum(row.jobs for row in by_size if row.queue is None) >= MOST_STARTED,
     }
 
 

@@ -44,11 +44,11 @@ def _look_up(key: tuple[object, ...], find: Callable[[], User]) -> User:
     kept = _kept.get(key)
     if kept and kept[1] > now:
         return kept[0]
-    found = _find_in_time(find, str(key[0]))
+    user = _find_in_time(find, str(key[0]))
     for old in [old for old, (_, until) in list(_kept.items()) if until <= now]:
         _kept.pop(old, None)
-    _kept[key] = found, now + KEPT_SECONDS
-    return found
+    _kept[key] = user, now + KEPT_SECONDS
+    return user
 
 
 def _find_in_time(find: Callable[[], User], name: str) -> User:

@@ -42,8 +42,8 @@ def administration_record(who: Asking) -> dict[str, object]:
     Raises Unidentified, NotAllowed.
     """
     who.caller.administering()
-    found = control.ask(who.config, StatusQuestion(), Status, PATIENCE)
-    state = found.state if isinstance(found, Status) else {}
+    status = control.ask(who.config, StatusQuestion(), Status, PATIENCE)
+    state = status.state if isinstance(status, Status) else {}
     with who.database.snapshot() as tx:
         schema, last_round = tx.schema_version.find(), tx.usage.last_round()
         database = tx.database_figures.find()._asdict()

@@ -83,7 +83,7 @@ class TryRules(NamedTuple):
             "name": proposal.spec.name,
             "types": list(proposal.spec.types),
             "properties": proposal.spec.properties,
-            "resources_asked": [format_request(each.groups, each.walltime) for each in proposal.requests],
+            "resources_asked": [format_request(request.groups, request.walltime) for request in proposal.requests],
             "resources": admitted.size,
             "output": text_of(admitted.output),
         }

@@ -212,17 +212,17 @@ class Identities:
         """Return whose token this is.  Raises Unidentified, NotAllowed."""
         if "." in token and (name := signed_tokens.user_of(token, config)):
             return Caller(_named(name, config), Way.TOKEN, rests_on_token=True)
-        found = self._find(token)
-        if found is None or SESSION in Scopes.parse(found.scope).words:
+        stored = self._find(token)
+        if stored is None or SESSION in Scopes.parse(stored.scope).words:
             raise Unidentified(
                 "the token is not valid: it is unknown, revoked or expired. Create another one: oar-token create"
             )
-        scopes = self._of_live_jobs(Scopes.parse(found.scope))
+        scopes = self._of_live_jobs(Scopes.parse(stored.scope))
         if scopes.agents:
             raise NotAllowed("a token of an agent is valid for /oar-cgi only. Create another one: oar-token create")
-        self._write_use(found, found.expires)
-        user = user_named(found.user, config, administers=scopes.administers)
-        return self._caller(found, user, Way.TOKEN, scopes)
+        self._write_use(stored, stored.expires)
+        user = user_named(stored.user, config, administers=scopes.administers)
+        return self._caller(stored, user, Way.TOKEN, scopes)
 
     def identify_agent(self, request: Request, config: "Config") -> AgentToken:
         """Return what the token of an agent allows that a request shows; it is valid while its maker administers.
@@ -230,23 +230,23 @@ class Identities:
         Raises Unidentified, NotAllowed.
         """
         kind, _, shown = request.headers.get("authorization", "").partition(" ")
-        found = self._find(shown.strip()) if kind.lower() == "bearer" else None
-        if found is None:
+        stored = self._find(shown.strip()) if kind.lower() == "bearer" else None
+        if stored is None:
             raise Unidentified(
                 "the agent has no valid token. An administrator creates one: oar-token create --agent NAME"
             )
-        scopes = Scopes.parse(found.scope)
+        scopes = Scopes.parse(stored.scope)
         if not scopes.agents:
             raise NotAllowed(
                 f"the token is not one of an agent: its scope is {scopes}. Run: oar-token create --agent NAME"
             )
-        if not user_named(found.user, config, administers=True).is_admin:
+        if not user_named(stored.user, config, administers=True).is_admin:
             raise NotAllowed(
-                f"the token is not valid: {found.user}, who created it, is not an administrator any more."
+                f"the token is not valid: {stored.user}, who created it, is not an administrator any more."
                 " Another administrator creates one: oar-token create --agent NAME"
             )
-        self._write_use(found, found.expires)
-        return AgentToken(found.id, scopes)
+        self._write_use(stored, stored.expires)
+        return AgentToken(stored.id, scopes)
 
     def _by_password(self, shown: str, request: Request, config: "Config") -> Caller:
         try:
@@ -269,19 +269,19 @@ class Identities:
         secret = session_in(request) or ""
         if "." in secret and (name := signed_tokens.user_of(secret, config)):
             return Caller(_named(name, config), Way.SESSION, rests_on_token=True)
-        found = self._find(secret)
-        if found is None:
+        stored = self._find(secret)
+        if stored is None:
             return Caller()
-        scopes = Scopes.parse(found.scope)
+        scopes = Scopes.parse(stored.scope)
         if SESSION not in scopes.words:
             return Caller()  # a token is no cookie
-        with_password = found.proved > int(time.time()) - ELEVATED_SECONDS
+        with_password = stored.proved > int(time.time()) - ELEVATED_SECONDS
         whole = config.api_session_hours * 3600
-        is_half_over = found.parent == 0 and found.expires - time.time() < whole / 2
-        self._write_use(found, int(time.time()) + whole if is_half_over else found.expires)
-        user = user_named(found.user, config, administers=scopes.administers or with_password)
+        is_half_over = stored.parent == 0 and stored.expires - time.time() < whole / 2
+        self._write_use(stored, int(time.time()) + whole if is_half_over else stored.expires)
+        user = user_named(stored.user, config, administers=scopes.administers or with_password)
         allowed = scopes._replace(words=scopes.words - {SESSION})
-        return self._caller(found, user, Way.SESSION, self._of_live_jobs(allowed))
+        return self._caller(stored, user, Way.SESSION, self._of_live_jobs(allowed))
 
     def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
         """Return who shows a token or a session."""
@@ -331,15 +331,15 @@ def check_encrypted(request: Request, what: str) -> None:
 
 def outer_path(request: Request, config: "Config") -> str:
     """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
-    told = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
-    is_told = told and client_of(request).is_trusted and PATH.fullmatch(told)
-    return (told if is_told else config.api_root_path).rstrip("/")
+    prefix = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
+    is_valid = prefix and client_of(request).is_trusted and PATH.fullmatch(prefix)
+    return (prefix if is_valid else config.api_root_path).rstrip("/")
 
 
 def session_in(request: Request) -> str | None:
     """Return the secret of a session; of several the first, which browsers send for the longest path."""
-    words = (word.strip().partition("=") for word in request.headers.get("cookie", "").split(";"))
-    return next((value for name, _, value in words if name == COOKIE), None)
+    cookies = (cookie.strip().partition("=") for cookie in request.headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in cookies if name == COOKIE), None)
 
 
 def _name_by_proxy(request: Request) -> str:
@@ -375,7 +375,7 @@ def _named(name: str, config: "Config") -> User:
 
 
 def _is_name(name: str, config: "Config") -> bool:
-    return any(re.search(each, name) for each in config.api_user_regex)
+    return any(re.search(pattern, name) for pattern in config.api_user_regex)
 
 
 def check_meant(request: Request) -> None:

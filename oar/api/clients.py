@@ -104,8 +104,8 @@ def find_client(scope: Scope, config: "Config") -> Client:
     if not _is_trusted(peer, config):
         return Client(peer, False, is_forwarded, "" if is_forwarded else own_address)
     if is_forwarded:
-        told = b",".join(value for name, value in scope["headers"] if name == _FORWARDED_FOR)
-        hops = told.decode("latin-1").split(",")
+        forwarded_for = b",".join(value for name, value in scope["headers"] if name == _FORWARDED_FOR)
+        hops = forwarded_for.decode("latin-1").split(",")
         return Client(peer, True, True, _last_stranger(hops, _trusted_networks(config)))
     return Client(peer, True, False, peer.address)
 

@@ -47,9 +47,9 @@ class UnderWay:
         return self._by_client.total()
 
     @contextmanager
-    def one_more(self, client: str, most: int, most_of_a_client: int | None = None) -> Iterator[None]:
+    def one_more(self, client: str, limit: int, most_of_a_client: int | None = None) -> Iterator[None]:
         """Count one while the block lasts; ``most_of_a_client``: a part of a number that changes.  Raises TooMany."""
-        self.add(client, 1, most, most_of_a_client or self._most_of_a_client)
+        self.add(client, 1, limit, most_of_a_client or self._most_of_a_client)
         try:
             yield
         finally:
@@ -161,7 +161,7 @@ class FairPlaces:
     def _leave(self, waiter: _Waiter) -> None:
         with self._mutex:
             if waiter.place.cancel():  # it has never been given
-                self._waiting = [each for each in self._waiting if each is not waiter]
+                self._waiting = [other for other in self._waiting if other is not waiter]
             else:
                 self._held[waiter.holder] -= 1
                 if not self._held[waiter.holder]:
@@ -170,9 +170,11 @@ class FairPlaces:
 
     def _give(self) -> None:
         """Give what is free."""
-        while entitled := [each for each in self._waiting if self._held[each.holder] < self.number - self.busy]:
-            first = min(entitled, key=lambda each: self._held[each.holder])
-            self._waiting = [each for each in self._waiting if each is not first]
+        while entitled := [
+            waiting for waiting in self._waiting if self._held[waiting.holder] < self.number - self.busy
+        ]:
+            first = min(entitled, key=lambda waiting: self._held[waiting.holder])
+            self._waiting = [waiting for waiting in self._waiting if waiting is not first]
             if first.place.set_running_or_notify_cancel():
                 self._held[first.holder] += 1
                 first.place.set_result(None)

@@ -155,12 +155,12 @@ class PeerProtocol(HttpToolsProtocol):
         self._is_refused = True
         self.transport.write_eof()
 
-    def _write_problem(self, status: HTTPStatus, word: str, text: str, way_out: str) -> None:
+    def _write_problem(self, status: HTTPStatus, code: str, text: str, hint: str) -> None:
         path = (getattr(self, "url", None) or b"").decode("latin-1")
-        record = early_problem(path, status, word, text, hint=way_out)
+        record = early_problem(path, status, code, text, hint=hint)
         body = orjson.dumps({**record, "request_id": secrets.token_hex(8)})
-        told = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in told.items())]
+        headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
         self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
 
     def _unsupported_upgrade_warning(self) -> None:

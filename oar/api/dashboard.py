@@ -67,8 +67,8 @@ def _mine(who: Asking) -> dict[str, Any]:
     """
     begun = job_page(who, JobListing.of({**_MINE, "state": ",".join(_BEGUN), "limit": RUNNING}))["items"]
     page = job_page(who, JobListing.of({**_MINE, "total": True, "limit": JOBS}))
-    known = {job["id"] for job in begun}
-    items = [*begun, *(job for job in page["items"] if job["id"] not in known)][:JOBS]
+    shown = {job["id"] for job in begun}
+    items = [*begun, *(job for job in page["items"] if job["id"] not in shown)][:JOBS]
     return {**page, "items": items, "next": None}
 
 

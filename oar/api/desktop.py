@@ -121,12 +121,12 @@ def _answer(request: Request, agent: AgentToken, question: AgentQuestion) -> Ans
 
 def _pull(service: "Service", scopes: Scopes, question: AgentQuestion) -> Answer:
     config = service.runtime.config
-    told = {int(text): job.job for text, job in question.jobs.items()}
-    asked = AgentCall(question.hostname, told, question.quit, question.agent)
+    jobs = {int(text): job.job for text, job in question.jobs.items()}
+    call = AgentCall(question.hostname, jobs, question.quit, question.agent)
     may_create = config.desktop_computing_allow_create_node and scopes.is_any_agent
     with service.warnings(), service.runtime.database.begin() as tx:
-        found = pull.pull(tx, asked, config, may_create=may_create)
-    return answer(found.record)
+        response = pull.pull(tx, call, config, may_create=may_create)
+    return answer(response.record)
 
 
 def _staged_file(service: "Service", question: AgentQuestion) -> Answer:

@@ -126,8 +126,8 @@ RETRY_AFTER = 2
 
 def status_of(error: OarError) -> HTTPStatus:
     """Return the status of an error."""
-    found = (STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
-    return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
+    statuses = (STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def error_code(kind: type[BaseException]) -> str:

@@ -39,9 +39,11 @@ class EstimateRequest(BaseModel):
 
 
 @router.post("/v1/estimates", operation_id="estimates", summary="Estimate start times")
-def estimate(request: Request, wanted: EstimateRequest) -> Answer:
+def estimate(request: Request, body: EstimateRequest) -> Answer:
     """Return where and when each alternative would start, as `oarsub --estimate` does. Nothing is stored."""
-    return answer_of(request, estimated(request, asking(request).caller, [each.asked for each in wanted.alternatives]))
+    return answer_of(
+        request, estimated(request, asking(request).caller, [alternative.asked for alternative in body.alternatives])
+    )
 
 
 def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs]) -> "Outcome":
@@ -75,21 +77,22 @@ class EstimateJobs(NamedTuple):
 
         deadline = time.monotonic() + desk.config.estimate_timeout
         files = files_of(desk, self.user)
-        tried = [self._tried(desk, files, asked, number) for number, asked in enumerate(self.alternatives)]
-        jobs = [each.jobs for each in tried if isinstance(each, _Tried)]
+        tried = [self._tried(desk, files, alternative, number) for number, alternative in enumerate(self.alternatives)]
+        jobs = [result.jobs for result in tried if isinstance(result, _Tried)]
         situation = ComparedSubmissions(desk.database, desk.config, jobs) if jobs else None
         items = [
-            _estimated(situation, each, deadline) if situation and isinstance(each, _Tried) else each for each in tried
+            _estimated(situation, result, deadline) if situation and isinstance(result, _Tried) else result
+            for result in tried
         ]
         return Outcome(HTTPStatus.OK, {"items": items})
 
-    def _tried(self, desk: Desk, files: UserFiles, asked: AskedJobs, number: int) -> "_Tried | dict[str, Any]":
+    def _tried(self, desk: Desk, files: UserFiles, alternative: AskedJobs, number: int) -> "_Tried | dict[str, Any]":
         """Return an alternative as the rules leave it, or the record of why it is refused."""
         from oar.kao.rounds.hypothetical import estimates
 
         try:
             admitted = admission.rehearse(
-                desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, files, asked))
+                desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, files, alternative))
             )
             jobs = estimates.supposed(desk.database, admitted.proposal, number * MOST_JOBS)
         except UserError as error:
@@ -106,8 +109,8 @@ class FindSmallestChange(NamedTuple):
         """Find it, in the words of ``oarstat --explain``.  Raises Unavailable."""
         from oar.kao.rounds.hypothetical import estimates
 
-        found = estimates.smallest_changes(desk.database, desk.config, [self.job])[self.job]
-        return Outcome(HTTPStatus.OK, {"smallest_change": found or None, "smallest_change_known": found is not None})
+        change = estimates.smallest_changes(desk.database, desk.config, [self.job])[self.job]
+        return Outcome(HTTPStatus.OK, {"smallest_change": change or None, "smallest_change_known": change is not None})
 
 
 class _Tried(NamedTuple):
@@ -121,12 +124,12 @@ def _estimated(situation: "ComparedSubmissions", tried: _Tried, deadline: float)
     if time.monotonic() > deadline:
         return {"problem": problem_record(HTTPStatus.SERVICE_UNAVAILABLE, "too-late", _TOO_LATE)}
     proposal = tried.admitted.proposal
-    found = situation.estimates(proposal, tried.jobs)
-    jobs = [job.record for job in found.jobs]
+    estimate = situation.estimates(proposal, tried.jobs)
+    jobs = [job.record for job in estimate.jobs]
     return {
         **jobs[0],
         "jobs": jobs if len(jobs) > 1 else [],
-        "warnings": [*proposal.warnings, *found.warnings],
+        "warnings": [*proposal.warnings, *estimate.warnings],
         "output": text_of(tried.admitted.output),
         "initial_request": proposal.spec.initial_request,
     }

@@ -63,11 +63,11 @@ def _step(window: int) -> int:
 
 def _fades(sums: ConsumptionSums, ended: Sequence[_Rows], of: tuple[str, str], keys: FairShare) -> list[float]:
     """Return the karma after each piece of time, when what the user consumed in it no longer counts."""
-    found = []
+    karmas = []
     for piece in ended:
         sums = _without(sums, summed(piece))
-        found.append(share_of(*of, sums, keys).karma(keys) + 0.0)
-    return found
+        karmas.append(share_of(*of, sums, keys).karma(keys) + 0.0)
+    return karmas
 
 
 def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:

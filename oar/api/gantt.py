@@ -67,18 +67,18 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
         raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
 
     def found(tx: "Transaction") -> dict[str, Any]:
-        return {"items": [_day_item(each) for each in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
+        return {"items": [_day_item(day) for day in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
 
     return service_of(request).cache.current(request, who.database, ("days", begin // DAY, to // DAY), found)
 
 
-def _day_item(found: "DayVersion") -> dict[str, object]:
+def _day_item(version: "DayVersion") -> dict[str, object]:
     return {
-        "day": _written(found.day),
-        "version": chunk_version(found),
-        "jobs": found.jobs,
-        "states": found.states,
-        "from": found.first,
+        "day": _written(version.day),
+        "version": chunk_version(version),
+        "jobs": version.jobs,
+        "states": version.states,
+        "from": version.first,
     }
 
 
@@ -105,8 +105,8 @@ def gantt_chunk(
     if kept is not None and (number + 1) * DAY <= time.time():
         return _packed(kept, {"ETag": f'W/"{v}"', "Cache-Control": _UNTOUCHED})
     with who.database.snapshot() as tx:
-        found = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
-        version = chunk_version(found[0]) if found else "0"
+        versions = tx.gantt_days.versions(number * DAY, (number + 1) * DAY)
+        version = chunk_version(versions[0]) if versions else "0"
         tag = f'W/"{version}"'
         is_over = (number + 1) * DAY <= tx.now
         headers = {"ETag": tag, "Cache-Control": _UNTOUCHED if is_over and v == version else REVALIDATED}
@@ -159,19 +159,19 @@ def rows_record(tx: "Transaction", levels: tuple[str, ...]) -> dict[str, Any]:
     unknown = [level for level in levels if level not in properties]
     if unknown:
         raise BadRequest(f"{unknown[0]!r} is no property of resources")
-    found = tx.listings.grouped(("type", *levels))
+    groups = tx.listings.grouped(("type", *levels))
     items = [
         {"type": kind, "labels": labels, "number": len(ids), "resources": list(ranges(ids))}
-        for kind, labels, ids in sorted(_labelled(found), key=lambda row: _natural(row[0], row[1]))
+        for kind, labels, ids in sorted(_labelled(groups), key=lambda row: _natural(row[0], row[1]))
     ]
     named = sorted(name for name in properties if name not in SYSTEM_PROPERTIES)
     return {"levels": levels, "items": items, "properties": named}
 
 
-def _labelled(found: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tuple[str, tuple[str, ...], list[int]]]:
+def _labelled(groups: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tuple[str, tuple[str, ...], list[int]]]:
     """Return resources by their type and by the values of properties as texts; no value is an empty one."""
     rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for (kind, *values), ids in found:
+    for (kind, *values), ids in groups:
         key = kind, tuple([str(value or "") for value in values])
         rows[key] = sorted([*rows[key], *ids]) if key in rows else ids
     return ((*key, ids) for key, ids in rows.items())
@@ -275,27 +275,27 @@ def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> d
         unknown = [name for name in names if name not in by_node]
         if unknown:
             raise BadRequest(f"there is no node {unknown[0]!r}")
-        here = {number for name in names for number in by_node[name]}
-        jobs = tx.gantt_days.on(sorted(here), begin, end, MOST_JOBS)
-        states = tx.gantt_days.states_on(sorted(here), begin, end)
+        resources = {number for name in names for number in by_node[name]}
+        jobs = tx.gantt_days.on(sorted(resources), begin, end, MOST_JOBS)
+        states = tx.gantt_days.states_on(sorted(resources), begin, end)
     return {
         "from": begin,
         "to": end,
         "nodes": [{"name": name, "resources": list(ranges(sorted(by_node[name])))} for name in names],
-        "jobs": [_item(job, here) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
+        "jobs": [_item(job, resources) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
         "states": [
             {
-                "state": each.state,
-                "from": each.start,
-                "to": each.stop or None,
-                "resources": list(ranges(each.resources)),
+                "state": state.state,
+                "from": state.start,
+                "to": state.stop or None,
+                "resources": list(ranges(state.resources)),
             }
-            for each in states
+            for state in states
         ],
     }
 
 
-def _item(job: "DrawnJob", here: set[int]) -> dict[str, object]:
+def _item(job: "DrawnJob", resources: set[int]) -> dict[str, object]:
     return {
         "id": job.id,
         "name": job.name or None,
@@ -305,7 +305,7 @@ def _item(job: "DrawnJob", here: set[int]) -> dict[str, object]:
         "end": job.stop or job.latest_end,
         "is_over": bool(job.stop),
         "is_planned": job.state in NOT_STARTED,
-        "resources": list(ranges(sorted(here.intersection(job.resources)))),
+        "resources": list(ranges(sorted(resources.intersection(job.resources)))),
     }
 
 
@@ -339,8 +339,8 @@ def gantt_density(
 
     def make() -> Record:
         with who.database.snapshot() as tx:
-            found = rows_record(tx, levels)["items"]
-            ids = [[n for first, many in row["resources"] for n in range(first, first + many)] for row in found]
+            rows = rows_record(tx, levels)["items"]
+            ids = [[n for first, many in row["resources"] for n in range(first, first + many)] for row in rows]
             record: Record = density_record(tx, ids, begin, bucket, parts)
             return record
 
@@ -370,11 +370,11 @@ def gantt_plan(
     """
     with asking(request).database.snapshot() as tx:
         made = tx.former_plans.last(date)
-        found = tx.former_plans.jobs(made, MOST_PLANNED + 1) if made else []
+        jobs = tx.former_plans.jobs(made, MOST_PLANNED + 1) if made else []
     if not made:
         raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
-    items = [_planned(job) for job in found[:MOST_PLANNED]]
-    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(found) > MOST_PLANNED})
+    items = [_planned(job) for job in jobs[:MOST_PLANNED]]
+    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(jobs) > MOST_PLANNED})
 
 
 def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
@@ -424,16 +424,16 @@ def live_record(tx: "Transaction") -> dict[str, Any]:
         "states": [_state_item(state) for state in tx.gantt_days.open_states()],
         "reservations": [
             {
-                "id": each.number,
-                "name": each.name or None,
-                "user": each.owner,
-                "from": each.start,
-                "to": each.end,
-                "resources": list(ranges(sorted(each.resources))),
-                "missing": list(ranges(sorted(each.missing))),
+                "id": reservation.number,
+                "name": reservation.name or None,
+                "user": reservation.owner,
+                "from": reservation.start,
+                "to": reservation.end,
+                "resources": list(ranges(sorted(reservation.resources))),
+                "missing": list(ranges(sorted(reservation.missing))),
             }
-            for each in tx.advance_reservations.planned()
-            if each.resources
+            for reservation in tx.advance_reservations.planned()
+            if reservation.resources
         ],
     }
 

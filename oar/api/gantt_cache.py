@@ -36,8 +36,8 @@ class ChunkFiles:
     @classmethod
     def of_service(cls, most_bytes: int) -> "ChunkFiles":
         """Return the files of the program that runs."""
-        given = os.environ.get(DIRECTORY)
-        return cls(Path(given, "gantt") if given else None, most_bytes)
+        directory = os.environ.get(DIRECTORY)
+        return cls(Path(directory, "gantt") if directory else None, most_bytes)
 
     @property
     def are_kept(self) -> bool:
@@ -136,7 +136,7 @@ def changed(record: Record, moment: Moment, former: Moment) -> dict[str, Any]:
 
 
 def _moment(record: Record) -> Moment:
-    jobs = {job["id"]: _number(job) ^ place for place, name in enumerate(OF_JOBS) for job in record[name]}
+    jobs = {job["id"]: _number(job) ^ index for index, name in enumerate(OF_JOBS) for job in record[name]}
     return Moment(jobs, {name: _number(part) for name, part in record.items() if name not in OF_JOBS})
 
 
@@ -181,27 +181,27 @@ class Chunks:
     def kept(self, day: int, version: str) -> bytes | None:
         """Return the chunk of a day if it is there."""
         with self._lock:
-            found = self._kept.get((day, version))
-            if found is not None:
+            chunk = self._kept.get((day, version))
+            if chunk is not None:
                 self._kept.move_to_end((day, version))
-            return found
+            return chunk
 
     def packed(self, tx: "Transaction", day: int, version: str, *, is_over: bool) -> bytes:
         """Return the chunk of a day, read if it is not there; of a day that is over it becomes a file."""
-        found = self.kept(day, version)
-        if found is not None:
-            return found
+        chunk = self.kept(day, version)
+        if chunk is not None:
+            return chunk
         made = self._of_file(tx, day, version) if is_over else packed(day_chunk(tx, day))
         self._keep(day, version, made)
         return made
 
     def _of_file(self, tx: "Transaction", day: int, version: str) -> bytes:
         name = _name(tx, day, version)
-        found = self._files.read(name)
-        if found is None:
-            found = packed(day_chunk(tx, day))
-            self._files.write(name, found)
-        return found
+        chunk = self._files.read(name)
+        if chunk is None:
+            chunk = packed(day_chunk(tx, day))
+            self._files.write(name, chunk)
+        return chunk
 
     def _keep(self, day: int, version: str, made: bytes) -> None:
         with self._lock:
@@ -255,11 +255,11 @@ class ChunksAhead:
         """
         with self._database.snapshot() as tx:
             today = tx.now // DAY
-            found = tx.gantt_days.versions((today - DAYS) * DAY, today * DAY)
-        for each in found:
+            versions = tx.gantt_days.versions((today - DAYS) * DAY, today * DAY)
+        for version in versions:
             began = time.monotonic()
             with self._database.snapshot() as tx:
-                self._chunks.make_file(tx, each.day, chunk_version(each))
+                self._chunks.make_file(tx, version.day, chunk_version(version))
             if self._ends.wait(time.monotonic() - began):
                 return
 

@@ -62,12 +62,12 @@ def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> An
 def event_page(who: Asking, listing: EventListing) -> dict[str, object]:
     """Return a page of events; their texts only to who is known."""
     with who.database.snapshot() as tx:
-        found = tx.events.latest(
+        events = tx.events.latest(
             listing.limit + 1, job=listing.job, type_=listing.type, node=listing.node, before=listing.before
         )
-    shown = who.privacy.events(found[: listing.limit])
+    shown = who.privacy.events(events[: listing.limit])
     items = select_fields([event_item(event) for event in shown], listing.fields, EVENT["properties"])
-    return {"items": items, "next": shown[-1].id if len(found) > len(shown) else None}
+    return {"items": items, "next": shown[-1].id if len(events) > len(shown) else None}
 
 
 @router.get("/v1/rounds", operation_id="rounds", summary="List recent scheduling passes")
@@ -93,12 +93,12 @@ def _last_passes(config: "Config") -> Sequence[Mapping[str, Any]] | None:
     return response.state["rounds"] if isinstance(response, frames.RoundsAnswer) else None
 
 
-def _pass_record(told: Mapping[str, Any]) -> dict[str, object]:
-    undecided = told.get("undecided")
+def _pass_record(record: Mapping[str, Any]) -> dict[str, object]:
+    undecided = record.get("undecided")
     return {
-        **{name: told[name] for name in ("date", "duration", "result", "started")},
+        **{name: record[name] for name in ("date", "duration", "result", "started")},
         "kind": None if undecided is None else "urgent" if undecided else "full",
-        "waiting": told.get("jobs"),
+        "waiting": record.get("jobs"),
         "undecided": undecided,
-        "phases": told.get("phases"),
+        "phases": record.get("phases"),
     }

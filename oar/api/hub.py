@@ -87,11 +87,11 @@ class Subscriber:
 class Hub:
     """Follows the database in a thread and tells all listeners."""
 
-    def __init__(self, database: "Database", most: int, count: Callable[[News], None] = lambda _: None) -> None:
+    def __init__(self, database: "Database", limit: int, count: Callable[[News], None] = lambda _: None) -> None:
         """``count``: called with all news, in the thread that follows."""
         self._database = database
         self._count = count
-        self._most = most
+        self._most = limit
         self._listeners: set[Subscriber] = set()
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
@@ -225,7 +225,10 @@ class Hub:
 
 def row_messages(news: News) -> list[Message]:
     """Return the rows of some news as messages, each with the place behind it."""
-    return [Message("state" if isinstance(row, JobStateChange) else "event", row, place) for row, place in placed(news)]
+    return [
+        Message("state" if isinstance(row, JobStateChange) else "event", row, position)
+        for row, position in placed(news)
+    ]
 
 
 #: Seconds for which an answer counts as the same at most.
@@ -246,7 +249,7 @@ class StateTags:
         """Count a change by this process itself: what it answers from now on is new, before anybody tells so."""
         self._own += 1
 
-    def of(self, topics: frozenset[Topic], *asked: object) -> str:
+    def of(self, topics: frozenset[Topic], *question: object) -> str:
         """Return the tag of what is known now, '' while nobody tells of changes; ``asked``: all that answers depend on.
 
         To be asked for before anything is read: what is committed later is told later.
@@ -255,6 +258,6 @@ class StateTags:
         if not hub.is_told or now - hub.told_at > _LONGEST_SILENCE:
             return ""
         counted = [hub.counters[topic] for topic in sorted(topics)]
-        place = hub.position if topics & {Topic.JOBS, Topic.EVENTS} else None
-        known = (self._start, self._own, int(now // LONGEST_SECONDS), counted, place, asked)
-        return hashlib.blake2b(repr(known).encode(), digest_size=9).hexdigest()
+        position = hub.position if topics & {Topic.JOBS, Topic.EVENTS} else None
+        state = (self._start, self._own, int(now // LONGEST_SECONDS), counted, position, question)
+        return hashlib.blake2b(repr(state).encode(), digest_size=9).hexdigest()

@@ -82,12 +82,12 @@ class JobOrders(NamedTuple):
     def delete(self) -> Acted:
         """Ask for their end."""
         with_inner = self.config.kill_inner_jobs_with_container
-        found = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
-        told = [
+        response = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
+        outcomes = [
             _told(answer, "had ended" if answer.has_ended else "deletion registered", answer_texts.why_not_ended)
-            for answer in found.answers
+            for answer in response.answers
         ]
-        return Acted(told, found.warnings)
+        return Acted(outcomes, response.warnings)
 
     def force_end(self) -> Acted:
         """Ask for the end of those that are stuck while they finish."""
@@ -109,23 +109,23 @@ class JobOrders(NamedTuple):
     def signal(self, number: int | None) -> Acted:
         """Send them a signal; None: that of a checkpoint."""
         done, verb = ("checkpoint registered", "checkpoint") if number is None else ("signal registered", "signal")
-        told = []
+        outcomes = []
         for job_id in self.ids:
             answer = control.request_signal(self.tx, self.user, job_id, number)
             if isinstance(answer, SignalRequest):
                 self.tx.outbox.append(Ask(JobAction.SIGNAL, job_id))
-                told.append(ActOutcome(job_id, done))
+                outcomes.append(ActOutcome(job_id, done))
             else:
-                told.append(_told(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
-        return Acted(told)
+                outcomes.append(_told(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
+        return Acted(outcomes)
 
-    def toggle_besteffort(self, *, wanted: bool) -> Acted:
+    def toggle_besteffort(self, *, besteffort: bool) -> Acted:
         """Let running jobs be besteffort, or no longer; those that are as it is wanted stay so."""
         types = self.tx.jobs.types(self.ids, current=True)
-        same = [job_id for job_id in self.ids if (JobTypeName.BESTEFFORT in types.get(job_id, ())) is wanted]
+        same = [job_id for job_id in self.ids if (JobTypeName.BESTEFFORT in types.get(job_id, ())) is besteffort]
         others = [job_id for job_id in self.ids if job_id not in same]
         toggled = {answer.job_id: answer for answer in control.toggle_besteffort(self.tx, self.user, others)}
-        done = "besteffort" if wanted else "not besteffort"
+        done = "besteffort" if besteffort else "not besteffort"
         answers = [toggled.get(job_id, ControlOutcome(job_id)) for job_id in self.ids]
         return _all(answers, done, answer_texts.why_not_toggled)
 
@@ -138,8 +138,8 @@ def _told(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome],
     """Return what is told of an answer; ``why_not``: the words for one that is a refusal."""
     if answer.refusal is None:
         return ActOutcome(answer.job_id, done)
-    status, word = _REFUSALS.get(answer.refusal, _WRONG_STATE)
-    return ActOutcome(answer.job_id, refusal=problem_record(status, word, why_not(answer).removeprefix("/!\\ ")))
+    status, code = _REFUSALS.get(answer.refusal, _WRONG_STATE)
+    return ActOutcome(answer.job_id, refusal=problem_record(status, code, why_not(answer).removeprefix("/!\\ ")))
 
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
@@ -277,7 +277,7 @@ def job_besteffort(request: Request, job_id: JobId, body: BesteffortSetting, mat
     """Make a running job besteffort, or no longer besteffort, as `oardel -b` does. Administrators only."""
     who = asking(request)
     user = who.caller.administering()
-    return _done(request, user, job_id, lambda each: each.toggle_besteffort(wanted=body.on), match)
+    return _done(request, user, job_id, lambda orders: orders.toggle_besteffort(besteffort=body.on), match)
 
 
 def _on_one(
@@ -369,7 +369,7 @@ def jobs_act(request: Request, body: BulkRequest) -> Answer:
     user = _allowed(who, body.act, ids)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
         acted = act(JobOrders(tx, who.config, user, ids))
-    return answer({"items": [each.record for each in acted.outcomes], "warnings": [*acted.warnings, *warnings]})
+    return answer({"items": [outcome.record for outcome in acted.outcomes], "warnings": [*acted.warnings, *warnings]})
 
 
 def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
@@ -385,8 +385,8 @@ def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
         BulkAction.RESUME: JobOrders.resume,
         BulkAction.CHECKPOINT: lambda orders: orders.signal(None),
         BulkAction.SIGNAL: lambda orders: orders.signal(number),
-        BulkAction.BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=True),
-        BulkAction.NOT_BESTEFFORT: lambda orders: orders.toggle_besteffort(wanted=False),
+        BulkAction.BESTEFFORT: lambda orders: orders.toggle_besteffort(besteffort=True),
+        BulkAction.NOT_BESTEFFORT: lambda orders: orders.toggle_besteffort(besteffort=False),
     }
     return acts[body.act]
 

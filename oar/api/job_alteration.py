@@ -28,14 +28,14 @@ router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 @router.patch("/v1/jobs/{job_id}", operation_id="job_alter", summary="Update a waiting job")
-def job_alter(request: Request, job_id: JobId, wanted: JobUpdate, match: IfMatch = None) -> Answer:
+def job_alter(request: Request, job_id: JobId, body: JobUpdate, match: IfMatch = None) -> Answer:
     """Update a waiting job, as `oaralter` does, with the checks and admission rules of a new job."""
     user = asking(request).caller.acting(JobAct.ALTER, [job_id])
-    return by_worker(request, AlterJob(user, job_id, wanted.changes, Expected.of(match)))
+    return by_worker(request, AlterJob(user, job_id, body.changes, Expected.of(match)))
 
 
 @router.patch("/v1/arrays/{array_id}", operation_id="array_alter", summary="Update the waiting jobs of an array")
-def array_alter(request: Request, array_id: JobId, wanted: JobUpdate) -> Answer:
+def array_alter(request: Request, array_id: JobId, body: JobUpdate) -> Answer:
     """Update each waiting job of an array, as `oaralter --array` does. Return a result for each job."""
     who = asking(request)
     jobs = who.database.look(lambda tx: tx.jobs.of_arrays([array_id]))
@@ -43,7 +43,7 @@ def array_alter(request: Request, array_id: JobId, wanted: JobUpdate) -> Answer:
         raise NoSuchJob(array_id)
     ids = [job.id for job in jobs if job.state in NOT_STARTED]
     user = who.caller.acting(JobAct.ALTER, ids)
-    return by_worker(request, AlterArray(user, ids, wanted.changes), long=True)
+    return by_worker(request, AlterArray(user, ids, body.changes), long=True)
 
 
 class AlterJob(NamedTuple):

@@ -84,7 +84,7 @@ def array_record(who: Asking, array_id: int) -> dict[str, object]:
             raise NoSuchJob(array_id)
         first = tx.jobs.get(members[0].id)
     conditions = [condition_of(member.state, member.exit_code) for member in members]
-    counts = {str(each): conditions.count(each) for each in MemberCondition}
+    counts = {str(condition): conditions.count(condition) for condition in MemberCondition}
     return {
         "id": array_id,
         "name": first.name,
@@ -95,9 +95,9 @@ def array_record(who: Asking, array_id: int) -> dict[str, object]:
         "limit": first.array_limit or None,
         "total": len(members),
         "counts": counts,
-        "letters": {letter: str(each) for each, letter in LETTERS.items()},
+        "letters": {letter: str(condition) for condition, letter in LETTERS.items()},
         "jobs": list(ranges([member.id for member in members])),
-        "marks": "".join(LETTERS[each] for each in conditions),
+        "marks": "".join(LETTERS[condition] for condition in conditions),
         **_times(members),
     }
 

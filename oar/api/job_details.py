@@ -111,17 +111,22 @@ def _usage(tx: "Transaction", job: Job, config: "Config") -> dict[str, object]:
 
 
 def _predictions(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, object]]:
-    told = tx.job_predictions.told(job.id)
-    return _told_starts(told) if told else []
+    predictions = tx.job_predictions.told(job.id)
+    return _told_starts(predictions) if predictions else []
 
 
-def _told_starts(told: "ToldStarts") -> list[dict[str, object]]:
+def _told_starts(predictions: "ToldStarts") -> list[dict[str, object]]:
     """Return what was told, in the order in which it was; a job is told its start at most twice."""
     return [
-        {"when": when, "date": date, "start": start, "late_by": told.real_start - start if told.real_start else None}
+        {
+            "when": when,
+            "date": date,
+            "start": start,
+            "late_by": predictions.real_start - start if predictions.real_start else None,
+        }
         for when, date, start in (
-            ("first", told.first_date, told.first_start),
-            ("near", told.near_date, told.near_start),
+            ("first", predictions.first_date, predictions.first_start),
+            ("near", predictions.near_date, predictions.near_start),
         )
         if date
     ]

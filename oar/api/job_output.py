@@ -84,17 +84,17 @@ class OutputMessages:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def of(self, found: Found) -> bytes:
+    def of(self, output: Found) -> bytes:
         """Return the message of something that was found, b'' if there is none yet."""
-        if "truncated" in found.record or "skipped" in found.record:
+        if "truncated" in output.record or "skipped" in output.record:
             self._decoder.reset()
-            (name,) = found.record
-            return written(name, {"offset": found.record[name]}, found.record[name])
-        if not found.data:
+            (name,) = output.record
+            return written(name, {"offset": output.record[name]}, output.record[name])
+        if not output.data:
             return b""
-        text = self._decoder.decode(found.data)
+        text = self._decoder.decode(output.data)
         kept, _ = self._decoder.getstate()
-        behind = found.record["offset"] + len(found.data) - len(kept)
+        behind = output.record["offset"] + len(output.data) - len(kept)
         return written("data", {"text": text, "offset": behind}, behind)
 
 
@@ -108,47 +108,47 @@ async def messages(
 ) -> AsyncIterator[bytes]:
     """Give the messages of a stream: until the job has ended and nothing comes any more, or the reader must go."""
     made, loop = OutputMessages(), asyncio.get_running_loop()
-    found = asyncio.ensure_future(follower.next())
+    output = asyncio.ensure_future(follower.next())
     news = asyncio.ensure_future(listener.next(QUIET_SECONDS))
     last = loop.time()
     try:
         yield b"retry: 3000\n\n" + (made.of(first) if first else b"")
         while True:
             patience = max(0.0, last + LAST_SECONDS - loop.time()) if has_ended else None
-            done, _ = await asyncio.wait({found, news}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({output, news}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 yield written("end", {})
                 return
-            if found in done:
-                piece, last = found.result(), loop.time()
+            if output in done:
+                piece, last = output.result(), loop.time()
                 if piece is None:
                     yield written(BYE, {})
                     return
                 if message := made.of(piece):
                     yield message
-                found = asyncio.ensure_future(follower.next())
+                output = asyncio.ensure_future(follower.next())
             if news in done:
-                told = news.result()
-                has_ended = has_ended or any(map(_is_end, told))
-                if await _must_go(told, may_read):
+                received = news.result()
+                has_ended = has_ended or any(map(_is_end, received))
+                if await _must_go(received, may_read):
                     yield written(BYE, {})
                     return
-                if not told:
+                if not received:
                     yield b": nothing new\n\n"
                 news = asyncio.ensure_future(listener.next(QUIET_SECONDS))
     finally:
-        found.cancel()
+        output.cancel()
         news.cancel()
 
 
 def written(name: str, record: dict[str, object], offset: int | None = None) -> bytes:
     """Return a message; ``offset``: from where who comes back goes on."""
-    place = b"" if offset is None else b"id: %d\n" % offset
-    return b"%sevent: %s\ndata: %s\n\n" % (place, name.encode(), orjson.dumps(record))
+    event_id = b"" if offset is None else b"id: %d\n" % offset
+    return b"%sevent: %s\ndata: %s\n\n" % (event_id, name.encode(), orjson.dumps(record))
 
 
-async def _must_go(told: list[Message], may_read: Callable[[], Awaitable[bool]]) -> bool:
-    names = {message.name for message in told}
+async def _must_go(received: list[Message], may_read: Callable[[], Awaitable[bool]]) -> bool:
+    names = {message.name for message in received}
     return BYE in names or (not names.isdisjoint((Topic.TOKENS, "reset")) and not await may_read())
 
 
@@ -210,10 +210,10 @@ class _Output(NamedTuple):
         name = self.view.stdout_file if stream is OutputStream.STDOUT else self.view.stderr_file
         return os.path.join(self.view.job.launching_directory, name)
 
-    def read(self, stream: OutputStream, offset: int, most: int, lines: int = 0) -> FilePart:
+    def read(self, stream: OutputStream, offset: int, limit: int, lines: int = 0) -> FilePart:
         """Return a piece of a file.  Raises OutputNotHere, NotAllowed."""
         try:
-            return self.files.read_part(self.path(stream), offset, most, lines=lines)
+            return self.files.read_part(self.path(stream), offset, limit, lines=lines)
         except OSError as error:
             raise self._refusal(stream, error) from None
 
@@ -236,10 +236,10 @@ class _Output(NamedTuple):
 @router.get("/v1/jobs/{job_id}/output", operation_id="job_output", summary="List the output files of a job")
 def job_output(request: Request, job_id: JobId) -> Answer:
     """Return the paths and sizes of the output files of a job."""
-    found = _output(asking(request), job_id)
-    with service_of(request).reading(found.view.job.user):
-        record: dict[str, object] = {each.value: _file(found, each) for each in OutputStream}
-    return answer_unless_known(request, {**record, "complete": found.is_complete})
+    output = _output(asking(request), job_id)
+    with service_of(request).reading(output.view.job.user):
+        record: dict[str, object] = {stream.value: _file(output, stream) for stream in OutputStream}
+    return answer_unless_known(request, {**record, "complete": output.is_complete})
 
 
 @router.get("/v1/jobs/{job_id}/output/{stream}", operation_id="job_output_bytes", summary="Read the output of a job")
@@ -287,56 +287,56 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
     async with AsyncExitStack() as stack:
         stack.enter_context(service.listening(request, who.caller, listener))
         request.state.seat.give_back()
-        found = await in_thread(lambda: _output(asking(request), job_id))
-        user = found.view.job.user
+        output = await in_thread(lambda: _output(asking(request), job_id))
+        user = output.view.job.user
         one_more = service.follows.one_more(user, service.runtime.config.api_max_follows)
-        words = found.files.following(found.path(stream), offset)
-        follower = await Follower.start(UserCommand(found.files, user, words, one_more))
+        command = output.files.following(output.path(stream), offset)
+        follower = await Follower.start(UserCommand(output.files, user, command, one_more))
         stack.push_async_callback(follower.close)
         first = await follower.next(user_files.ANSWER_SECONDS)
-        found.check(stream, first)
-        told = messages(first, follower, listener, has_ended=found.is_complete, may_read=may_read)
-        return EventStream(told, stack.pop_all())
+        output.check(stream, first)
+        events = messages(first, follower, listener, has_ended=output.is_complete, may_read=may_read)
+        return EventStream(events, stack.pop_all())
 
 
 def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
-    found = _output(asking(request), job_id)
-    with service_of(request).reading(found.view.job.user):
-        return _piece(found, stream, piece, range_)
+    output = _output(asking(request), job_id)
+    with service_of(request).reading(output.view.job.user):
+        return _piece(output, stream, piece, range_)
 
 
-def _piece(found: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
+def _piece(output: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     offset, limit = piece.offset, piece.limit
-    wanted = _RANGE.fullmatch(range_ or "")
-    if wanted and wanted["suffix"]:
-        size = found.read(stream, 0, 0).size
-        offset, limit = max(0, size - int(wanted["suffix"])), MOST
-    elif wanted:
-        offset = int(wanted["first"])
-        limit = min(MOST, max(1, int(wanted["last"]) - offset + 1)) if wanted["last"] else MOST
-    part = found.read(stream, offset, limit, piece.tail or 0)
+    byte_range = _RANGE.fullmatch(range_ or "")
+    if byte_range and byte_range["suffix"]:
+        size = output.read(stream, 0, 0).size
+        offset, limit = max(0, size - int(byte_range["suffix"])), MOST
+    elif byte_range:
+        offset = int(byte_range["first"])
+        limit = min(MOST, max(1, int(byte_range["last"]) - offset + 1)) if byte_range["last"] else MOST
+    part = output.read(stream, offset, limit, piece.tail or 0)
     headers = {
         "X-OAR-Size": str(part.size),
         "X-OAR-Offset": str(part.offset),
-        "X-OAR-Complete": "yes" if found.is_complete else "no",
+        "X-OAR-Complete": "yes" if output.is_complete else "no",
         "Accept-Ranges": "bytes",
-        "Content-Disposition": f"inline; filename*=UTF-8''{quote(os.path.basename(found.path(stream)), safe='')}",
+        "Content-Disposition": f"inline; filename*=UTF-8''{quote(os.path.basename(output.path(stream)), safe='')}",
     }
-    if wanted and not part.data:
+    if byte_range and not part.data:
         headers["Content-Range"] = f"bytes */{part.size}"
         return Response(status_code=HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=headers)
-    if wanted:
+    if byte_range:
         headers["Content-Range"] = f"bytes {part.offset}-{part.offset + len(part.data) - 1}/{part.size}"
-    status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
+    status = HTTPStatus.PARTIAL_CONTENT if byte_range else HTTPStatus.OK
     return Response(part.data, status, headers, "text/plain; charset=utf-8")
 
 
-def _file(found: _Output, stream: OutputStream) -> dict[str, object]:
+def _file(output: _Output, stream: OutputStream) -> dict[str, object]:
     try:
-        part = found.read(stream, 0, 0)
+        part = output.read(stream, 0, 0)
     except (OutputNotHere, NotAllowed) as error:
-        return {"path": found.path(stream), "size": None, "modified": None, "problem": str(error)}
-    return {"path": found.path(stream), "size": part.size, "modified": part.modified, "problem": None}
+        return {"path": output.path(stream), "size": None, "modified": None, "problem": str(error)}
+    return {"path": output.path(stream), "size": part.size, "modified": part.modified, "problem": None}
 
 
 def _output(who: Asking, job_id: int) -> _Output:

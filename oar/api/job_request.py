@@ -170,16 +170,16 @@ class JobUpdate(BaseModel):
     @property
     def changes(self) -> JobChanges:
         """The changes, in the words of oaralter.  Raises BadRequest if there are none."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        if not given:
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
+        if not fields:
             raise BadRequest("name what is to be changed")
-        changed: dict[str, Any] = {name: "" if value is None else value for name, value in given.items()}
-        if "resources" in given:
+        changed: dict[str, Any] = {name: "" if value is None else value for name, value in fields.items()}
+        if "resources" in fields:
             texts = changed.pop("resources") or []
             changed["requests"] = (texts,) if isinstance(texts, str) else tuple(texts)
-        if "dependencies" in given:
-            changed["dependencies"] = tuple(map(str, given["dependencies"] or ()))
-        if "advance_reservation" in given:
-            place = given["advance_reservation"]
-            changed["advance_reservation"] = NOWHERE if place is None else str(place)
+        if "dependencies" in fields:
+            changed["dependencies"] = tuple(map(str, fields["dependencies"] or ()))
+        if "advance_reservation" in fields:
+            reservation = fields["advance_reservation"]
+            changed["advance_reservation"] = NOWHERE if reservation is None else str(reservation)
         return JobChanges(**changed)

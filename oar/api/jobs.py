@@ -103,7 +103,7 @@ class JobListing(BaseModel):
         return JobQuery(
             states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
             arrays=() if self.array is None else (self.array,),
-            users=tuple(_me(who) if each == "me" else each for each in split_list(self.user)),
+            users=tuple(_me(who) if user == "me" else user for user in split_list(self.user)),
             queues=split_list(self.queue),
             projects=split_list(self.project),
             names=split_list(self.name),
@@ -146,8 +146,8 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
         raise BadRequest("limit and total belong to pages: an export has all jobs, one a line")
 
     def pages(after: int | None) -> dict[str, object]:
-        place = JobPlace(EXPORT_PAGE, listing.after if after is None else after, listing.newest_first)
-        return job_page(who, listing, place)
+        page = JobPlace(EXPORT_PAGE, listing.after if after is None else after, listing.newest_first)
+        return job_page(who, listing, page)
 
     exports = service_of(request).exports
     return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
@@ -186,24 +186,24 @@ def job_record(who: Asking, job_id: int, parts: Sequence[str] = ()) -> dict[str,
         return {**job_details(view), **{name: PARTS[name](tx, view.job, who.config) for name in parts}}
 
 
-def job_page(who: Asking, listing: JobListing, place: JobPlace | None = None) -> dict[str, Any]:
+def job_page(who: Asking, listing: JobListing, page: JobPlace | None = None) -> dict[str, Any]:
     """Return a page of a list, by default where the list says.  Raises BadRequest, Unidentified."""
-    record = _whole_page(who, listing, place)
+    record = _whole_page(who, listing, page)
     return {**record, "items": select_fields(record["items"], listing.fields, listing.known)}
 
 
-def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dict[str, Any]:
-    query, place = listing.query(who), place or listing.place(who.config)
+def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> dict[str, Any]:
+    query, page = listing.query(who), page or listing.place(who.config)
     if not (listing.details or listing.outlook or listing.total or listing.fold):
-        return page_of(who, query, place)
+        return page_of(who, query, page)
     with who.database.snapshot() as tx:
         if listing.fold:
-            rows, following = tx.job_pages.folded(query, place)
+            rows, following = tx.job_pages.folded(query, page)
             ids = [row.ids[0] for row in rows]
         else:
-            ids = tx.job_pages.page(query, place)
-            following = ids[-2] if len(ids) > place.limit else None
-            ids = ids[: place.limit]
+            ids = tx.job_pages.page(query, page)
+            following = ids[-2] if len(ids) > page.limit else None
+            ids = ids[: page.limit]
         by_id = {job.id: job for job in tx.jobs.select(ids)}
         jobs = [by_id[job_id] for job_id in ids]
         if listing.details:
@@ -222,11 +222,11 @@ def _whole_page(who: Asking, listing: JobListing, place: JobPlace | None) -> dic
     return record
 
 
-def page_of(who: Asking, query: JobQuery, place: JobPlace) -> dict[str, Any]:
+def page_of(who: Asking, query: JobQuery, page: JobPlace) -> dict[str, Any]:
     """Return a page of what the rows of jobs tell: one statement."""
-    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, place))
-    shown = jobs[: place.limit]
-    return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > place.limit else None}
+    jobs = who.database.look(lambda tx: tx.job_pages.listed(query, page))
+    shown = jobs[: page.limit]
+    return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > page.limit else None}
 
 
 def _me(who: Asking) -> str:
@@ -238,11 +238,11 @@ def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
     if text is None:
         return None if ended else LIVE_STATES
     states: frozenset[JobState] = frozenset()
-    for word in split_list(text):
-        if word == "all":
+    for name in split_list(text):
+        if name == "all":
             return None
-        named = frozenset(state for state in JobState if state.lower() == word.lower())
-        if not named and word != "live":
-            raise BadRequest(f"{word!r} is no state: live, all, {', '.join(JobState)}")
+        named = frozenset(state for state in JobState if state.lower() == name.lower())
+        if not named and name != "live":
+            raise BadRequest(f"{name!r} is no state: live, all, {', '.join(JobState)}")
         states |= named or LIVE_STATES
     return states

@@ -58,13 +58,13 @@ async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outco
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return outcome
     ids = outcome.record["ids"]
-    found: ReservationAnswer | None = None
+    decision: ReservationAnswer | None = None
     with suppress(Unavailable):
-        found = await _reservation_answer(request, ids, seconds)
-    if found and not found.is_granted:
-        refused = problem_record(HTTPStatus.CONFLICT, "reservation-refused", str(found), ids=ids)
+        decision = await _reservation_answer(request, ids, seconds)
+    if decision and not decision.is_granted:
+        refused = problem_record(HTTPStatus.CONFLICT, "reservation-refused", str(decision), ids=ids)
         return outcome._replace(status=HTTPStatus.CONFLICT, record=refused)
-    reservation = Reservation.SCHEDULED if found else Reservation.TO_SCHEDULE
+    reservation = Reservation.SCHEDULED if decision else Reservation.TO_SCHEDULE
     return outcome._replace(record={**outcome.record, "reservation": reservation})
 
 
@@ -80,17 +80,17 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
         except Unavailable:  # too many wait, or nothing is told yet
             until = 0.0
         while True:
-            found = await in_thread(_answer_to_all, service.runtime.database, ids)
-            if found or not await _is_told(listener, until):
-                return found
+            decision = await in_thread(_answer_to_all, service.runtime.database, ids)
+            if decision or not await _is_told(listener, until):
+                return decision
 
 
 def _answer_to_all(database: "Database", ids: Sequence[int]) -> ReservationAnswer | None:
     """Return the answer to all of some reservations: the first refusal; None while one has no answer."""
     jobs = {job.id: job for job in database.look(lambda tx: tx.jobs.select(ids))}
-    found = [answer_in(jobs.get(each)) for each in ids]
-    refused = next((each for each in found if each and not each.is_granted), None)
-    return refused or (None if None in found else found[0])
+    decisions = [answer_in(jobs.get(decision)) for decision in ids]
+    refused = next((decision for decision in decisions if decision and not decision.is_granted), None)
+    return refused or (None if None in decisions else decisions[0])
 
 
 async def wait_until_seen(

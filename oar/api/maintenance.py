@@ -71,14 +71,14 @@ def _outlook(tx: "Transaction", body: MaintenanceWindow) -> dict[str, Any]:
     if missing := [name for name in body.nodes if name not in by_node]:
         raise NoSuchResource(f"there is no node {missing[0]!r}")
     begin, end = body.begin or tx.now, body.to or _FOR_EVER
-    here = sorted({number for ids in by_node.values() for number in ids})
-    jobs = [job for job in tx.gantt_days.on(here, tx.now, end, MOST_JOBS) if not job.stop]
+    resources = sorted({number for ids in by_node.values() for number in ids})
+    jobs = [job for job in tx.gantt_days.on(resources, tx.now, end, MOST_JOBS) if not job.stop]
     return {
         "from": begin,
         "to": body.to,
         "nodes": [{"name": name, "empty": _empty(jobs, set(ids), tx.now)} for name, ids in sorted(by_node.items())],
         "jobs": [_item(job, begin) for job in sorted(jobs, key=lambda job: (job.start, job.id))],
-        "reservations": _reservations(tx, set(here), begin, end),
+        "reservations": _reservations(tx, set(resources), begin, end),
     }
 
 
@@ -105,14 +105,20 @@ def fate(job: "DrawnJob", begin: int) -> JobFate:
 def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:
     """Return when the jobs that run on a node are over; now if there is none."""
     ends = [job.latest_end for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
-    known = [end for end in ends if end is not None]
-    return None if len(known) < len(ends) else max([now, *known])
+    known_ends = [end for end in ends if end is not None]
+    return None if len(known_ends) < len(ends) else max([now, *known_ends])
 
 
 def _reservations(tx: "Transaction", resources: set[int], begin: int, end: int) -> list[dict[str, Any]]:
     """Return the advance reservations that have some of the resources in the period."""
     return [
-        {"id": each.number, "ar_name": each.name or None, "owner": each.owner, "start": each.start, "end": each.end}
-        for each in tx.advance_reservations.planned()
-        if each.start < end and each.end > begin and resources.intersection(each.resources)
+        {
+            "id": reservation.number,
+            "ar_name": reservation.name or None,
+            "owner": reservation.owner,
+            "start": reservation.start,
+            "end": reservation.end,
+        }
+        for reservation in tx.advance_reservations.planned()
+        if reservation.start < end and reservation.end > begin and resources.intersection(reservation.resources)
     ]

@@ -131,8 +131,8 @@ class Frame:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = asked_in(scope).get(b"x-request-id", b"")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        header = asked_in(scope).get(b"x-request-id", b"")
+        request_id = header if _REQUEST_ID.fullmatch(header) else secrets.token_hex(8).encode()
         state = scope.setdefault("state", {})
         state["request_id"] = request_id.decode()
         state["client"] = find_client(scope, self._config())
@@ -154,10 +154,10 @@ class Frame:
 
     def _place(self, scope: Scope, message: Message) -> dict[bytes, bytes]:
         """Return the address of what was made as it is outside; handlers know only what stands behind the prefix."""
-        place = b"" if scope["method"] in SAFE_METHODS else dict(message["headers"]).get(b"location", b"")
-        if not place.startswith(b"/v1/"):
+        location = b"" if scope["method"] in SAFE_METHODS else dict(message["headers"]).get(b"location", b"")
+        if not location.startswith(b"/v1/"):
             return {}
-        return {b"location": outer_path(Request(scope), self._config()).encode() + place}
+        return {b"location": outer_path(Request(scope), self._config()).encode() + location}
 
 
 class Packing(GZipMiddleware):

@@ -118,12 +118,12 @@ class NewMachines(BaseModel):
     def machines(self, tx: "Transaction") -> Machines:
         """Return the machines.  Raises BadTopology, BadRequest."""
         own = self.model_dump(exclude={"number_on", "add_properties", "properties", "repair", "dry_run"})
-        given = {name: value for name, value in own.items() if value is not None}
-        described = Machines(**given)
-        each = described.cpus * described.cores * (described.threads if described.each_thread else 1)
-        if described.hosts * each > MOST:
-            raise BadRequest(f"these are {described.hosts * each} resources, {MOST} can be created at a time")
-        return machines.behind_the_last(tx, described, given) if self.number_on else described
+        values = {name: value for name, value in own.items() if value is not None}
+        described = Machines(**values)
+        resources = described.cpus * described.cores * (described.threads if described.each_thread else 1)
+        if described.hosts * resources > MOST:
+            raise BadRequest(f"these are {described.hosts * resources} resources, {MOST} can be created at a time")
+        return machines.behind_the_last(tx, described, values) if self.number_on else described
 
 
 @router.post("/v1/resources", operation_id="resources_add", summary="Create resources", status_code=HTTPStatus.CREATED)
@@ -190,15 +190,15 @@ def resource_remove(
     match: IfMatch = None,
 ) -> Answer:
     """Delete a Dead resource, as `oarremoveresource` does. `purged` lists the deleted jobs. Administrators only."""
-    known = min(resource_id, 2**31 - 1)
+    number = min(resource_id, 2**31 - 1)
     with administering(request) as act:
-        _check_seen(act.tx, [known], match)
-        found = removal.remove(act.tx, act.user, known, purge_jobs=purge_jobs, force=force)
-    if found.refusal:
-        status, word, text = _REFUSALS[found.refusal]
-        told = text.format(id=resource_id, job=next(iter(found.jobs), 0), number=len(found.jobs))
-        return problem(request, status, word, told)
-    return answer({"id": resource_id, "done": "removed", "purged": found.purged, "warnings": act.warnings})
+        _check_seen(act.tx, [number], match)
+        result = removal.remove(act.tx, act.user, number, purge_jobs=purge_jobs, force=force)
+    if result.refusal:
+        status, code, text = _REFUSALS[result.refusal]
+        message = text.format(id=resource_id, job=next(iter(result.jobs), 0), number=len(result.jobs))
+        return problem(request, status, code, message)
+    return answer({"id": resource_id, "done": "removed", "purged": result.purged, "warnings": act.warnings})
 
 
 def _check_seen(tx: "Transaction", ids: Sequence[int], match: str | None) -> None:
@@ -223,7 +223,7 @@ def _satisfying(who: "Asking", condition: str) -> list[int]:
 
 def _named(tx: "Transaction", body: ResourceUpdate, satisfying: list[int] | None) -> list[int]:
     """Return the ids of the resources that are meant.  Raises BadRequest, NoSuchResource."""
-    if sum(each is not None for each in (body.ids, body.nodes, body.condition)) != 1:
+    if sum(selection is not None for selection in (body.ids, body.nodes, body.condition)) != 1:
         raise BadRequest("name the resources by one of ids, nodes, condition")
     if body.nodes is not None:
         by_node = tx.resources.ids_of_nodes(body.nodes)

@@ -142,10 +142,10 @@ def _states(text: str | None) -> frozenset[ResourceState]:
     if text is None:
         return frozenset(ResourceState)
     by_name = {state.lower(): state for state in ResourceState}
-    unknown = [word for word in split_list(text) if word.lower() not in by_name]
+    unknown = [name for name in split_list(text) if name.lower() not in by_name]
     if unknown:
         raise BadRequest(f"{unknown[0]!r} is no state of resources: {', '.join(ResourceState)}")
-    return frozenset(by_name[word.lower()] for word in split_list(text))
+    return frozenset(by_name[name.lower()] for name in split_list(text))
 
 
 #: Ids that the column can hold.
@@ -174,8 +174,14 @@ def resource_log(
         _find_resource(tx, resource_id)
         values = tx.listings.resource_log(resource_id, after, limit + 1)
     items = [
-        {"id": each.id, "attribute": each.attribute, "value": each.value, "from": each.start, "to": each.stop or None}
-        for each in values[:limit]
+        {
+            "id": value.id,
+            "attribute": value.attribute,
+            "value": value.value,
+            "from": value.start,
+            "to": value.stop or None,
+        }
+        for value in values[:limit]
     ]
     return answer_unless_known(request, {"items": items, "next": values[limit - 1].id if len(values) > limit else None})
 
@@ -243,9 +249,9 @@ def history_record(who: Asking, name: str, period: NodePast) -> dict[str, object
             raise NoSuchResource(f"there is no node {name!r}")
         intervals = tx.listings.node_history(name, begin, end)
     items = [
-        {"attribute": each.attribute, "value": each.value, "from": each.start, "to": each.stop or None}
-        | {"resources": each.resources}
-        for each in intervals
+        {"attribute": interval.attribute, "value": interval.value, "from": interval.start, "to": interval.stop or None}
+        | {"resources": interval.resources}
+        for interval in intervals
     ]
     return {"from": begin, "to": end, "items": items, "seconds": seconds_by_state(intervals, begin, end)}
 
@@ -253,8 +259,8 @@ def history_record(who: Asking, name: str, period: NodePast) -> dict[str, object
 def seconds_by_state(intervals: Iterable[NodeInterval], begin: int, end: int) -> dict[str, int]:
     """Return how long resources were in each state within a period, all of them together."""
     seconds: Counter[str] = Counter()
-    for each in intervals:
-        if each.attribute == "state":
-            lasted = min(each.stop or end, end) - max(each.start, begin)
-            seconds[each.value] += lasted * len(each.resources)
+    for interval in intervals:
+        if interval.attribute == "state":
+            lasted = min(interval.stop or end, end) - max(interval.start, begin)
+            seconds[interval.value] += lasted * len(interval.resources)
     return dict(sorted(seconds.items()))

@@ -42,8 +42,8 @@ for _path in DRAWGANTT:
     router.get(_path)(drawgantt)
 
 
-def _moved(request: Request, place: str, status: HTTPStatus) -> Answer:
+def _moved(request: Request, page: str, status: HTTPStatus) -> Answer:
     """Lead to one of our pages: below the prefix that is known, else from the address of the request on."""
     prefix = outer_path(request, service_of(request).runtime.config)
     above = f"{prefix}/" if prefix else "../" * (request.scope["raw_path"].count(b"/") - 1)
-    return Response(status_code=status, headers={"Location": f"{above}ui/{place}"})
+    return Response(status_code=status, headers={"Location": f"{above}ui/{page}"})

@@ -202,30 +202,30 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     parts = document.setdefault("components", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         parts.get("schemas", {}).pop(unused, None)
-    known = parts.setdefault("schemas", {})
-    known["Problem"] = _PROBLEM
+    schemas = parts.setdefault("schemas", {})
+    schemas["Problem"] = _PROBLEM
     parts["securitySchemes"] = _SECURITY
     parts["headers"] = {**_HEADERS, **_TOLD}
     document["security"] = [{}, *({name: []} for name in _SECURITY)]
     for path, method, operation in _operations(document):
         _complete(path, method, operation)
-    document["paths"] = _referring(document["paths"], known)
+    document["paths"] = _referring(document["paths"], schemas)
     for name, example in EXAMPLES.items():
-        known[name]["examples"] = [example]
+        schemas[name]["examples"] = [example]
     app.openapi_schema = document
     return document
 
 
-def _referring(schema: Any, known: Schema) -> Any:
+def _referring(schema: Any, schemas: Schema) -> Any:
     """Return a schema that refers to those with a name; these stand among the known ones."""
     if isinstance(schema, list):
-        return [_referring(each, known) for each in schema]
+        return [_referring(element, schemas) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    whole = {key: _referring(value, known) for key, value in schema.items() if key != NAME}
+    whole = {key: _referring(value, schemas) for key, value in schema.items() if key != NAME}
     if NAME not in schema:
         return whole
-    if known.setdefault(schema[NAME], whole) != whole:
+    if schemas.setdefault(schema[NAME], whole) != whole:
         raise ValueError(f"two schemas have the name {schema[NAME]}")
     return {"$ref": f"#/components/schemas/{schema[NAME]}"}
 
@@ -241,39 +241,39 @@ def _complete(path: str, method: str, operation: Schema) -> None:
     """Tell every status that an operation may answer with."""
     answers = operation["responses"]
     answers.pop("422", None)
-    for status, found in answers.items():
-        found["description"] = HTTPStatus(int(status)).phrase
+    for status, response in answers.items():
+        response["description"] = HTTPStatus(int(status)).phrase
         if status == str(HTTPStatus.NO_CONTENT):
-            found.pop("content", None)
+            response.pop("content", None)
         elif status.startswith("2"):
-            found["content"] = _content(operation["operationId"])
+            response["content"] = _content(operation["operationId"])
     for status, text in _OTHER_STATUSES.get(operation["operationId"], {}).items():
         content = {"content": _content(operation["operationId"])} if status.startswith("2") else {}
         answers[status] = {"description": text, **content}
     statuses = [*_ALWAYS, *(_OF_PATHS if "{" in path else ()), *(_OF_CHANGES if method != "get" else ())]
-    headers = {each["name"].lower() for each in operation.get("parameters", ())}
+    headers = {parameter["name"].lower() for parameter in operation.get("parameters", ())}
     statuses += [status for name, status in _OF_HEADERS.items() if name in headers]
     for status in sorted({*statuses}):
         answers.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": _problem()})
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):
         answers.setdefault("304", {"description": "Not modified: the client has the current version."})
-    for status, found in answers.items():
+    for status, response in answers.items():
         names = [*_limits(path, status), *_told_beside(method, operation["operationId"], status, headers)]
-        found["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+        response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _limits(path: str, status: str) -> list[str]:
     """Return the headers that tell a client how often it may ask, of the answers that have them."""
-    told = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
-    return told + (["Retry-After"] if status in _FOR_A_WHILE else [])
+    names = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
+    return names + (["Retry-After"] if status in _FOR_A_WHILE else [])
 
 
-def _told_beside(method: str, operation_id: str, status: str, asked: Collection[str]) -> list[str]:
+def _told_beside(method: str, operation_id: str, status: str, request_headers: Collection[str]) -> list[str]:
     """Return the other headers of an answer; ``asked``: those that the request may have."""
     if operation_id == "job_output_bytes":
         return {"200": [*_OF_OUTPUT], "206": [*_OF_OUTPUT, "Content-Range"], "416": ["Content-Range"]}.get(status, [])
     if status == str(HTTPStatus.CREATED) and operation_id in _WITH_PLACE:
-        return ["Location", *(["Idempotency-Replayed"] if "idempotency-key" in asked else [])]
+        return ["Location", *(["Idempotency-Replayed"] if "idempotency-key" in request_headers else [])]
     has_tag = method == "get" and status in ("200", "304") and operation_id not in _WITHOUT_TAG
     return ["ETag"] if has_tag or status == str(HTTPStatus.PRECONDITION_FAILED) else []
 
@@ -317,12 +317,12 @@ def reference(request: Request) -> Answer:
 def older_addresses() -> Answer:
     """Return the addresses of older clients, without models."""
     paths: dict[str, dict[str, Any]] = {}
-    for method, words, handler in ADDRESSES:
-        names = [f"{{word{place}}}" if word.startswith("<") else word for place, word in enumerate(words)]
+    for method, segments, handler in ADDRESSES:
+        names = [f"{{word{index}}}" if segment.startswith("<") else segment for index, segment in enumerate(segments)]
         parameters = [
-            {"name": f"word{place}", "in": "path", "required": True, "schema": {"type": "string"}}
-            for place, word in enumerate(words)
-            if word.startswith("<")
+            {"name": f"word{index}", "in": "path", "required": True, "schema": {"type": "string"}}
+            for index, segment in enumerate(segments)
+            if segment.startswith("<")
         ]
         operation = {
             "summary": _summary(handler),
@@ -372,9 +372,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
 
 def _parameter_rows(parameters: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for each in parameters:
-        told = each.get("description") or each.get("schema", {}).get("description") or ""
-        yield _row(each["name"], each["in"], told)
+    for parameter in parameters:
+        text = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
+        yield _row(parameter["name"], parameter["in"], text)
 
 
 def _body_rows(operation: Mapping[str, Any]) -> Iterator[str]:
@@ -383,5 +383,5 @@ def _body_rows(operation: Mapping[str, Any]) -> Iterator[str]:
         yield _row("body", kind, model)
 
 
-def _row(name: str, where: str, told: str) -> str:
-    return f'<tr><th scope="row"><code>{escape(name)}</code></th><td>{escape(where)}</td><td>{escape(told)}</td></tr>'
+def _row(name: str, where: str, text: str) -> str:
+    return f'<tr><th scope="row"><code>{escape(name)}</code></th><td>{escape(where)}</td><td>{escape(text)}</td></tr>'

@@ -78,12 +78,12 @@ class Period(NamedTuple):
     end: int
 
 
-def period_of(asked: Mapping[str, str]) -> Period:
+def period_of(query: Mapping[str, str]) -> Period:
     """Return the period that an address asks for.  Raises BadRequest."""
     now = int(time.time())
-    if not asked.get("from"):
+    if not query.get("from"):
         return Period(now - BEFORE, now + AFTER)
-    begin, end = _gantt_date(asked["from"]), _gantt_date(asked.get("to") or str(int(time.time())))
+    begin, end = _gantt_date(query["from"]), _gantt_date(query.get("to") or str(int(time.time())))
     if not begin < end:
         raise BadRequest("a period goes from a date to a later one")
     return Period(begin, end)
@@ -92,14 +92,14 @@ def period_of(asked: Mapping[str, str]) -> Period:
 def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
     """Return jobs of a period by their start, those that are planned among them; of many those that end first."""
     with who.database.snapshot() as tx:
-        found = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
-        found += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(found))
-        shown = sorted(found[:MOST_JOBS], key=lambda job: (job.start, job.id))
+        jobs = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
+        jobs += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(jobs))
+        shown = sorted(jobs[:MOST_JOBS], key=lambda job: (job.start, job.id))
         rows = tx.resources.select({number for job in shown for number in job.resources})
     names = {row.id: row.network_address for row in rows}
     return {
         "jobs": [_gantt_job(job, names) for job in shown],
-        "is_cut": len(found) > MOST_JOBS,
+        "is_cut": len(jobs) > MOST_JOBS,
     }
 
 
@@ -112,10 +112,10 @@ def days_table(who: Asking, period: Period) -> list[dict[str, Any]]:
     whole = curve["resources"] or 1
     return [
         {
-            "date": (begin + place) * DAY,
-            **{name: round(100 * curve[name][place] / whole) for name in ("used", "planned", "unusable")},
+            "date": (begin + index) * DAY,
+            **{name: round(100 * curve[name][index] / whole) for name in ("used", "planned", "unusable")},
         }
-        for place in range(end - begin)
+        for index in range(end - begin)
     ]
 
 
@@ -123,8 +123,8 @@ def plan_table(who: Asking, date: int) -> dict[str, Any]:
     """Return what the last round up to a date had planned, and what came of it; `date` of it is 0 if none is kept."""
     with who.database.snapshot() as tx:
         made = tx.former_plans.last(date)
-        found = tx.former_plans.jobs(made, MOST_JOBS + 1) if made else []
-    return {"date": made, "jobs": found[:MOST_JOBS], "is_cut": len(found) > MOST_JOBS}
+        jobs = tx.former_plans.jobs(made, MOST_JOBS + 1) if made else []
+    return {"date": made, "jobs": jobs[:MOST_JOBS], "is_cut": len(jobs) > MOST_JOBS}
 
 
 def _gantt_date(text: str) -> int:
@@ -207,9 +207,9 @@ def first_page(request: Request) -> Answer:
 def jobs(request: Request) -> Answer:
     """Show jobs."""
     names = {field.alias or name for name, field in JobListing.model_fields.items()}
-    asked = {name: value for name, value in request.query_params.items() if name in names and value}
-    filters = {name: value for name, value in asked.items() if name != "after"}
-    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, asked), "asked": filters})
+    query = {name: value for name, value in request.query_params.items() if name in names and value}
+    filters = {name: value for name, value in query.items() if name != "after"}
+    return _page(request, "jobs", lambda who: {"jobs": _jobs(who, query), "asked": filters})
 
 
 @router.get("/ui/jobs/{job_id}")
@@ -257,14 +257,14 @@ def node(request: Request, name: str) -> Answer:
 @router.get("/ui/gantt")
 def gantt(request: Request) -> Answer:
     """Show who was, is and will be where; the jobs for readers without scripts come behind all else."""
-    asked, caller = request.query_params, Caller()
+    query, caller = request.query_params, Caller()
     try:
         who = asking(request)
         caller = who.caller
-        period = period_of(asked)
+        period = period_of(query)
     except OarError as error:
         return _problem(request, status_of(error), str(error), caller)
-    record = {"begin": period.begin, "end": period.end, "table": lambda: _over_time(who, period, asked.get("show", ""))}
+    record = {"begin": period.begin, "end": period.end, "table": lambda: _over_time(who, period, query.get("show", ""))}
     visit = _visit(request, caller)
     parts = _documents(request).in_two("gantt", visit, record)
     return _choosing(request, visit, in_parts(request, parts, _HEADERS))
@@ -423,9 +423,9 @@ def _visit(request: Request, caller: Caller) -> Visit:
     )
 
 
-def _jobs(who: Asking, asked: Mapping[str, str]) -> Record:
+def _jobs(who: Asking, query: Mapping[str, str]) -> Record:
     """Return the first jobs of a list.  Raises BadRequest."""
-    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, "fold": "array" not in asked, **asked}))
+    return job_page(who, JobListing.of({"limit": FIRST_JOBS, "details": True, "fold": "array" not in query, **query}))
 
 
 def _number(text: str, of: str = "job") -> int:

@@ -32,8 +32,8 @@ _OF_NOBODY = "$2b$10$RahFtZL.pyvKXnnjhtAYEOlkctJ1RpZv/V5TVCI5B64It0VslRJzW"
 
 def is_in_htpasswd(path: str, name: str, password: str) -> bool:
     """Whether a file holds a user with this password.  Raises OSError."""
-    known = dict(line.split(":", 1) for line in Path(path).read_text().splitlines() if ":" in line)
-    return matches(password, known.get(name, _OF_NOBODY).strip()) and name in known
+    hashes = dict(line.split(":", 1) for line in Path(path).read_text().splitlines() if ":" in line)
+    return matches(password, hashes.get(name, _OF_NOBODY).strip()) and name in hashes
 
 
 def matches(password: str, stored: str) -> bool:
@@ -76,7 +76,7 @@ def apache_md5(secret: bytes, salt: bytes) -> str:
         parts += [digest if turn & 1 else secret]
         digest = hashlib.md5(b"".join(parts), usedforsecurity=False).digest()
     numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in _ORDER] + [(digest[11], 2)]
-    text = "".join(_ALPHABET[number >> 6 * place & 63] for number, places in numbers for place in range(places))
+    text = "".join(_ALPHABET[number >> 6 * index & 63] for number, places in numbers for index in range(places))
     return f"{_MAGIC.decode()}{salt.decode()}${text}"
 
 
@@ -148,5 +148,5 @@ class Passwords:
     def _keep(self, proof: bytes) -> None:
         now = time.monotonic()
         with self._lock:
-            self._right = {each: until for each, until in self._right.items() if until > now}
+            self._right = {digest: until for digest, until in self._right.items() if until > now}
             self._right[proof] = now + KEPT_SECONDS

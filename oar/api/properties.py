@@ -44,8 +44,8 @@ def property_values(request: Request) -> Answer:
     with asking(request).database.snapshot() as tx:
         names = property_names(tx)
         rows = tx.listings.resources(columns=["network_address", *(f'"{name}"' for name in names)])
-    found = {name: {row[name] for row in rows if row["network_address"]} for name in names}
-    values = {name: sorted(of_it - {None}) for name, of_it in found.items() if len(of_it) > 1}
+    values_of = {name: {row[name] for row in rows if row["network_address"]} for name in names}
+    values = {name: sorted(of_it - {None}) for name, of_it in values_of.items() if len(of_it) > 1}
     items = [
         {"name": name, "values": [str(value) for value in of_it[:MOST_VALUES]], "more": len(of_it[MOST_VALUES:])}
         for name, of_it in values.items()

@@ -142,10 +142,10 @@ def queue_one(
 ) -> Answer:
     """Return a queue with the number of jobs in each state."""
     items = queues_record(asking(request))["items"]
-    found = next((item for item in items if item["name"] == name), None)
-    if found is None:
+    queue = next((item for item in items if item["name"] == name), None)
+    if queue is None:
         raise NoQueue(f"there is no queue {name!r}: {', '.join(str(item['name']) for item in items)}")
-    return answer_unless_known(request, found)
+    return answer_unless_known(request, queue)
 
 
 def queues_record(who: Asking) -> dict[str, list[dict[str, object]]]:

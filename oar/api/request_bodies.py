@@ -76,10 +76,10 @@ def fields_of(kind: str, data: bytes) -> dict[str, str]:
 
 def _field(part: bytes) -> tuple[str, str]:
     head, is_whole, value = part.partition(b"\r\n\r\n")
-    found = _NAME.search(head[:_LONGEST_HEAD])
-    if not (found and is_whole):
+    match = _NAME.search(head[:_LONGEST_HEAD])
+    if not (match and is_whole):
         raise BadRequest("a part of the form has no name")
-    name = (found[1] or found[2]).decode(errors="replace")
+    name = (match[1] or match[2]).decode(errors="replace")
     try:
         return name, value.decode()
     except UnicodeDecodeError:
@@ -88,10 +88,10 @@ def _field(part: bytes) -> tuple[str, str]:
 
 def boundary_of(kind: str) -> bytes:
     """Return what stands between the parts of a form.  Raises BadRequest."""
-    found = _BOUNDARY.search(kind)
-    if not found:
+    match = _BOUNDARY.search(kind)
+    if not match:
         raise BadRequest("the Content-Type of the form has no boundary")
-    return (found[1] or found[2]).encode("latin-1", "replace")
+    return (match[1] or match[2]).encode("latin-1", "replace")
 
 
 async def file_of(kind: str, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -125,22 +125,22 @@ class _Reader:
 
     async def until(self, mark: bytes) -> AsyncIterator[bytes]:
         """Give what stands before a mark, and go behind it.  Raises BadRequest."""
-        while (place := self._held.find(mark)) < 0:
+        while (index := self._held.find(mark)) < 0:
             certain = len(self._held) - len(mark) + 1
             if certain > 0:
                 yield self._held[:certain]
                 self._held = self._held[certain:]
             await self._more()
-        yield self._held[:place]
-        self._held = self._held[place + len(mark) :]
+        yield self._held[:index]
+        self._held = self._held[index + len(mark) :]
 
     async def head(self) -> bytes:
         """Return the head of a part, and go behind it.  Raises BadRequest."""
-        while (place := self._held.find(b"\r\n\r\n")) < 0:
+        while (index := self._held.find(b"\r\n\r\n")) < 0:
             if len(self._held) > _LONGEST_HEAD or self._held.startswith(b"--\r\n"):
                 raise BadRequest("the form holds no file")
             await self._more()
-        head, self._held = self._held[:place], self._held[place + 4 :]
+        head, self._held = self._held[:index], self._held[index + 4 :]
         if head.startswith(b"--"):
             raise BadRequest("the form holds no file")
         return head
@@ -175,8 +175,8 @@ FormEvent = FormField | FileBegins | FileData
 
 def agent_boundary_of(content_type: str) -> str | None:
     """Return what stands between the parts of a form, None for a body of another kind."""
-    found = _AGENT_BOUNDARY.fullmatch(content_type)
-    return found[2] if found else None
+    match = _AGENT_BOUNDARY.fullmatch(content_type)
+    return match[2] if match else None
 
 
 class FormReader:
@@ -222,10 +222,10 @@ class FormReader:
             if len(self._left) > _MAX_AGENT_HEAD:
                 raise BadRequest("a part of the form has too long a head")
             return
-        found = _AGENT_NAME.search(self._left, begin, end)
-        if found is None or self._left[begin : begin + 2] != b"\r\n":
+        match = _AGENT_NAME.search(self._left, begin, end)
+        if match is None or self._left[begin : begin + 2] != b"\r\n":
             raise BadRequest("a part of the form has no name")
-        self._name = found[1].decode("ascii")
+        self._name = match[1].decode("ascii")
         self._left = self._left[end + 4 :]
         if self._name == _AGENT_FILE:
             yield FileBegins()

@@ -71,13 +71,13 @@ class _KeyShare(NamedTuple):
         """Take the key.  Raises AlreadyDone, KeyReused."""
         self.once.begin(tx, self.hours)
 
-    def end(self, tx: "Transaction", asked: AskedReservation, made: ReservationDraft) -> None:
+    def end(self, tx: "Transaction", stored: AskedReservation, draft: ReservationDraft) -> None:
         """Keep which reservation it is: what became of it is looked up for each answer."""
-        self.once.end(tx, _asked_record(asked, made))
+        self.once.end(tx, _asked_record(stored, draft))
 
 
-def _asked_record(asked: AskedReservation, made: ReservationDraft) -> dict[str, object]:
-    return {"id": asked.id, "output": text_of(made.output)}
+def _asked_record(stored: AskedReservation, draft: ReservationDraft) -> dict[str, object]:
+    return {"id": stored.id, "output": text_of(draft.output)}
 
 
 class TryReservation(NamedTuple):
@@ -94,7 +94,7 @@ class TryReservation(NamedTuple):
         draft = drafts.rehearse(desk.database, desk.config, Requester(self.user, self.line), self.body)
         skips = draft.series is not None and draft.series.skips_conflicts
         steps = reservation_trials.answers(desk.database, desk.config, draft.occurrences, skips_conflicts=skips)
-        found = [step for step in steps if step.state is not ReservationState.REFUSED]
+        granted = [step for step in steps if step.state is not ReservationState.REFUSED]
         with desk.database.snapshot() as tx:
             items = [
                 {
@@ -102,16 +102,16 @@ class TryReservation(NamedTuple):
                     "end_time": step.end,
                     "state": step.state,
                     "reasons": step.message.splitlines(),
-                    "granted_slots": [each._asdict() for each in granted_slots(tx, draft.new.queue, step.resources)],
+                    "granted_slots": [slots._asdict() for slots in granted_slots(tx, draft.new.queue, step.resources)],
                     "resources": step.resources,
                 }
-                for step in found
+                for step in granted
             ]
         record = {
-            "granted": bool(found),
+            "granted": bool(granted),
             "items": items,
-            "reason": None if found else steps[0].message,
-            "proposal": None if found else steps[0].proposal or None,
+            "reason": None if granted else steps[0].message,
+            "proposal": None if granted else steps[0].proposal or None,
             "output": text_of(draft.output),
         }
         return Outcome(HTTPStatus.OK, record)
@@ -128,19 +128,19 @@ class TryChange(NamedTuple):
         """Try it.  Raises UserError, Unavailable."""
         from oar.kao.rounds.hypothetical import reservation_trials
 
-        asked = Changer(desk.database, desk.config, self.user).rehearse(self.body, str(self.number))
-        now = asked.reservation
+        change = Changer(desk.database, desk.config, self.user).rehearse(self.body, str(self.number))
+        now = change.reservation
         step = ChangeStep(0, now.id, now.revision, True, start=now.start, end=now.end, resources=now.resources)
-        if asked.wanted:
-            step = reservation_trials.alter(desk.database, desk.config, now, asked.wanted)
-        ended = [job_id for job_id in step.ended_jobs if job_id not in asked.lost]
+        if change.wanted:
+            step = reservation_trials.alter(desk.database, desk.config, now, change.wanted)
+        ended = [job_id for job_id in step.ended_jobs if job_id not in change.lost]
         record = {
             "granted": step.is_granted,
             "start_time": step.start if step.is_granted else None,
             "end_time": step.end if step.is_granted else None,
             "resources": step.resources,
             "ended_jobs": ended,
-            "lost_jobs": asked.lost if step.is_granted else [],
+            "lost_jobs": change.lost if step.is_granted else [],
             "reason": step.message or None,
             "proposal": step.proposal or None,
         }
@@ -159,10 +159,10 @@ class AskChange(NamedTuple):
         """Write it; ``change`` is 0 if nothing has to be answered.  Raises UserError, Unavailable."""
         written: list[AskedChange] = []
 
-        def note(asked: AskedChange) -> None:
+        def note(change: AskedChange) -> None:
             if self.expected:
-                self.expected.check_reservation(asked.reservation)
-            written.append(asked)
+                self.expected.check_reservation(change.reservation)
+            written.append(change)
 
         Changer(desk.database, desk.config, self.user).ask(self.body, str(self.number), note)
         record = {"change": written[0].change_id, "lost": written[0].lost, "warnings": list(desk.warnings)}
@@ -184,7 +184,7 @@ class AskSeriesChange(NamedTuple):
 
             series_trials.check_overlaps(desk.database, desk.config, rehearsed)
         changed = series_changes.change(changer, self.body, str(self.number))
-        record = {"series": changed.series.id, "coming": [each.id for each in changed.coming]}
+        record = {"series": changed.series.id, "coming": [reservation.id for reservation in changed.coming]}
         return Outcome(HTTPStatus.ACCEPTED, {**record, "warnings": list(desk.warnings)})
 
 
@@ -256,16 +256,16 @@ class ReservationRequest(ReservationFields):
     @property
     def body(self) -> ReservationWish:
         """The request, in the words of qrsub."""
-        given = {name: word for name, word in self.words.items() if word is not None}
-        if (now := given.pop("interactive", None)) is not None:
-            given["now"] = (now,)
-        return ReservationWish(**given)
+        options = {name: value for name, value in self.words.items() if value is not None}
+        if (now := options.pop("interactive", None)) is not None:
+            options["now"] = (now,)
+        return ReservationWish(**options)
 
     @property
     def line(self) -> str:
         """The request as one line, which admission rules see."""
-        given = self.model_dump(exclude_unset=True)
-        return shlex.join(["qrsub", *(f"{name}={value}" for name, value in sorted(given.items()))])
+        options = self.model_dump(exclude_unset=True)
+        return shlex.join(["qrsub", *(f"{name}={value}" for name, value in sorted(options.items()))])
 
 
 class SeriesUpdate(ReservationFields):
@@ -276,11 +276,11 @@ class SeriesUpdate(ReservationFields):
     @property
     def body(self) -> ChangeWish:
         """The changes, in the words of qralter."""
-        given = {name: word for name, word in self.words.items() if name != "force"}
+        options = {name: value for name, value in self.words.items() if name != "force"}
         for name in ("name", "account"):
-            if name in given:
-                given[name] = given[name] or ""
-        kept = {name: word for name, word in given.items() if word is not None}
+            if name in options:
+                options[name] = options[name] or ""
+        kept = {name: value for name, value in options.items() if value is not None}
         return ChangeWish(**kept, is_forced=self.force)
 
 
@@ -313,23 +313,23 @@ def _word(name: str, value: Any) -> Any:
     summary="Request an advance reservation",
     status_code=HTTPStatus.CREATED,
 )
-async def reservation_request(request: Request, wanted: ReservationRequest, key: IdempotencyKey = None) -> Answer:
+async def reservation_request(request: Request, body: ReservationRequest, key: IdempotencyKey = None) -> Answer:
     """Request an advance reservation or a series, as `qrsub` does, and wait for the decision of the scheduler."""
     who = await in_thread(asking, request)
     user = who.caller.changing()
     service = service_of(request)
-    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    task = AskReservation(user, wanted.body, wanted.line, once)
+    once = Once.of(user.name, key, f"{request.url.path} {body.model_dump_json()}") if key else None
+    task = AskReservation(user, body.body, body.line, once)
     outcome = await in_thread(service.workers.run, task, who.config.admission_rules_timeout)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
-    asked: int = outcome.record["id"]
-    found = await _answer(who, partial(answers.find, who.database, asked))
-    if found is None:
-        found = await in_thread(answers.withdraw, who.database, asked, user.name)
-    if found is None:
+    reservation_id: int = outcome.record["id"]
+    decided = await _answer(who, partial(answers.find, who.database, reservation_id))
+    if decided is None:
+        decided = await in_thread(answers.withdraw, who.database, reservation_id, user.name)
+    if decided is None:
         raise NoAnswer(_no_answer(who, "the request"))
-    answered = await in_thread(_answered, request, who, found, outcome.record)
+    answered = await in_thread(_answered, request, who, decided, outcome.record)
     answered.headers.update(outcome.headers)
     return answered
 
@@ -337,10 +337,10 @@ async def reservation_request(request: Request, wanted: ReservationRequest, key:
 @router.post(
     "/v1/reservation-trials", operation_id="reservation_try", summary="Test a request for an advance reservation"
 )
-def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
+def reservation_try(request: Request, body: ReservationRequest) -> Answer:
     """Return what the scheduler would decide now, as `qrsub -w v` does. Nothing is stored."""
     who = asking(request)
-    task = TryReservation(who.caller.identified(), wanted.body, wanted.line)
+    task = TryReservation(who.caller.identified(), body.body, body.line)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
     return answer_of(request, service_of(request).workers.run_long(task, seconds))
 
@@ -349,7 +349,7 @@ def reservation_try(request: Request, wanted: ReservationRequest) -> Answer:
     "/v1/reservations/{reservation}", operation_id="reservation_alter", summary="Update an advance reservation"
 )
 async def reservation_alter(
-    request: Request, reservation: Named, wanted: ReservationUpdate, match: IfMatch = None
+    request: Request, reservation: Named, body: ReservationUpdate, match: IfMatch = None
 ) -> Answer:
     """Update an advance reservation, as `qralter` does, and wait for the decision of the scheduler if one is needed.
 
@@ -359,12 +359,12 @@ async def reservation_alter(
     user = who.caller.changing()
     number = await in_thread(number_of, who, reservation)
     await in_thread(_check_change, who, user, number)
-    outcome, found = await _change(request, who, AskChange(user, wanted.body, number, Expected.of(match)))
+    outcome, change = await _change(request, who, AskChange(user, body.body, number, Expected.of(match)))
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
-    if found is not None and found.answer is not ChangeAnswer.GRANTED:
-        return _refused(request, f"reservation {number} can't be altered", found.message, found.proposal)
-    return await in_thread(_altered, who, number, outcome.record, found.message if found else "")
+    if change is not None and change.answer is not ChangeAnswer.GRANTED:
+        return _refused(request, f"reservation {number} can't be altered", change.message, change.proposal)
+    return await in_thread(_altered, who, number, outcome.record, change.message if change else "")
 
 
 @router.patch(
@@ -372,7 +372,7 @@ async def reservation_alter(
     operation_id="reservation_series_alter",
     summary="Update a series of advance reservations",
 )
-async def reservation_series_alter(request: Request, reservation: Named, wanted: SeriesUpdate) -> Answer:
+async def reservation_series_alter(request: Request, reservation: Named, body: SeriesUpdate) -> Answer:
     """Update a reservation and all later ones of its series, as `qralter -series` does.
 
     The template of future reservations is updated first, then each existing reservation on its own. `items` lists those
@@ -383,15 +383,15 @@ async def reservation_series_alter(request: Request, reservation: Named, wanted:
     number = await in_thread(number_of, who, reservation)
     await in_thread(_check_change, who, user, number)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
-    task = AskSeriesChange(user, wanted.body, number)
+    task = AskSeriesChange(user, body.body, number)
     outcome = await in_thread(service_of(request).workers.run_long, task, seconds)
     if outcome.status >= HTTPStatus.BAD_REQUEST:
         return answer_of(request, outcome)
     items = []
-    for each in outcome.record["coming"]:
-        found = await _answer(who, partial(answers.find, who.database, each))
-        if found is not None and found.state in GRANTED:
-            items.append(await _altered_item(request, who, AskChange(user, wanted.body, found.number)))
+    for reservation_id in outcome.record["coming"]:
+        decided = await _answer(who, partial(answers.find, who.database, reservation_id))
+        if decided is not None and decided.state in GRANTED:
+            items.append(await _altered_item(request, who, AskChange(user, body.body, decided.number)))
     return answer({"series": outcome.record["series"], "items": items, "warnings": outcome.record["warnings"]})
 
 
@@ -400,7 +400,7 @@ async def reservation_series_alter(request: Request, reservation: Named, wanted:
     operation_id="reservation_alter_try",
     summary="Test an update of an advance reservation",
 )
-def reservation_alter_try(request: Request, reservation: Named, wanted: ReservationUpdate) -> Answer:
+def reservation_alter_try(request: Request, reservation: Named, body: ReservationUpdate) -> Answer:
     """Return what the scheduler would decide on an update now, as `qralter -w v` does. Nothing is stored.
 
     `ended_jobs` are waiting jobs that would no longer fit; `lost_jobs` those whose owners would lose access.
@@ -409,7 +409,7 @@ def reservation_alter_try(request: Request, reservation: Named, wanted: Reservat
     user, number = who.caller.identified(), number_of(who, reservation)
     _check_change(who, user, number)
     seconds = who.config.admission_rules_timeout + who.config.estimate_timeout
-    return answer_of(request, service_of(request).workers.run_long(TryChange(user, wanted.body, number), seconds))
+    return answer_of(request, service_of(request).workers.run_long(TryChange(user, body.body, number), seconds))
 
 
 @router.delete(
@@ -426,12 +426,12 @@ def reservation_delete(request: Request, reservation: Named, force: Force = Fals
     who = asking(request)
     user, number = who.caller.changing(), number_of(who, reservation)
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
-        found = tx.advance_reservations.by_numbers([number]).get(number)
-        if found and (expected := Expected.of(match)):
-            (locked,) = tx.advance_reservations.lock([found.id])
+        stored = tx.advance_reservations.by_numbers([number]).get(number)
+        if stored and (expected := Expected.of(match)):
+            (locked,) = tx.advance_reservations.lock([stored.id])
             expected.check_reservation(locked)
-        told = deletion.delete(tx, user, found, number, force=force)
-    return answer({**_deleted(told, user), "warnings": warnings}, status=HTTPStatus.ACCEPTED)
+        result = deletion.delete(tx, user, stored, number, force=force)
+    return answer({**_deleted(result, user), "warnings": warnings}, status=HTTPStatus.ACCEPTED)
 
 
 @router.delete(
@@ -449,9 +449,9 @@ def reservation_series_delete(
     who = asking(request)
     user = who.caller.changing()
     with service_of(request).warnings() as warnings, who.database.begin() as tx:
-        found = deletion.delete_series(tx, user, series, force=force)
-    _check(found.outcome, f"series {series}", user)
-    items = [_deleted(each, user) for each in found.reservations]
+        result = deletion.delete_series(tx, user, series, force=force)
+    _check(result.outcome, f"series {series}", user)
+    items = [_deleted(deletion_, user) for deletion_ in result.reservations]
     return answer({"series": series, "items": items, "warnings": warnings}, status=HTTPStatus.ACCEPTED)
 
 
@@ -462,28 +462,28 @@ async def _change(request: Request, who: Asking, task: AskChange) -> "tuple[Outc
     change_id: int = outcome.record.get("change", 0)
     if not change_id:
         return outcome, None
-    found = await _answer(who, partial(answers.find_change, who.database, change_id))
-    found = found or await in_thread(_give_up, who, change_id)
-    if found is None:
+    change = await _answer(who, partial(answers.find_change, who.database, change_id))
+    change = change or await in_thread(_give_up, who, change_id)
+    if change is None:
         raise NoAnswer(_no_answer(who, "the change"))
-    return outcome, found
+    return outcome, change
 
 
 async def _altered_item(request: Request, who: Asking, task: AskChange) -> dict[str, Any]:
     """Change one reservation of a series; tell what became of it."""
-    told: dict[str, Any] = {"id": task.number, "done": "refused", "message": None, "lost_jobs": [], "proposal": None}
+    item: dict[str, Any] = {"id": task.number, "done": "refused", "message": None, "lost_jobs": [], "proposal": None}
     try:
-        outcome, found = await _change(request, who, task)
+        outcome, change = await _change(request, who, task)
     except NoAnswer as error:
-        return {**told, "message": str(error)}
+        return {**item, "message": str(error)}
     if outcome.status >= HTTPStatus.BAD_REQUEST:
-        return {**told, "message": outcome.record.get("detail", "it could not be changed")}
-    if found is not None and found.answer is not ChangeAnswer.GRANTED:
-        return {**told, "message": found.message, "proposal": found.proposal or None}
+        return {**item, "message": outcome.record.get("detail", "it could not be changed")}
+    if change is not None and change.answer is not ChangeAnswer.GRANTED:
+        return {**item, "message": change.message, "proposal": change.proposal or None}
     return {
-        **told,
+        **item,
         "done": "altered",
-        "message": (found and found.message) or None,
+        "message": (change and change.message) or None,
         "lost_jobs": outcome.record["lost"],
     }
 
@@ -492,10 +492,10 @@ async def _answer(who: Asking, look: Callable[[], Found | None]) -> Found | None
     """Return what is found as soon as it is there; None if it was not for as long as qrsub waits."""
     until, pause = time.monotonic() + who.config.reservation_answer_timeout, FIRST_PAUSE
     while True:
-        found = await in_thread(look)
+        result = await in_thread(look)
         left = until - time.monotonic()
-        if found is not None or left <= 0:
-            return found
+        if result is not None or left <= 0:
+            return result
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -504,11 +504,11 @@ def _no_answer(who: Asking, what: str) -> str:
     return f"no answer from the scheduler in {who.config.reservation_answer_timeout:g} s, {what} was withdrawn"
 
 
-def _answered(request: Request, who: Asking, first: "AdvanceReservation", asked: Mapping[str, Any]) -> Answer:
+def _answered(request: Request, who: Asking, first: "AdvanceReservation", request_record: Mapping[str, Any]) -> Answer:
     """Tell what became of a request, or of the first occurrences of a series."""
     with who.database.snapshot() as tx:
         answered = _series_of(tx, first)
-        granted = [each for each in answered if each.state is not ReservationState.REFUSED]
+        granted = [reservation for reservation in answered if reservation.state is not ReservationState.REFUSED]
         records = _records(tx, who, granted)
     if not granted:
         return _refused(request, "reservation can't be granted", first.message, first.proposal)
@@ -516,15 +516,15 @@ def _answered(request: Request, who: Asking, first: "AdvanceReservation", asked:
         "items": records,
         "series": first.series_id or None,
         "skipped": [
-            {"index": each.series_index, "start": each.start, "reason": each.message}
-            for each in answered
-            if each.state is ReservationState.REFUSED
+            {"index": reservation.series_index, "start": reservation.start, "reason": reservation.message}
+            for reservation in answered
+            if reservation.state is ReservationState.REFUSED
         ],
-        "output": asked["output"],
-        "warnings": asked["warnings"],
+        "output": request_record["output"],
+        "warnings": request_record["warnings"],
     }
-    place = {"Location": f"/v1/reservations/{granted[0].number}"}
-    return answer(record, status=HTTPStatus.CREATED, headers=place)
+    location = {"Location": f"/v1/reservations/{granted[0].number}"}
+    return answer(record, status=HTTPStatus.CREATED, headers=location)
 
 
 def _series_of(tx: "Transaction", first: "AdvanceReservation") -> "list[AdvanceReservation]":
@@ -532,11 +532,15 @@ def _series_of(tx: "Transaction", first: "AdvanceReservation") -> "list[AdvanceR
     if not first.series_id:
         return [first]
     depth = tx.reservation_series.select([first.series_id])[first.series_id].depth
-    return [each for each in tx.advance_reservations.of_series([first.series_id]) if each.series_index <= depth]
+    return [
+        reservation
+        for reservation in tx.advance_reservations.of_series([first.series_id])
+        if reservation.series_index <= depth
+    ]
 
 
-def _records(tx: "Transaction", who: Asking, found: "Sequence[AdvanceReservation]") -> list[dict[str, Any]]:
-    return [reservation_record(item) for item in shown(tx, found, reader_for(tx, who))]
+def _records(tx: "Transaction", who: Asking, reservations: "Sequence[AdvanceReservation]") -> list[dict[str, Any]]:
+    return [reservation_record(item) for item in shown(tx, reservations, reader_for(tx, who))]
 
 
 def _refused(request: Request, what: str, reason: str, proposal: int) -> Answer:
@@ -547,10 +551,10 @@ def _refused(request: Request, what: str, reason: str, proposal: int) -> Answer:
 def _check_change(who: Asking, user: "User", number: int) -> None:
     """Check that there is a live reservation of a number that a user may change.  Raises NoSuchResource, NotAllowed."""
     with who.database.snapshot() as tx:
-        found = tx.advance_reservations.by_numbers([number]).get(number)
-        if found is None or not found.is_live or found.state is ReservationState.ASKED:
+        reservation = tx.advance_reservations.by_numbers([number]).get(number)
+        if reservation is None or not reservation.is_live or reservation.state is ReservationState.ASKED:
             raise NoSuchResource(f"there is no advance reservation {number}")
-        if not rights.may_change(tx, user, found):
+        if not rights.may_change(tx, user, reservation):
             raise NotAllowed(f"{user.name!r} is not allowed to alter advance reservation {number}")
 
 
@@ -559,18 +563,18 @@ def _give_up(who: Asking, change_id: int) -> "ReservationChange | None":
         return alteration.give_up(tx, change_id)
 
 
-def _altered(who: Asking, number: int, asked: Mapping[str, Any], message: str) -> Answer:
+def _altered(who: Asking, number: int, change_record: Mapping[str, Any], message: str) -> Answer:
     with who.database.snapshot() as tx:
-        found = tx.advance_reservations.by_numbers([number])[number]
-        (record,) = _records(tx, who, [found])
-    more = {"message": message or None, "lost_jobs": asked["lost"], "warnings": asked["warnings"]}
+        reservation = tx.advance_reservations.by_numbers([number])[number]
+        (record,) = _records(tx, who, [reservation])
+    more = {"message": message or None, "lost_jobs": change_record["lost"], "warnings": change_record["warnings"]}
     return answer({**record, **more})
 
 
-def _deleted(told: DeletionAnswer, user: "User") -> dict[str, object]:
+def _deleted(result: DeletionAnswer, user: "User") -> dict[str, object]:
     """Return what is told of a deletion.  Raises NoSuchResource, NotAllowed."""
-    _check(told.outcome, f"advance reservation {told.number}", user)
-    return {"id": told.number, "done": told.outcome.name.lower()}
+    _check(result.outcome, f"advance reservation {result.number}", user)
+    return {"id": result.number, "done": result.outcome.name.lower()}
 
 
 def _check(outcome: Deletion, what: str, user: "User") -> None:

@@ -86,16 +86,16 @@ def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int
 
 def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Return lines with their reservations; null for one that was archived meanwhile."""
-    found = tx.advance_reservations.select({row.reservation_id for _, row in lines})
-    granted = [each for each in found if each.state not in HIDDEN]
+    stored = tx.advance_reservations.select({row.reservation_id for _, row in lines})
+    granted = [reservation for reservation in stored if reservation.state not in HIDDEN]
     records = {item.reservation.id: reservation_record(item) for item in shown(tx, granted, reader_for(tx, who))}
     return [_item(number, row, records.get(row.reservation_id)) for number, row in lines]
 
 
 def _item(number: int, row: ReservationLog, record: dict[str, Any] | None) -> dict[str, Any]:
     kind = KINDS.get(row.event, "MOD")
-    place = {"number": record["id"] if record else None, "reservation": record}
-    return {"id": number, "kind": kind, **log_record(row), **place}
+    current = {"number": record["id"] if record else None, "reservation": record}
+    return {"id": number, "kind": kind, **log_record(row), **current}
 
 
 #: States that are never shown: nothing was granted.
@@ -153,12 +153,15 @@ def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]
     """Return the advance reservations that are asked for, all of them or a page.  Raises BadRequest, Unidentified."""
     with who.database.snapshot() as tx:
         rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.planned()
-        chosen = sorted(_chosen(who, listing, rows), key=lambda each: (each.number, each.id))
+        chosen = sorted(_chosen(who, listing, rows), key=lambda reservation: (reservation.number, reservation.id))
         following = None
         if listing.has_pages:
             size = min(listing.limit or who.config.api_default_max_items_number, who.config.api_max_limit)
             before = listing.before_id or LARGEST_ID + 1
-            older = sorted((each for each in chosen if each.id < before), key=lambda each: -each.id)
+            older = sorted(
+                (reservation for reservation in chosen if reservation.id < before),
+                key=lambda reservation: -reservation.id,
+            )
             chosen = older[:size]
             following = chosen[-1].id if len(older) > size else None
         items = shown(tx, chosen, reader_for(tx, who))
@@ -169,20 +172,23 @@ def _chosen(
     who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
 ) -> "list[AdvanceReservation]":
     """Return those of some reservations that a list holds.  Raises BadRequest, Unidentified."""
-    owners = [who.caller.identified().name if each == "me" else each for each in split_list(listing.owner)]
+    owners = [
+        who.caller.identified().name if reservation == "me" else reservation
+        for reservation in split_list(listing.owner)
+    ]
     states, names = split_list(listing.state), split_list(listing.name)
     for state in states:
         if state not in LETTERS:
             raise BadRequest(f"there is no state {state} of advance reservations: write some of {', '.join(LETTERS)}")
     return [
-        each
-        for each in rows
-        if each.state not in HIDDEN
-        and (not states or str(each.state) in states)
-        and (not owners or matching(owners, [each.owner]))
-        and (not names or matching(names, [each.name]))
-        and (listing.begin is None or each.end > listing.begin)
-        and (listing.to is None or each.start < listing.to)
+        reservation
+        for reservation in rows
+        if reservation.state not in HIDDEN
+        and (not states or str(reservation.state) in states)
+        and (not owners or matching(owners, [reservation.owner]))
+        and (not names or matching(names, [reservation.name]))
+        and (listing.begin is None or reservation.end > listing.begin)
+        and (listing.to is None or reservation.start < listing.to)
     ]
 
 
@@ -215,8 +221,8 @@ def reservation_jobs(request: Request, reservation: Named, after: After = None, 
     who = asking(request)
     with who.database.snapshot() as tx:
         inside = frozenset([find(tx, reservation).id])
-    place = JobPlace(min(limit, who.config.api_max_limit), after)
-    return answer_unless_known(request, page_of(who, JobQuery(states=None, reservations=inside), place))
+    page = JobPlace(min(limit, who.config.api_max_limit), after)
+    return answer_unless_known(request, page_of(who, JobQuery(states=None, reservations=inside), page))
 
 
 @router.get(
@@ -253,49 +259,49 @@ def reservation_revisions(request: Request, reservation: Named) -> Answer:
     """Return the values of a reservation after each update, oldest first."""
     who = asking(request)
     with who.database.snapshot() as tx:
-        found = find(tx, reservation)
-        may_see = _record(tx, who, found)["account"] == found.account
-        rows = tx.reservation_logs.revisions(found.id)
+        stored = find(tx, reservation)
+        may_see = _record(tx, who, stored)["account"] == stored.account
+        rows = tx.reservation_logs.revisions(stored.id)
     return answer_unless_known(request, {"items": [revision_record(row, shows_account=may_see) for row in rows]})
 
 
-def find(tx: "Transaction", word: int | str) -> "AdvanceReservation":
+def find(tx: "Transaction", name: int | str) -> "AdvanceReservation":
     """Return the reservation of a number, or the live one of a name.  Raises NoSuchResource, AmbiguousName."""
-    if isinstance(word, int) or is_number(word):
-        found = list(tx.advance_reservations.by_numbers([int(word)]).values())
+    if isinstance(name, int) or is_number(name):
+        stored = list(tx.advance_reservations.by_numbers([int(name)]).values())
     else:
-        found = tx.advance_reservations.live_by_name(word)
-    seen = [each for each in found if each.state not in HIDDEN]
+        stored = tx.advance_reservations.live_by_name(name)
+    seen = [row for row in stored if row.state not in HIDDEN]
     if not seen:
-        raise NoSuchResource(f"there is no advance reservation {word}")
+        raise NoSuchResource(f"there is no advance reservation {name}")
     if len(seen) > 1:
-        numbers = ", ".join(str(each.number) for each in sorted(seen, key=lambda each: each.number))
-        raise AmbiguousName(f"several advance reservations are called {word}: {numbers}; write a number")
+        numbers = ", ".join(str(row.number) for row in sorted(seen, key=lambda row: row.number))
+        raise AmbiguousName(f"several advance reservations are called {name}: {numbers}; write a number")
     return seen[0]
 
 
-def number_of(who: Asking, word: str) -> int:
+def number_of(who: Asking, name: str) -> int:
     """Return the number of a reservation by its number, whether there is one or not, or by its name.
 
     Raises NoSuchResource, AmbiguousName.
     """
-    if is_number(word):
-        return int(word)
+    if is_number(name):
+        return int(name)
     with who.database.snapshot() as tx:
-        return find(tx, word).number
+        return find(tx, name).number
 
 
-def reservation_with_log(who: Asking, word: int | str) -> dict[str, Any]:
+def reservation_with_log(who: Asking, name: int | str) -> dict[str, Any]:
     """Return a reservation and what happened to it.  Raises NoSuchResource, AmbiguousName."""
     with who.database.snapshot() as tx:
-        found = find(tx, word)
-        record = _record(tx, who, found)
-        log = [log_record(row) for row in tx.reservation_logs.logs([found.id])]
-    return {**record, "version": version_of(found), "log": log}
+        stored = find(tx, name)
+        record = _record(tx, who, stored)
+        log = [log_record(row) for row in tx.reservation_logs.logs([stored.id])]
+    return {**record, "version": version_of(stored), "log": log}
 
 
-def _record(tx: "Transaction", who: Asking, found: "AdvanceReservation") -> dict[str, Any]:
-    (item,) = shown(tx, [found], reader_for(tx, who))
+def _record(tx: "Transaction", who: Asking, reservation: "AdvanceReservation") -> dict[str, Any]:
+    (item,) = shown(tx, [reservation], reader_for(tx, who))
     return reservation_record(item)
 
 

@@ -93,8 +93,8 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
 def _since(tx: "Transaction", views: Sequence[ResourceView], now: int) -> dict[str, int]:
     """Return since when nodes are absent, suspected or dead, where that is known; not of those that can be woken."""
     lost = {view.node for view in views if view.state is not ResourceState.ALIVE and not view.is_standby(now)}
-    found = tx.listings.out_of_use({*ResourceState} - {ResourceState.ALIVE}) if lost else []
-    return {each.node: each.since for each in found if each.node in lost and each.since}
+    nodes = tx.listings.out_of_use({*ResourceState} - {ResourceState.ALIVE}) if lost else []
+    return {node.node: node.since for node in nodes if node.node in lost and node.since}
 
 
 def totals(who: Asking) -> dict[str, int]:
@@ -103,15 +103,15 @@ def totals(who: Asking) -> dict[str, int]:
     with who.database.snapshot() as tx:
         groups = tx.listings.alike(now)
     numbers: Counter[str] = Counter()
-    for each in groups:
-        numbers[name_of(each)] += each.number
+    for group in groups:
+        numbers[name_of(group)] += group.number
     return {"total": numbers.total(), **{name: numbers[name] for name in LETTERS}}
 
 
 def name_of(alike: AlikeResources) -> str:
     """Return the condition of resources that are alike."""
-    found = condition(alike.state, is_held=alike.is_held, is_reserved=alike.is_reserved, is_drained=alike.is_drained)
-    return STANDBY if found is Condition.ABSENT and alike.can_be_woken else found
+    state = condition(alike.state, is_held=alike.is_held, is_reserved=alike.is_reserved, is_drained=alike.is_drained)
+    return STANDBY if state is Condition.ABSENT and alike.can_be_woken else state
 
 
 def _condition(view: ResourceView, now: int) -> str:
@@ -131,12 +131,12 @@ def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> Nod
 def _runs(views: Sequence[ResourceView]) -> Iterator[tuple[int, int, int]]:
     """Give each job on neighbouring resources: the place of the first, how many, the job."""
     places_of: dict[int, list[int]] = {}
-    for place, view in enumerate(views):
+    for index, view in enumerate(views):
         for job in view.jobs:
-            places_of.setdefault(job, []).append(place)
+            places_of.setdefault(job, []).append(index)
     for job, places in sorted(places_of.items()):
-        for _, run in groupby(enumerate(places), key=lambda each: each[1] - each[0]):
-            first, *others = (place for _, place in run)
+        for _, run in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+            first, *others = (index for _, index in run)
             yield first, 1 + len(others), job
 
 
@@ -201,11 +201,14 @@ def _free_again(tx: "Transaction", column: str, full: Sequence[str], *, on_nodes
     usable = tx.listings.usable_by(column, full, on_nodes=on_nodes) if full else {}
     if not usable:
         return {}
-    asked = sorted(number for numbers in usable.values() for number in numbers)
-    jobs = [job for job in tx.gantt_days.on(asked, tx.now, _END, MAX_JOBS) if not job.stop]
+    resources = sorted(number for numbers in usable.values() for number in numbers)
+    jobs = [job for job in tx.gantt_days.on(resources, tx.now, _END, MAX_JOBS) if not job.stop]
     planned = [job for job in jobs if job.state in NOT_STARTED]
     if MAX_JOBS in (len(planned), len(jobs) - len(planned)):
         return {}
     taken = [Taken(job.start, job.latest_end, job.resources) for job in jobs]
-    taken += [Taken(each.start, each.end, each.resources) for each in tx.advance_reservations.planned()]
+    taken += [
+        Taken(reservation.start, reservation.end, reservation.resources)
+        for reservation in tx.advance_reservations.planned()
+    ]
     return {value: next_free(numbers, taken, tx.now) for value, numbers in usable.items()}

@@ -27,9 +27,9 @@ def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str,
     return Response(encoded(record), status, headers, JSON)
 
 
-def created(record: object, *place: object) -> Answer:
+def created(record: object, *path: object) -> Answer:
     """Return the answer that tells what was made; ``place``: the words of its address behind ``/v1``."""
-    address = "/".join(("/v1", *(quote(str(word), safe="") for word in place)))
+    address = "/".join(("/v1", *(quote(str(segment), safe="") for segment in path)))
     return answer(record, status=HTTPStatus.CREATED, headers={"Location": address})
 
 
@@ -70,10 +70,10 @@ def is_known(request: Request, tag: str) -> bool:
 
     ``*`` stands for every tag.
     """
-    known = request.headers.get("if-none-match", "")
-    if known.strip() == "*":
+    header = request.headers.get("if-none-match", "")
+    if header.strip() == "*":
         return True
-    return _body_digest(tag) in {_body_digest(each.strip()) for each in known.split(",")}
+    return _body_digest(tag) in {_body_digest(tag_.strip()) for tag_ in header.split(",")}
 
 
 def _body_digest(tag: str) -> str:
@@ -141,15 +141,15 @@ def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
 
 
 def select_fields(
-    items: Sequence[Mapping[str, Any]], fields: str | None, known: Collection[str]
+    items: Sequence[Mapping[str, Any]], fields: str | None, known_fields: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """Return some fields of each item, all for None; ``known``: those that there are.  Raises BadRequest."""
     if fields is None:
         return list(items)
     names = [name for name in dict.fromkeys(fields.split(",")) if name]
     for name in names:
-        if name not in known:
-            near = nearest(name, known)
+        if name not in known_fields:
+            near = nearest(name, known_fields)
             raise BadRequest(f"fields: there is no field {name!r}" + (f"\ndid you mean {near!r}?" if near else ""))
     return [{name: item[name] for name in names if name in item} for item in items]
 

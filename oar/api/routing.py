@@ -51,13 +51,13 @@ def unless_known(call: Callable[..., Response], request_name: str, topics: froze
             return call(**values)
         who = asking(request)
         caller, url = who.caller, request.url
-        asked = (url.path, url.query, caller.user, str(caller.scopes), who.privacy, id(who.config))
-        tag = service_of(request).state_tags.of(topics, *asked)
+        question = (url.path, url.query, caller.user, str(caller.scopes), who.privacy, id(who.config))
+        tag = service_of(request).state_tags.of(topics, *question)
         request.scope["state"] |= {"asked": who, "state_tag": tag}
-        known = request.headers.get("if-none-match", "")
-        same = [each for each in map(str.strip, known.split(",")) if tag and each.endswith(f'{MARK}{tag}"')]
-        if same:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(same[0]))
+        header = request.headers.get("if-none-match", "")
+        matching = [tag_ for tag_ in map(str.strip, header.split(",")) if tag and tag_.endswith(f'{MARK}{tag}"')]
+        if matching:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=validators(matching[0]))
         return call(**values)
 
     return answer
@@ -137,20 +137,24 @@ class _Parameters(NamedTuple):
     def of(cls, call: Callable[..., Any]) -> "_Parameters | None":
         """Return what a route takes; None if that is anything else, such as a header or a body."""
         hints = get_type_hints(call, include_extras=True)
-        found = cls("", [], {}, None, {})
+        parameters = cls("", [], {}, None, {})
         for parameter in inspect.signature(call).parameters.values():
-            extended = found._with(parameter, hints.get(parameter.name))
+            extended = parameters._with(parameter, hints.get(parameter.name))
             if extended is None:
                 return None
-            found = extended
-        return found if found.request and not (found.model and (found.query or found.many)) else None
+            parameters = extended
+        return (
+            parameters
+            if parameters.request and not (parameters.model and (parameters.query or parameters.many))
+            else None
+        )
 
     def _with(self, parameter: inspect.Parameter, hint: Any) -> "_Parameters | None":
         name = parameter.name
         if hint is Request:
             return self._replace(request=name)
         kind, *more = get_args(hint) if get_origin(hint) is Annotated else (None,)
-        field = next((each for each in more if isinstance(each, Path | Query)), None)
+        field = next((annotation for annotation in more if isinstance(annotation, Path | Query)), None)
         if isinstance(field, Path):
             return self._replace(path=[*self.path, (name, _One(name, TypeAdapter(hint)))])
         if _is_model(kind):
@@ -164,21 +168,21 @@ class _Parameters(NamedTuple):
 
     def values(self, request: Request) -> dict[str, Any]:
         """Return the values of a request.  Raises ValidationError, _NotSimpleError."""
-        words = request.scope["path_params"]
-        values = {name: one.adapter.validate_python(words[name]) for name, one in self.path}
+        segments = request.scope["path_params"]
+        values = {name: parameter.adapter.validate_python(segments[name]) for name, parameter in self.path}
         values[self.request] = request
-        given = _given(request.scope["query_string"])
-        if not self.many.isdisjoint(given):
+        query = _given(request.scope["query_string"])
+        if not self.many.isdisjoint(query):
             raise _NotSimpleError
         if self.model:
             name, model = self.model
-            values[name] = model.model_validate(given)
+            values[name] = model.model_validate(query)
             return values
         values |= self.defaults
-        for alias, text in given.items():
+        for alias, text in query.items():
             if alias in self.query:
-                one = self.query[alias]
-                values[one.name] = one.adapter.validate_python(text)
+                parameter = self.query[alias]
+                values[parameter.name] = parameter.adapter.validate_python(text)
         return values
 
 
@@ -220,35 +224,35 @@ class Routes(BaseRoute):
         self.all = tuple(routes)
         keys = [_key_of(route) for route in self.all]
         self._always = self._chosen(keys, None)
-        known = [key for key in keys if key]
+        fixed = [key for key in keys if key]
         # Of the requests whose last word no route has, only routes that end with a parameter can answer.
-        self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in known for last in (end, None)}
+        self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in fixed for last in (end, None)}
 
     def candidates(self, path: str) -> Sequence[Route]:
         """Return the routes that can match the path of a request, in their order."""
-        words = path.split("/")
-        key = _key(words)
-        return self._by_key.get((key, words[-1])) or self._by_key.get((key, None), self._always)
+        segments = path.split("/")
+        key = _key(segments)
+        return self._by_key.get((key, segments[-1])) or self._by_key.get((key, None), self._always)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Return the first route that takes a request, else the first one that takes only other methods."""
         if scope["type"] != "http":
             return Match.NONE, {}
-        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        match, found = self._match(asked)
+        wanted_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        match, child_scope = self._match(wanted_scope)
         path = scope["path"]
         if match is Match.NONE and path.endswith("/") and path != "/":
             shorter = path.rstrip("/")
-            match, found = self._match({**asked, "path": shorter})
-            found = {**found, "path": shorter} if found else found
-        return match, found
+            match, child_scope = self._match({**wanted_scope, "path": shorter})
+            child_scope = {**child_scope, "path": shorter} if child_scope else child_scope
+        return match, child_scope
 
     def _match(self, scope: Scope) -> tuple[Match, Scope]:
         methods: set[str] = set()
         for route in self.candidates(scope["path"]):
-            match, found = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL:
-                return match, {**found, "route": route}
+                return match, {**child_scope, "route": route}
             if match is Match.PARTIAL:
                 methods |= route.methods or set()
         return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
@@ -284,13 +288,13 @@ def _with_head(methods: set[str]) -> Iterator[str]:
 
 def _key_of(route: Route) -> tuple[Key, str | None] | None:
     """Return the key of all addresses of a route, and their last word if it is fixed; None if they have several."""
-    words = route.path.split("/")
-    takes_several = any(word.startswith(_PARAMETER) and word.endswith(":path}") for word in words)
-    begins_with_one = any(_PARAMETER in word for word in words[1 : 1 + _TOLD_APART])
+    segments = route.path.split("/")
+    takes_several = any(segment.startswith(_PARAMETER) and segment.endswith(":path}") for segment in segments)
+    begins_with_one = any(_PARAMETER in segment for segment in segments[1 : 1 + _TOLD_APART])
     if takes_several or begins_with_one:
         return None
-    return _key(words), None if _PARAMETER in words[-1] else words[-1]
+    return _key(segments), None if _PARAMETER in segments[-1] else segments[-1]
 
 
-def _key(words: Sequence[str]) -> Key:
-    return len(words), tuple(words[1 : 1 + _TOLD_APART])
+def _key(segments: Sequence[str]) -> Key:
+    return len(segments), tuple(segments[1 : 1 + _TOLD_APART])

@@ -106,9 +106,9 @@ class Service:
 
     def asking(self, request: Request) -> Asking:
         """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
-        asked: Asking | None = request.scope["state"].pop("asked", None)
-        if asked:  # a moment ago, for the same answer
-            return asked
+        former: Asking | None = request.scope["state"].pop("asked", None)
+        if former:  # a moment ago, for the same answer
+            return former
         if spent := SPENT.get():
             spent.begin()
         config, database = self.runtime.config, self.runtime.database
@@ -153,8 +153,8 @@ class Service:
 
     def set_rates(self) -> None:
         """Let clients ask as often as oar.conf says now."""
-        for each, rate in zip(self._buckets, configured_rates(self.runtime.config), strict=True):
-            each.rate = rate
+        for buckets, rate in zip(self._buckets, configured_rates(self.runtime.config), strict=True):
+            buckets.rate = rate
 
     @contextmanager
     def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
@@ -181,9 +181,9 @@ class Service:
             if not (_is_unlimited(caller) or is_crowd):
                 listed, client = self._streams_of(caller) if streams else self.waits, counted_client(request, caller)
                 held.enter_context(listed.one_more(client, self.runtime.config.api_max_streams))
-            told = self.hub.add(listener)
+            position = self.hub.add(listener)
             held.callback(self.hub.remove, listener)
-            yield told
+            yield position
 
     def _streams_of(self, caller: Caller) -> UnderWay:
         return self.streams_of_users if caller.user else self.streams_of_addresses
@@ -236,10 +236,10 @@ class Service:
         """Return the jobs of which the caller is not nobody; None: of all."""
         if caller.scopes.reads_all:
             return None
-        asked = request.path_params.get("job_id", "")
-        if not asked.isdecimal() or int(asked) > LARGEST_ID:
+        job_id = request.path_params.get("job_id", "")
+        if not job_id.isdecimal() or int(job_id) > LARGEST_ID:
             return caller.scopes.jobs
-        return caller.scopes.jobs | caller.submitted([int(asked)])
+        return caller.scopes.jobs | caller.submitted([int(job_id)])
 
 
 def _is_unlimited(caller: Caller) -> bool:

@@ -62,7 +62,7 @@ def session_begin(request: Request, login: Login) -> Answer:
     service = service_of(request)
     if login.sudo:
         return _proved(request, service, login)
-    place, is_secure = _place(request, service), _is_secure(request)
+    path, is_secure = _place(request, service), _is_secure(request)
     seconds = service.runtime.config.api_session_hours * 3600
     if login.token is not None:
         user, secret = _by_token(service, login.token, seconds)
@@ -71,7 +71,7 @@ def session_begin(request: Request, login: Login) -> Answer:
         with service.runtime.database.begin() as tx:
             secret = tokens.begin_session(tx, user, seconds)
     response = answer({"user": user.name}, status=HTTPStatus.CREATED)
-    response.set_cookie(COOKIE, secret, max_age=seconds, path=place, httponly=True, samesite="lax", secure=is_secure)
+    response.set_cookie(COOKIE, secret, max_age=seconds, path=path, httponly=True, samesite="lax", secure=is_secure)
     return response
 
 
@@ -171,8 +171,8 @@ def _place(request: Request, service: "Service") -> str:
 
     The page that asks is where its browser has found it, by a web server or without.
     """
-    before, found, _ = _told(request, "referer").path.rpartition(_PAGES)
-    if found and PATH.fullmatch(before):
+    before, separator, _ = _told(request, "referer").path.rpartition(_PAGES)
+    if separator and PATH.fullmatch(before):
         return f"{before}/"
     return f"{outer_path(request, service.runtime.config)}/"
 

@@ -37,8 +37,10 @@ def entry(request: Request) -> Answer:
 
 def _lists(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, str]]:
     """Give the name, the address and a title of each operation that reads and needs no parameter."""
-    known = [route for each in routes if isinstance(each, Routes) for route in each.all if isinstance(route, APIRoute)]
-    for route in known:
+    api_routes = [
+        route for group in routes if isinstance(group, Routes) for route in group.all if isinstance(route, APIRoute)
+    ]
+    for route in api_routes:
         if route.path.startswith("/v1/") and "{" not in route.path and "GET" in (route.methods or ()):
             yield route.operation_id or route.name, route.path, route.summary or ""
 

@@ -119,11 +119,11 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
     listener = Subscriber(chosen.takes, chosen.topics | {Topic.TOKENS}, folds=True)
     held = AsyncExitStack()
     await service.hub.begun()
-    told = held.enter_context(service.listening(request, who.caller, listener, streams=True))
+    position_ = held.enter_context(service.listening(request, who.caller, listener, streams=True))
 
     def past(after: Position) -> News:
         with who.database.snapshot() as tx:
-            return news_between(tx, after, told)
+            return news_between(tx, after, position_)
 
     async def is_known() -> bool:
         """Whether the caller is who he was: a token that has been revoked ends its streams."""
@@ -132,7 +132,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
         except OarError:
             return False
 
-    missed = _Past(position, told, past, who.config.api_stream_depth)
+    missed = _Past(position, position_, past, who.config.api_stream_depth)
     teller = _Teller(service.hub, listener, chosen, who.privacy, is_known)
     return EventStream(teller.told(missed), held)
 
@@ -162,7 +162,9 @@ def _has_any(page: Mapping[str, Any]) -> bool:
 def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: int) -> dict[str, Any]:
     with who.database.snapshot() as tx:
         news = news_between(tx, after, until)
-    chosen = [each for each in row_messages(news) if not isinstance(each.data, dict) and takes(each.data)]
+    chosen = [
+        message_ for message_ in row_messages(news) if not isinstance(message_.data, dict) and takes(message_.data)
+    ]
     items = [{"event": message.name, **_data(message, who.privacy)} for message in chosen[:limit]]
     position = chosen[limit - 1].position if len(chosen) > limit else news.position
     return {"items": items, "position": str(position), "more": position != until}

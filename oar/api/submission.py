@@ -61,7 +61,7 @@ class JobBatch(BaseModel):
 )
 async def job_submit(
     request: Request,
-    wanted: JobRequest,
+    body: JobRequest,
     key: IdempotencyKey = None,
     wait: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Seconds to wait for the decision, at most 30.")] = 0,
 ) -> Answer:
@@ -70,22 +70,22 @@ async def job_submit(
     With `wait`, a `reservation` waits for the decision of the scheduler: `reservation` is `Scheduled`, or `toSchedule`
     if it is still undecided. A rejected reservation is 409 (`reservation-refused`).
     """
-    check_wait(wait, wanted.reservation)
-    outcome = await in_thread(_submitted, request, wanted, key)
+    check_wait(wait, body.reservation)
+    outcome = await in_thread(_submitted, request, body, key)
     return answer_of(request, await with_answer(request, outcome, wait) if wait else outcome)
 
 
-def _submitted(request: Request, wanted: JobRequest, key: str | None) -> "Outcome":
+def _submitted(request: Request, body: JobRequest, key: str | None) -> "Outcome":
     caller = asking(request).caller
     user = caller.submitting()
-    once = Once.of(user.name, key, f"{request.url.path} {wanted.model_dump_json()}") if key else None
-    return run_task(request, SubmitJobs(user, wanted.asked, caller.remembering, once), long=wanted.asked.uses_files)
+    once = Once.of(user.name, key, f"{request.url.path} {body.model_dump_json()}") if key else None
+    return run_task(request, SubmitJobs(user, body.asked, caller.remembering, once), long=body.asked.uses_files)
 
 
 @router.post(
     "/v1/job-batches", operation_id="jobs_submit", summary="Submit several jobs", status_code=HTTPStatus.MULTI_STATUS
 )
-def jobs_submit(request: Request, wanted: JobBatch, key: IdempotencyKey = None) -> Answer:
+def jobs_submit(request: Request, body: JobBatch, key: IdempotencyKey = None) -> Answer:
     """Submit the jobs one after another, each in its own transaction. Return a result for each job.
 
     A request that is repeated with the same key submits only what was not submitted before.
@@ -95,11 +95,11 @@ def jobs_submit(request: Request, wanted: JobBatch, key: IdempotencyKey = None) 
     tasks = [
         SubmitJobs(
             user,
-            each.asked,
+            job.asked,
             caller.remembering,
-            Once.of(user.name, f"{key} #{place}", f"{request.url.path} {each.model_dump_json()}") if key else None,
+            Once.of(user.name, f"{key} #{index}", f"{request.url.path} {job.model_dump_json()}") if key else None,
         )
-        for place, each in enumerate(wanted.jobs)
+        for index, job in enumerate(body.jobs)
     ]
     return by_worker(request, SubmitBatch(tasks), long=True)
 
@@ -163,21 +163,21 @@ class SubmitJobs(NamedTuple):
     def submit(self, desk: Desk, files: UserFiles) -> Outcome:
         """Submit, with the files of the user that are named.  Raises UserError, Unavailable."""
         _check_host(desk)
-        asked = scanned(desk, self.user, files, self.asked)
-        proposal = proposal_of(desk, self.user, asked)
+        request = scanned(desk, self.user, files, self.asked)
+        proposal = proposal_of(desk, self.user, request)
         share = _Share(self, desk.config.api_idempotency_hours)
         try:
             staging, body = (
                 Staging(desk.database, desk.config, self.user.name, files),
-                _in_home_of(self.user, asked.file),
+                _in_home_of(self.user, request.file),
             )
             with staged_file(staging, body, proposal.spec.types, desk.warnings.append) as file_id:
                 spec = proposal.spec._replace(file_id=file_id)
                 submitted = submit.submit(desk.database, desk.config, proposal._replace(spec=spec), companion=share)
         except AlreadyDone as done:
             return _created(done.answer, REPLAYED)
-        if asked.key.export is not None:
-            _export_keys(desk, files, at_home(self.user, asked.key.export), submitted.keys)
+        if request.key.export is not None:
+            _export_keys(desk, files, at_home(self.user, request.key.export), submitted.keys)
         record = record_of(submitted)
         return _created({**record, "warnings": [*record["warnings"], *desk.warnings]})
 
@@ -244,53 +244,53 @@ def files_of(desk: Desk, user: User) -> UserFiles:
     return UserFiles(user, desk.config.oar_privilege_cmd, seconds=desk.config.api_timeout)
 
 
-def scanned(desk: Desk, user: User, files: UserFiles, asked: AskedJobs) -> AskedJobs:
+def scanned(desk: Desk, user: User, files: UserFiles, request: AskedJobs) -> AskedJobs:
     """Return a request with the options of its script, if it asks for them.  Raises BadRequest, SilentProgram."""
-    if not asked.scans:
-        return asked
-    return with_script_options(desk, files, partial(at_home, user), asked)
+    if not request.scans:
+        return request
+    return with_script_options(desk, files, partial(at_home, user), request)
 
 
-def proposal_of(desk: Desk, user: User, asked: AskedJobs) -> Proposal:
+def proposal_of(desk: Desk, user: User, request: AskedJobs) -> Proposal:
     """Return the proposal of a request, read and checked.  Raises BadSubmission, BadRequest."""
     config, home = desk.config, _home(user)
-    form = asked.form._replace(
-        stdout=_in_home(asked.form.stdout, home) or None, stderr=_in_home(asked.form.stderr, home) or None
+    form = request.form._replace(
+        stdout=_in_home(request.form.stdout, home) or None, stderr=_in_home(request.form.stderr, home) or None
     )
-    command = asked.command or (SCRIPT_ONLY if asked.script is not None else "")
+    command = request.command or (SCRIPT_ONLY if request.script is not None else "")
     submission = submission_of(form, user.name, command)
-    env = job_environment.chosen(asked.env, {})
+    env = job_environment.chosen(request.env, {})
     spec = submission.spec._replace(
-        parameters=asked.parameters,
+        parameters=request.parameters,
         launching_directory=os.path.join(home, _in_home(form.directory, home)),
         info_type=config.oarsub_local_address or os.uname().nodename,
-        initial_request=_line_of(asked, command),
-        env=env if asked.script is None else {**env, job_environment.SCRIPT: asked.script},
+        initial_request=_line_of(request, command),
+        env=env if request.script is None else {**env, job_environment.SCRIPT: request.script},
     )
     proposal = preparation.prepare(submission._replace(spec=spec), config, int(time.time()))
-    has_key = asked.key.is_granted(forced=config.oarsub_force_job_key)
-    imported = ImportedKey(asked.key.private, asked.key.public) if asked.key.private is not None else None
+    has_key = request.key.is_granted(forced=config.oarsub_force_job_key)
+    imported = ImportedKey(request.key.private, request.key.public) if request.key.private is not None else None
     return proposal._replace(use_job_key=has_key, imported_key=imported if has_key else None)
 
 
 def _export_keys(desk: Desk, files: UserFiles, path: str, keys: Mapping[int, KeyPair]) -> None:
     """Write the private key of each job to a file of the user; what cannot be written is a warning."""
     for job_id, key in keys.items():
-        place = path.replace("%jobid%", str(job_id))
+        file = path.replace("%jobid%", str(job_id))
         try:
-            files.write_secret(place, key.private)
+            files.write_secret(file, key.private)
         except (OSError, SilentProgram):
-            desk.warnings.append(f"cannot write the key of job {job_id} to {place}.")
+            desk.warnings.append(f"cannot write the key of job {job_id} to {file}.")
 
 
-def _line_of(asked: AskedJobs, command: str) -> str:
+def _line_of(request: AskedJobs, command: str) -> str:
     """Return the line of oarsub that asks for the same."""
-    words = [*words_of(asked.form), *_env_words(asked), *asked.file.words]
-    return initial_request([*words, *([command] if command else [])])
+    options = [*words_of(request.form), *_env_words(request), *request.file.words]
+    return initial_request([*options, *([command] if command else [])])
 
 
-def _env_words(asked: AskedJobs) -> list[str]:
-    return [word for each in asked.env for word in ("--env", each)]
+def _env_words(request: AskedJobs) -> list[str]:
+    return [option for variable in request.env for option in ("--env", variable)]
 
 
 def _check_host(desk: Desk) -> None:
@@ -333,31 +333,32 @@ Absolute = Callable[[str], str]
 ADDED = frozenset({"requests", "types", "dependencies"})
 
 
-def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, asked: "AskedJobs") -> "AskedJobs":
+def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, request: "AskedJobs") -> "AskedJobs":
     """Return a request with what the lines of its script ask for; ``absolute``: makes whole names of files.
 
     Raises BadRequest.
     """
-    text = asked.script if asked.script is not None else _script_of(files, absolute, asked.command)
+    text = request.script if request.script is not None else _script_of(files, absolute, request.command)
     values = values_of(text)
     desk.warnings.extend(doubts("the script", text, has_options=bool(values)))
-    merged = asked._replace(scans=False, form=_form_with_script(desk, asked.form, values))
-    if asked.script is None and not merged.form.directory:
-        merged = merged._replace(command=with_place(asked.command))
-    if "parameter_file" in values and asked.parameters is None:
+    merged = request._replace(scans=False, form=_form_with_script(desk, request.form, values))
+    if request.script is None and not merged.form.directory:
+        merged = merged._replace(command=with_place(request.command))
+    if "parameter_file" in values and request.parameters is None:
         merged = merged._replace(parameters=parameters_of(_read_file(files, absolute, values["parameter_file"][-1])))
-    given = {name: str(each[-1]) for name, each in values.items()}
+    last_values = {name: str(occurrences[-1]) for name, occurrences in values.items()}
     environment = tuple(map(str, values.get("environment", ())))
-    key = asked.key._replace(
-        use=asked.key.use or "use_job_key" in values,
-        private=asked.key.private or given.get("key_inline") or _key_file(files, absolute, values),
-        public=asked.key.public or given.get("public_key"),
-        export=asked.key.export or given.get("key_export"),
+    key = request.key._replace(
+        use=request.key.use or "use_job_key" in values,
+        private=request.key.private or last_values.get("key_inline") or _key_file(files, absolute, values),
+        public=request.key.public or last_values.get("public_key"),
+        export=request.key.export or last_values.get("key_export"),
     )
-    file = asked.file._replace(
-        path=asked.file.path or given.get("stagein"), md5sum=asked.file.md5sum or given.get("stagein_md5sum")
+    file = request.file._replace(
+        path=request.file.path or last_values.get("stagein"),
+        md5sum=request.file.md5sum or last_values.get("stagein_md5sum"),
     )
-    return merged._replace(env=(*environment, *asked.env), key=key, file=file)
+    return merged._replace(env=(*environment, *request.env), key=key, file=file)
 
 
 def _form_with_script(desk: "Desk", form: JobForm, values: Mapping[str, Sequence[Value]]) -> JobForm:
@@ -382,12 +383,12 @@ def _form_with_script(desk: "Desk", form: JobForm, values: Mapping[str, Sequence
 def _script_of(files: "UserFiles", absolute: Absolute, command: str) -> str:
     """Return the text of the script that a command begins with.  Raises BadRequest."""
     try:
-        words = shlex.split(command)
+        arguments = shlex.split(command)
     except ValueError:
-        words = command.split()
-    if not words:
+        arguments = command.split()
+    if not arguments:
         raise BadRequest("scanscript: there is no script and no command")
-    return _read_file(files, absolute, words[0])
+    return _read_file(files, absolute, arguments[0])
 
 
 def _key_file(files: "UserFiles", absolute: Absolute, values: Mapping[str, Sequence[Value]]) -> str | None:

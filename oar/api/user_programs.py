@@ -57,17 +57,17 @@ class UserProgram:
             if not piece or len(self._held) > longest:
                 return b""
             self._held += piece
-        found = bytes(self._held[:end])
+        line = bytes(self._held[:end])
         del self._held[: end + 1]
-        return found
+        return line
 
     async def exactly(self, length: int, seconds: float | None) -> bytes:
         """Return the next bytes, fewer if no more come.  Raises SilentProgram."""
         while len(self._held) < length and (piece := await self._read(seconds)):
             self._held += piece
-        found = bytes(self._held[:length])
+        data = bytes(self._held[:length])
         del self._held[:length]
-        return found
+        return data
 
     async def some(self, seconds: float | None) -> bytes:
         """Return what comes next, b'' at the end.  Raises SilentProgram."""
@@ -131,8 +131,8 @@ class UserProgram:
 
 
 def _started(command: UserCommand) -> "subprocess.Popen[bytes]":
-    words, identity = command.words
+    command_line, identity = command.words
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(
-        words, stdin=pipe, stdout=pipe, stderr=nothing, bufsize=0, start_new_session=True, **identity
+        command_line, stdin=pipe, stdout=pipe, stderr=nothing, bufsize=0, start_new_session=True, **identity
     )

@@ -86,7 +86,9 @@ def userset_remove(
     with administering(request) as act:
         _check_seen(act, name, match)
         removed = [
-            each for each, was_there in userset_changes.remove(act.tx, act.user, entry, name, force=force) if was_there
+            entry_
+            for entry_, was_there in userset_changes.remove(act.tx, act.user, entry, name, force=force)
+            if was_there
         ]
         entries = userset_changes.entries_of(act.tx, name)
     return answer({**_item(name, entries), "removed": removed})
