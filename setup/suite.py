@@ -80,6 +80,8 @@ PARTS = (
                 *_PYTEST,
                 "-n",
                 "3",
+                "--dist",
+                "worksteal",  # neighbours stay together: fixtures of a file are set up by one worker, not by each
                 "--ignore",
                 "tests/acceptance",
                 "--ignore",
