@@ -232,6 +232,7 @@ def test_the_end_of_a_program_that_went_on_by_itself_is_told(session: Session) -
     assert message == {"left": int(lines[0]), "exit": 128 + signal.SIGKILL}
 
 
+@pytest.mark.slow
 def test_a_node_gives_signs_of_life(session: Session) -> None:
     while "beat" not in (message := session.receive()):
         pass

@@ -105,6 +105,7 @@ def test_a_session_that_breaks_under_a_request_says_that_it_had_begun(remote: Re
     assert outcome.began
 
 
+@pytest.mark.slow
 def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ssh_nodes: SshNodes) -> None:
     hanging, good = ssh_nodes.nodes
     assert remote.run({good.name: PING}, 120) == {good.name: DONE}
@@ -116,6 +117,7 @@ def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ss
     assert outcomes[hanging.name] == TimedOut(seconds, began=False)
 
 
+@pytest.mark.slow
 def test_the_alarm_is_raised_for_a_node_that_falls_silent(ssh_nodes: SshNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, good = ssh_nodes.nodes
     monkeypatch.setattr("oar.lib.io.remote.session.SILENT_SECONDS", 12.0)
@@ -137,6 +139,7 @@ def test_a_frozen_node_is_said_not_to_answer(ssh_nodes: SshNodes) -> None:
         choose(ssh_nodes.settings("paramiko")).open(hanging.name, "true", 1)
 
 
+@pytest.mark.slow
 def test_a_request_that_takes_too_long_is_ended_on_the_node(remote: Remote, ssh_nodes: SshNodes) -> None:
     name = ssh_nodes.names[0]
     marker = ssh_nodes.home / "ended"
@@ -322,7 +325,10 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
     assert "no python3" in outcome.stderr
 
 
-def test_a_node_that_says_too_much_is_not_listened_to_any_longer(local: Remote) -> None:
+def test_a_node_that_says_too_much_is_not_listened_to_any_longer(
+    local: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oar.lib.io.remote.fanout.MAX_OUTPUT", 1 << 20)
     outcome = local.run({"n": shell("yes")}, 60)["n"]
     assert outcome == Unreachable("its output is too long", began=True)
     assert local.run({"n": PING}, 120) == {"n": DONE}
