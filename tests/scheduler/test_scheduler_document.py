@@ -146,7 +146,7 @@ def test_the_table_of_honesty_is_printed_so() -> None:
 
 def told_data() -> dict[str, set[str]]:
     """Return the names that the document gives for the data of each reason: the second of its two tables of codes."""
-    text = DOCUMENT.read_text().partition("The numbers and names of a reason stand in ``data``.")[2]
+    text = DOCUMENT.read_text().partition("The field ``data`` contains the parameters of a reason:")[2]
     rows = text.split("\n===")[1]
     entries = re.findall(r"^``([A-Z_]+)`` (.*(?:\n  .*)*)", rows, re.MULTILINE)
     return {code: set(re.findall(r"``(\w+)``", entry)) for code, entry in entries}
