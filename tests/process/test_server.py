@@ -186,6 +186,7 @@ def small_disk(installation: Installation) -> Iterator[Path]:
     subprocess.run(["umount", str(run)], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_nothing(
     installation: Installation, small_disk: Path, settings: DatabaseSettings
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_no
     assert installation.control("restart").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("harm", "reason"), [("full", "No space left on device"), ("ro", "Read-only file system")])
 def test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_is_named(
     installation: Installation, small_disk: Path, harm: str, reason: str
@@ -230,12 +232,14 @@ def test_a_run_directory_that_takes_nothing_keeps_the_server_from_starting_and_i
     assert installation.control("start").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_idle_server_stays_small(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     assert sum(resident(pid) for pid in descendants(installation.pid())) <= MOST_MEMORY
 
 
+@pytest.mark.slow
 def test_the_server_made_what_it_needs_once(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     key = installation.directory / ".ssh" / "id_ed25519"
@@ -247,6 +251,7 @@ def test_the_server_made_what_it_needs_once(installation: Installation) -> None:
     assert key.read_text() == made
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_started_again_at_once(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     old = installation.pid()
@@ -258,6 +263,7 @@ def test_a_server_that_was_killed_is_started_again_at_once(installation: Install
     wait_until(lambda: not [one for one in left if is_alive(one)])
 
 
+@pytest.mark.slow
 def test_a_runner_that_waits_for_a_locked_row_does_not_keep_the_next_server_from_starting(
     installation: Installation, settings: DatabaseSettings
 ) -> None:
@@ -287,6 +293,7 @@ def test_a_runner_that_waits_for_a_locked_row_does_not_keep_the_next_server_from
     locking.close()
 
 
+@pytest.mark.slow
 def test_each_process_of_the_server_may_be_killed(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
@@ -305,6 +312,7 @@ def test_each_process_of_the_server_may_be_killed(installation: Installation) ->
     assert installation.pid() == almighty
 
 
+@pytest.mark.slow
 def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
     installation: Installation, settings: DatabaseSettings, postgres: PostgreSQL
 ) -> None:
@@ -322,6 +330,7 @@ def test_the_server_goes_on_when_the_database_has_a_free_connection_again(
     database.close()
 
 
+@pytest.mark.slow
 def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: Installation) -> None:
     installation.configure(DB_BASE_LOGIN="nobody_here")
     start = installation.control("start")
@@ -345,6 +354,7 @@ def test_a_server_whose_database_is_away_is_started_says_so_and_works_when_it_is
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
 
 
+@pytest.mark.slow
 def test_commands_elsewhere_follow_a_reload_at_once(installation: Installation) -> None:
     """A round stores the values: it does not wait for its period."""
     assert installation.control("start").returncode == 0
@@ -367,6 +377,7 @@ def test_a_reload_of_a_bad_configuration_fails_and_says_why(installation: Instal
     assert installation.control("status").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_runner_follows_the_configuration_by_itself(installation: Installation) -> None:
     assert installation.control("start").returncode == 0
     installation.configure(JOB_PROBE_FREQUENCY=301)
@@ -383,6 +394,7 @@ def test_a_bad_configuration_keeps_the_server_from_starting_and_is_named(install
     assert "BIPBIP_WORKERS: write a whole number" in started.stderr
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_keeps_the_server_from_starting_and_is_named(installation: Installation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         installation.configure(APPENDICE_SERVER_PORT=other.getsockname()[1])
