@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,11 @@ class Server:
         self.process = self.another()
         wait_until(lambda: self._has_looked_since(before))
         return self
+
+    def start_idle(self) -> None:
+        """Start it and wait until nothing is to be done."""
+        self.start()
+        wait_until(self.is_idle)
 
     def _has_looked_since(self, before: Mapping[str, int]) -> bool:
         assert self.process
@@ -199,8 +205,7 @@ def test_children_do_not_survive_a_server_that_is_killed(server: Server) -> None
 
 @pytest.mark.slow
 def test_a_module_in_the_middle_of_a_pass_does_not_survive_either(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
     wait_until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
@@ -241,10 +246,17 @@ def test_nothing_runs_before_the_runner_is_ready(server: Server, code: int) -> N
     wait_until(lambda: server.has_run("meta_sched"))
 
 
-def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None:
+@contextmanager
+def systemd_of(server: Server) -> Iterator[socket.socket]:
+    """Listen as systemd does, at ``notify`` in the directory of the server."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(server.directory / "notify"))
         systemd.settimeout(60)
+        yield systemd
+
+
+def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None:
+    with systemd_of(server) as systemd:
         server.configure()
         server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"), WATCHDOG_USEC="200000")
         heard = set()
@@ -259,9 +271,7 @@ def test_systemd_is_told_that_the_server_is_up_and_stops(server: Server) -> None
 
 def test_systemd_is_told_of_a_database_that_is_away_and_waits_no_longer(server: Server) -> None:
     server.say("runner", "code", 3)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(server.directory / "notify"))
-        systemd.settimeout(60)
+    with systemd_of(server) as systemd:
         server.configure(DB_HOSTNAME="db.example")
         server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"))
         heard = [systemd.recv(1000)]
@@ -274,9 +284,7 @@ def test_systemd_is_told_of_a_database_that_is_away_and_waits_no_longer(server: 
 
 
 def test_systemd_is_told_of_a_configuration_that_is_not_read(server: Server) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(server.directory / "notify"))
-        systemd.settimeout(60)
+    with systemd_of(server) as systemd:
         server.configure()
         server.process = server.another(NOTIFY_SOCKET=str(server.directory / "notify"))
         heard = [systemd.recv(1000)]
@@ -294,8 +302,7 @@ def test_systemd_is_told_of_a_configuration_that_is_not_read(server: Server) -> 
 
 
 def test_a_kill_is_not_delayed_by_a_round_that_hangs(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("meta_sched", "do", "wait")
     server.ring(Wake(Tag.QSUB))
     wait_until(lambda: server.status()["lanes"]["sched"]["running"] == "meta_sched")
@@ -392,8 +399,7 @@ def test_the_check_says_that_the_runner_does_not_work_until_it_does(server: Serv
 
 
 def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("finaud", "do", "crash")
     server.ring(Wake(Tag.FINAUD))
     wait_until(lambda: server.passes("finaud") >= 3)
@@ -406,8 +412,7 @@ def test_a_module_that_crashes_is_started_again_and_its_last_words_are_logged(se
 
 @pytest.mark.slow
 def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     os.kill(server.pids()["finaud"], signal.SIGKILL)
     before = server.passes("finaud")
     server.ring(Wake(Tag.FINAUD))
@@ -417,8 +422,7 @@ def test_a_module_that_dies_between_two_passes_is_there_for_the_next(server: Ser
 @pytest.mark.slow
 def test_a_pass_that_takes_too_long_is_ended(server: Server) -> None:
     server.longest_pass = "1"
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
     wait_until(lambda: server.status()["modules"]["finaud"]["failures"] >= 1)
@@ -448,8 +452,7 @@ def rounds(server: Server, count: int, grow: int = 0) -> None:
 def test_a_meta_scheduler_that_has_grown_is_renewed_when_nothing_is_due(server: Server) -> None:
     server.configure(MODULE_MAX_MEMORY=0.0001)
     server.say("meta_sched", "next", 25)
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     first = server.pids()["meta_sched"]
     rounds(server, 3)
     rounds(server, 1, grow=40)
@@ -467,8 +470,7 @@ def test_a_meta_scheduler_that_has_grown_is_renewed_when_nothing_is_due(server: 
 
 
 def test_the_last_round_is_told(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     assert server.status()["last_round"] == {}
     server.say("meta_sched", "jobs", "5")
     one_round(server)
@@ -485,8 +487,7 @@ def test_the_last_round_is_told(server: Server) -> None:
 @pytest.mark.slow
 def test_one_that_has_grown_far_too_much_is_renewed_at_once_and_loses_no_round(server: Server) -> None:
     server.configure(MODULE_MAX_MEMORY=0.0001)
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     rounds(server, 3)
     rounds(server, 3, grow=250)
     status = server.status()["modules"]["meta_sched"]
@@ -504,8 +505,7 @@ def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(ser
     )
     script.chmod(0o755)
     server.configure(META_SCHED_CMD="outside policy")
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.ring(Wake(Tag.QSUB))
     wait_until(lambda: server.passes("meta_sched") >= 2)
     assert server.notes("meta_sched", "pass")[0].endswith("policy")
@@ -516,8 +516,7 @@ def test_an_outside_meta_scheduler_without_worker_form_is_run_for_each_round(ser
 
 
 def test_the_status_tells_what_runs_and_what_the_runner_has_to_do(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     status = server.status()
     assert status["runner"]["waiting"] == 3
     assert status["runner"]["running"] == 4
@@ -527,8 +526,7 @@ def test_the_status_tells_what_runs_and_what_the_runner_has_to_do(server: Server
 
 
 def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("meta_sched", "do", "wait")
     before = server.passes("meta_sched")
     server.ring(Wake(Tag.QSUB))
@@ -558,8 +556,7 @@ def test_a_hang_up_reads_the_configuration_again_and_a_bad_one_changes_nothing(s
 
 @pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
-    server.start()
-    wait_until(server.is_idle)
+    server.start_idle()
     server.say("finaud", "do", "slow")
     server.ring(Wake(Tag.FINAUD))
     wait_until(lambda: server.status()["lanes"]["check"]["running"] == "finaud")
