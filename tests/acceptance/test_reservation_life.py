@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oar.lib.facts.grid_engine_times import write_option_date
-from tests.acceptance.harness import Cluster, Person, configured, wait_until
+from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.mailbox import Post
 from tests.acceptance.reservations import (
     EVERYTHING,
@@ -71,27 +71,6 @@ def test_nothing_is_reserved_under_a_suspended_job_and_none_goes_on_into_a_reser
     assert cluster.state(job) == "Resuming"
     alice.run(f"qrdel {behind}")
     cluster.wait_for_state(job, "Running")
-
-
-def test_a_besteffort_job_writes_its_checkpoint_and_is_gone_before_the_start(cluster: Cluster, alice: Person) -> None:
-    bob = cluster.as_user("bob")
-    bob.run("rm -rf ~/*")
-    trap = 'trap "date +%s > signalled" USR2; touch ready; while :; do sleep 0.1; done'
-    checkpoint, offset = 30, 30
-    job = bob.submit(f"-t besteffort --checkpoint {checkpoint} -l nodes=4,walltime=1 '{trap}'")
-    wait_until(lambda: bob.attempt("test -e ready").code == 0, "the trap is set")
-    with configured(cluster, f"RESERVATION_DURATION_OFFSET={offset}"):
-        number = ask(alice, f"-a +70 -d 300 {EVERYTHING}")
-    inside = alice.submit(f"--ar {number} -l nodes=4,walltime=0:1 hostname")
-    start = int(row(cluster, number, "start_time")[0])
-    cluster.wait_for_state(job, "Error")
-    signalled = int(bob.run("cat signalled"))
-    assert start - offset - checkpoint <= signalled <= start - offset
-    assert signalled <= dates(cluster, job)[1] <= start
-    cluster.wait_for_state(inside, "Terminated")
-    assert record(alice, number)["state"] == "r"
-    assert dates(cluster, inside)[0] - start <= 60
-    assert log(cluster, number) == ["CREATED", "START TIME REACHED"]  # it began with all of its resources
 
 
 def test_jobs_of_a_flexible_reservation_begin_before_it_lie_beside_it_and_go_on_behind_it(
