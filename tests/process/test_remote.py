@@ -325,10 +325,8 @@ def test_no_interpreter_on_the_node_is_exit_code_32(tmp_path: Path) -> None:
     assert "no python3" in outcome.stderr
 
 
-def test_a_node_that_says_too_much_is_not_listened_to_any_longer(
-    local: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("oar.lib.io.remote.fanout.MAX_OUTPUT", 1 << 20)
+@pytest.mark.slow
+def test_a_node_that_says_too_much_is_not_listened_to_any_longer(local: Remote) -> None:
     outcome = local.run({"n": shell("yes")}, 60)["n"]
     assert outcome == Unreachable("its output is too long", began=True)
     assert local.run({"n": PING}, 120) == {"n": DONE}
