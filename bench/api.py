@@ -28,13 +28,13 @@ from oar.api.connections import PeerProtocol
 from oar.api.server import listening_sockets, server_of, spare_what_stays
 from oar.api.service import Service
 from oar.lib.access import tokens
+from oar.lib.access.records import User
+from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.records import User
-from oar.lib.facts.states import ReasonCode
-from oar.lib.io.processes import ServiceManager
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.sql_waits import StoredReason
 from oar.lib.runtime import Runtime
 
 WAITING = 2_000

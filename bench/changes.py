@@ -17,7 +17,7 @@ from oar.kao.facts.snapshot import Pool, QuotaPeriod, QuotaRule, Quotas, Running
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 
 CORES = 10000
 PARTS = 4

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable
 
 from bench.ground import Cost, Ground, command, cost, ground
-from oar.lib.db.history.accounting import Rules
 from oar.lib.jobs import accounting
+from oar.lib.jobs.sql_accounting import Rules
 
 WAITING = 10_000
 NODES, CORES = 1_000, 32

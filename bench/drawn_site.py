@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import PropertyValue
+from oar.lib.nodes.records import PropertyValue
 
 DAY = 86400
 #: Nodes of a lane, each as often as it stands here.

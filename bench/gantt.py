@@ -20,8 +20,8 @@ from bench.ground import ground
 from oar.api.server import spare_what_stays
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.browser.conftest import ARGUMENTS, CHROMIUM

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation import migrations
-from oar.lib.db.sql.connections import DatabaseSettings
 from tests.postgres import PostgreSQL, running
 
 REPOSITORY = Path(__file__).parent.parent

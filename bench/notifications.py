@@ -11,9 +11,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.ground import ground
+from oar.lib.bus.topics import Channel, Topic
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.topics import Channel, Topic
 
 WRITERS = 1, 4, 16
 SECONDS = 4.0

@@ -19,13 +19,13 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.listening.reservation_listener import ReservationListener
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_requests import ReservationAlternative, encode
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import asking
+from oar.lib.reservations.listener import ReservationListener
+from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations.request_records import ReservationAlternative, encode
 from oar.lib.runtime import Runtime
+from oar.lib.submission.resource_request import parse_request
 from oar.modules import leon
 from tests.builders import add_job
 

@@ -19,10 +19,11 @@ from oar.kao.facts.snapshot import Alternative, RunningJob, Snapshot, StoredPlac
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
-from oar.lib.facts.records import Level
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState
 
 MACHINE, JOBS, RESERVATIONS, LOST = 10_000, 10_000, 1_000, 100
 BUSY = 800

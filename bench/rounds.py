@@ -20,13 +20,13 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.config.files import Config
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation import migrations
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Connection
+from oar.lib.db.statements import Connection
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import Level
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.postgres import DURABLE, PostgreSQL, running
 

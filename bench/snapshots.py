@@ -22,8 +22,9 @@ from oar.kao.facts.snapshot import (
     Snapshot,
     WaitingJob,
 )
-from oar.lib.facts.records import Level, Queue
-from oar.lib.facts.states import JobState, QueueState, ResourceState
+from oar.lib.jobs.records import Level, Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.nodes.states import ResourceState
 
 NOW = 1_800_000_000
 CORES, CPUS, NODES = 10, 2, 25

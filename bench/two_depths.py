@@ -31,8 +31,9 @@ from oar.kao.facts.snapshot import (
 from oar.kao.planner.schedule import Round
 from oar.kao.rounds.garbage_collection import resting
 from oar.kao.rounds.meta_sched import LONGEST_URGENT
-from oar.lib.facts.resource_set import union
-from oar.lib.facts.states import STANDBY_FOR_EVER, JobPriority, ResourceState
+from oar.lib.base.resource_set import union
+from oar.lib.jobs.states import JobPriority
+from oar.lib.nodes.states import STANDBY_FOR_EVER, ResourceState
 
 #: Bits of a node.
 PER_NODE = snapshots.CPUS * snapshots.CORES

@@ -20,18 +20,12 @@ from oar.cli.common.options import ADMIN, RESERVATIONS, USER, Style
 from oar.lib.config.files import GROUPS
 from oar.lib.config.keys import UNREAD, Config
 from oar.lib.config.kinds import Key
-from oar.lib.facts.job_fields import FIELDS
-from oar.lib.facts.states import (
-    FINAL,
-    JOB_MOVES,
-    STATE_LETTERS,
-    EndCode,
-    ExecCode,
-    JobState,
-    ReasonCode,
-    ResourceState,
-)
-from oar.lib.rules.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
+from oar.lib.history.event_consequences import CONSEQUENCES, EXEC_EVENTS, Consequence, ResubmitRule, Suspects
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.fields import FIELDS
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.states import FINAL, JOB_MOVES, STATE_LETTERS, JobState
+from oar.lib.nodes.states import ResourceState
 from oar.modules.automaton import LANES, MODULE_OF_TAG, NEXT_MODULES
 
 DOCS = Path(__file__).resolve().parent
@@ -314,8 +308,8 @@ def interface() -> str:
     from oar.api.application import application
     from oar.api.service import Service
     from oar.lib.config.files import Config
+    from oar.lib.db.connections import DatabaseSettings
     from oar.lib.db.database import Database
-    from oar.lib.db.sql.connections import DatabaseSettings
     from oar.lib.runtime import Runtime
 
     service = Service(Runtime(Config(), Database(DatabaseSettings())))

@@ -18,14 +18,14 @@ from bench.drawn_site import DAY, DrawnSize, fill
 from bench.ground import ground
 from oar.kao.facts.reasons import busy
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.history.gantt_days import DrawnJob
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.history.sql_gantt_days import DrawnJob
 from oar.lib.jobs import lifecycle
 from oar.lib.jobs.accounting import accounting_rules, count
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.browser.conftest import ARGUMENTS, CHROMIUM, PATIENCE

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import Cause, Dependency, Group, JobKeys, JobSpec, Level, PropertyValue
-from oar.lib.facts.states import EndCode, JobState, JobType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, Dependency, Group, JobKeys, JobSpec, Level
+from oar.lib.jobs.states import JobState, JobType
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 #: The way of a job through its states, as far as a test may want it.
 WAY = {

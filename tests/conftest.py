@@ -10,10 +10,10 @@ import hypothesis
 import psycopg2
 import pytest
 
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation import migrations
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Connection
+from oar.lib.db.statements import Connection
 from tests.postgres import PostgreSQL, running
 
 # A suite that a shell has started in the background ignores ^C, and so would all that it starts.

@@ -6,10 +6,11 @@ from typing import Any
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.desktop.pull import pull
-from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, PullAnswer
-from oar.lib.facts.records import Cause
-from oar.lib.facts.states import JobState, Phase, ResourceState
+from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, PullAnswer
 from oar.lib.jobs import control
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state
 from oar.modules.runner.actions import finish, signals

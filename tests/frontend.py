@@ -6,10 +6,11 @@ from pathlib import Path
 
 from oar.cli import oarsub
 from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Effect
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import Job, User
+from oar.lib.jobs.records import Job
 from oar.lib.runtime import Runtime
 from oar.lib.submission import admission_rules
 

@@ -12,10 +12,10 @@ from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, administering, asking, note, service_of
 from oar.api.workers import Desk, Outcome, answer_of
-from oar.lib.db.history.usage import UsedByGroup
-from oar.lib.db.planning.waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
+from oar.lib.history.sql_usage import UsedByGroup
 from oar.lib.jobs import accounting
+from oar.lib.jobs.sql_waiting_times import BLOCK_HOURS, CLASSES, LastStarted, WaitByPiece
 from oar.lib.reservations.recurrence import local_zone
 
 router = APIRouter(tags=["usage"], route_class=ApiRoute)

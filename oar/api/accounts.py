@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from oar.api.concurrency import FairPlaces, present_holder
 from oar.api.errors import TooMany
 from oar.lib.access import accounts
-from oar.lib.facts.errors import Unavailable
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
+from oar.lib.base.errors import Unavailable
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -11,12 +11,11 @@ from oar.api.queues import queues_record
 from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, administering, asking, note
-from oar.lib.facts import frames
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.frames import Status, StatusQuestion
-from oar.lib.facts.messages import Wake
-from oar.lib.facts.version import VERSION
-from oar.lib.io import control
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.version import VERSION
+from oar.lib.bus import control_client, frames
+from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.bus.messages import Wake
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -42,7 +41,7 @@ def administration_record(who: Asking) -> dict[str, object]:
     Raises Unidentified, NotAllowed.
     """
     who.caller.administering()
-    status = control.ask(who.config, StatusQuestion(), Status, PATIENCE)
+    status = control_client.ask(who.config, StatusQuestion(), Status, PATIENCE)
     state = status.state if isinstance(status, Status) else {}
     with who.database.snapshot() as tx:
         schema, last_round = tx.schema_version.find(), tx.usage.last_round()
@@ -96,7 +95,7 @@ def server_status(request: Request) -> Answer:
     """Return the status that `oarnotify --status` shows. Administrators only."""
     who = asking(request)
     who.caller.administering()
-    return answer_unless_known(request, control.status(who.config))
+    return answer_unless_known(request, control_client.status(who.config))
 
 
 @router.post(
@@ -113,7 +112,7 @@ def server_notify(request: Request, notice: ServerNotification | None = None) ->
     if notice and notice.wait and isinstance(effect, Wake):
         who = asking(request)
         user = who.caller.administering()
-        control.await_round(who.config, effect)
+        control_client.await_round(who.config, effect)
         note(request, user)
         return answer({"done": "a round has ended", "warnings": []}, status=HTTPStatus.ACCEPTED)
     with administering(request) as act:

@@ -17,11 +17,11 @@ from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, Asking, administering, asking, service_of
 from oar.api.submission import proposal_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
-from oar.lib.db.submission.admission_rules import AdmissionRule
-from oar.lib.facts.errors import BadRequest, NotAllowed
-from oar.lib.facts.records import User
-from oar.lib.facts.request import format_request
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NotAllowed
 from oar.lib.submission import admission, admission_rules, rule_changes
+from oar.lib.submission.resource_request import format_request
+from oar.lib.submission.sql_rules import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

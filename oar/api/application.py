@@ -51,7 +51,7 @@ from oar.api.openapi import description
 from oar.api.request_limits import Gate
 from oar.api.routing import Routes
 from oar.api.service import Service
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
 from oar.web.documents import Documents
 from oar.web.site_file import SiteFile
 

@@ -18,15 +18,15 @@ from oar.api.accounts import user_named, user_of
 from oar.api.clients import client_of
 from oar.api.errors import Unidentified
 from oar.lib.access.accounts import PRIVILEGED
+from oar.lib.access.records import User
 from oar.lib.access.scopes import EVERYTHING, SESSION, JobAct, Scopes
 from oar.lib.access.tokens import digest_of
-from oar.lib.facts.errors import NotAllowed
-from oar.lib.facts.records import User
+from oar.lib.base.errors import NotAllowed
 
 if TYPE_CHECKING:
     from oar.api.passwords import Passwords
+    from oar.lib.access.sql_tokens import ApiToken
     from oar.lib.config.files import Config
-    from oar.lib.db.access.api_tokens import ApiToken
     from oar.lib.db.database import Database
 
 __all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Way", "check_meant"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.types import Scope
 
-from oar.lib.io.allowed_networks import THIS_MACHINE, Networks, holder_of
+from oar.lib.base.allowed_networks import THIS_MACHINE, Networks, holder_of
 
 if TYPE_CHECKING:
     from fastapi import Request

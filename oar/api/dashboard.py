@@ -13,9 +13,10 @@ from oar.api.resource_states import totals
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
-from oar.lib.facts.job_query import LIVE_STATES
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.io.disks import FullDisk, nearly_full
+from oar.lib.base.disks import FullDisk, nearly_full
+from oar.lib.jobs.query import LIVE_STATES
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.states import ResourceState
 
 router = APIRouter(tags=["general"], route_class=ApiRoute)
 

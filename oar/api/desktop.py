@@ -24,9 +24,9 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.lib.access.scopes import JobAct, Scopes
+from oar.lib.base.errors import BadRequest, NotAllowed, WrongState
 from oar.lib.desktop import pull, stageouts
-from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentRequest
-from oar.lib.facts.errors import BadRequest, NotAllowed, WrongState
+from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, AgentRequest
 
 if TYPE_CHECKING:
     from oar.api.service import Service

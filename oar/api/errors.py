@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect
 
 from oar.api.parameters import PRINTABLE, query_parameters
 from oar.api.responses import Answer, answer
-from oar.lib.facts.did_you_mean import nearest
-from oar.lib.facts.errors import (
+from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.errors import (
     BadCondition,
     BadRequest,
     NoSuchJob,
@@ -31,13 +31,13 @@ from oar.lib.facts.errors import (
 )
 from oar.lib.jobs.accounting import AccountingIsRunning, OtherWindowWidth
 from oar.lib.jobs.queues import HasJobs, NoQueue
+from oar.lib.nodes.machines import NoSuchMachine
+from oar.lib.nodes.properties import ExistsWithOtherType, InUse, NoProperty
+from oar.lib.nodes.reserved import WouldBreak
 from oar.lib.reservations.alteration import ChangeDenied
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.rights import Denied
 from oar.lib.reservations.userset_changes import NoUserset, UsersetInUse
-from oar.lib.resources.machines import NoSuchMachine
-from oar.lib.resources.properties import ExistsWithOtherType, InUse, NoProperty
-from oar.lib.resources.reserved import WouldBreak
 from oar.lib.submission.once import KeyReused
 from oar.lib.submission.rule_changes import NoSuchRule
 

@@ -17,10 +17,10 @@ from oar.api.routing import ApiRoute
 from oar.api.service import asking, service_of
 from oar.api.submission import files_of, proposal_of, scanned
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
+from oar.lib.base.errors import UserError
 from oar.lib.submission import admission
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 if TYPE_CHECKING:
     from oar.kao.rounds.hypothetical.estimates import ComparedSubmissions

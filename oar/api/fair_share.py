@@ -13,7 +13,7 @@ from oar.kao.facts.snapshot import ConsumptionSums, FairShare
 from oar.kao.planner.fair_share import Share, share_of
 from oar.kao.rounds.reading.consumption_reader import summed
 from oar.kao.rounds.reading.planner_settings import settings_of
-from oar.lib.facts.errors import NotAllowed
+from oar.lib.base.errors import NotAllowed
 
 router = APIRouter(tags=["usage"], route_class=ApiRoute)
 

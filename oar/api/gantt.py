@@ -17,17 +17,17 @@ from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import PolicyFiles
-from oar.lib.facts.errors import BadRequest, NoSuchResource
-from oar.lib.facts.records import SYSTEM_PROPERTIES
-from oar.lib.facts.states import NOT_STARTED
-from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk, ranges
-from oar.lib.views.gantt_density import density_record
-from oar.lib.views.occupancy_curve import occupancy_curve
+from oar.lib.base.errors import BadRequest, NoSuchResource
+from oar.lib.history.gantt_chunks import DAY, chunk_version, day_chunk, ranges
+from oar.lib.history.gantt_density import density_record
+from oar.lib.history.occupancy_curve import occupancy_curve
+from oar.lib.jobs.states import NOT_STARTED
+from oar.lib.nodes.records import SYSTEM_PROPERTIES
 
 if TYPE_CHECKING:
-    from oar.lib.db.history.gantt_days import DayVersion, DrawnJob, DrawnState
-    from oar.lib.db.planning.former_plans import FormerlyPlanned
     from oar.lib.db.transaction import Transaction
+    from oar.lib.history.sql_gantt_days import DayVersion, DrawnJob, DrawnState
+    from oar.lib.planning.sql_former_plans import FormerlyPlanned
 
 router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.api.responses import encoded
-from oar.lib.facts.errors import OarError
-from oar.lib.views.gantt_chunks import DAY, chunk_version, day_chunk
+from oar.lib.base.errors import OarError
+from oar.lib.history.gantt_chunks import DAY, chunk_version, day_chunk
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

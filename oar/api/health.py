@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request
 from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import service_of
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.version import explain_schema_mismatch
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.base.version import explain_schema_mismatch
+from oar.lib.db.lock_keys import SERVER_LOCK
 
 router = APIRouter(tags=["health"], route_class=ApiRoute)
 

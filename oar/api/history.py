@@ -11,10 +11,9 @@ from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.facts import frames
-from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.io import control
-from oar.lib.views.history import event_item
+from oar.lib.base.errors import ServerUnavailable
+from oar.lib.bus import control_client, frames
+from oar.lib.history.views import event_item
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -83,13 +82,13 @@ def rounds(
     config = asking(request).config
     passes = service_of(request).cache.recent("passes", lambda: _last_passes(config), KEPT_SECONDS)
     if passes is None:
-        raise ServerUnavailable(f"the OAR server ({control.place(config)}) does not answer: ask again later")
+        raise ServerUnavailable(f"the OAR server ({control_client.place(config)}) does not answer: ask again later")
     return answer_unless_known(request, {"items": [_pass_record(record) for record in passes[:last]]})
 
 
 def _last_passes(config: "Config") -> Sequence[Mapping[str, Any]] | None:
     """Return the last passes, newest first; None if the server does not answer."""
-    response = control.ask(config, frames.RoundsQuestion(MAX_PASSES), frames.RoundsAnswer, PATIENCE)
+    response = control_client.ask(config, frames.RoundsQuestion(MAX_PASSES), frames.RoundsAnswer, PATIENCE)
     return response.state["rounds"] if isinstance(response, frames.RoundsAnswer) else None
 
 

@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.errors import TooMany
-from oar.lib.db.listening.feed import Feed, News, placed
-from oar.lib.facts.errors import DatabaseUnavailable, Unavailable
-from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.records import Event
-from oar.lib.facts.topics import Topic
+from oar.lib.base.errors import DatabaseUnavailable, Unavailable
+from oar.lib.bus.topics import Topic
+from oar.lib.history.records import Event, JobStateChange, Position
+from oar.lib.history.sql_feed import Feed, News, placed
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -17,22 +17,22 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.lib.access.scopes import JobAct
-from oar.lib.db.foreign_code.user_sql import Subject, evaluate
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.job_query import JobPlace
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.states import JobTypeName
-from oar.lib.facts.times import format_duration
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import format_duration
+from oar.lib.bus.messages import Ask, JobAction
+from oar.lib.db.user_sql import Subject, evaluate
 from oar.lib.jobs import answer_texts, control, walltime
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules, SignalRequest
+from oar.lib.jobs.query import JobPlace
+from oar.lib.jobs.states import JobTypeName
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
 from oar.lib.reservations import job_deletion
 from oar.lib.submission.checks import parse_signal
 
 if TYPE_CHECKING:
+    from oar.lib.access.records import User
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import User
 
 #: Status and word of the reasons for which a request is refused; of all others the job is in a wrong state.
 _REFUSALS: Mapping[ControlRefusal, tuple[HTTPStatus, str]] = {

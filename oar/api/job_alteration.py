@@ -14,10 +14,10 @@ from oar.api.routing import ApiRoute
 from oar.api.service import asking
 from oar.api.submission import by_worker
 from oar.api.workers import Desk, Outcome, problem_of
+from oar.lib.access.records import User
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import NoSuchJob, UserError
-from oar.lib.facts.records import User
-from oar.lib.facts.states import NOT_STARTED
+from oar.lib.base.errors import NoSuchJob, UserError
+from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.submission import alteration
 from oar.lib.submission.alteration import JobChanges, Rehearsals
 

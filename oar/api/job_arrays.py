@@ -10,12 +10,12 @@ from oar.api.parameters import JobId
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
-from oar.lib.facts.errors import NoSuchJob
-from oar.lib.facts.states import JobState
-from oar.lib.views.gantt_chunks import ranges
+from oar.lib.base.errors import NoSuchJob
+from oar.lib.history.gantt_chunks import ranges
+from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
-    from oar.lib.db.jobs.arrays import ArrayMember
+    from oar.lib.jobs.sql_arrays import ArrayMember
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 

@@ -12,17 +12,17 @@ from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import answer_of
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Job
+from oar.lib.base.errors import BadRequest
 from oar.lib.jobs import walltime
-from oar.lib.views.job_dependencies import jobs_around
-from oar.lib.views.job_usage import job_usages
-from oar.lib.views.wait_explanations import explain
+from oar.lib.jobs.explanations import explain
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.usage import job_usages
+from oar.lib.jobs.views_dependencies import jobs_around
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.jobs.job_predictions import ToldStarts
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.sql_predictions import ToldStarts
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 

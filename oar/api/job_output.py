@@ -26,15 +26,15 @@ from oar.api.responses import EVENT_STREAM, Answer, EventStream, answer_unless_k
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
-from oar.lib import user_files
+from oar.lib.access.records import User
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import NotAllowed, OarError, UserError
-from oar.lib.facts.history import JobStateChange
-from oar.lib.facts.records import User
-from oar.lib.facts.states import FINAL, JobType
-from oar.lib.facts.topics import Topic
-from oar.lib.user_files import FilePart, UserFiles
-from oar.lib.views.jobs import JobView, job_view
+from oar.lib.base.errors import NotAllowed, OarError, UserError
+from oar.lib.bus.topics import Topic
+from oar.lib.history.records import JobStateChange
+from oar.lib.jobs.states import FINAL, JobType
+from oar.lib.jobs.views import JobView, job_view
+from oar.lib.user_files import files as user_files
+from oar.lib.user_files.files import FilePart, UserFiles
 
 #: Bytes from the end with which a stream begins.
 TAIL = 1 << 16

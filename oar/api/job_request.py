@@ -6,8 +6,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from oar.api.parameters import MAX_TEXTS, Count, Text, Texts
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.times import format_duration
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import format_duration
 from oar.lib.submission.alteration import NOWHERE, JobChanges
 from oar.lib.submission.job_form import ACCEPT, ArraySize, JobForm
 from oar.lib.submission.proposal import KeyWish

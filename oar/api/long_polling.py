@@ -13,10 +13,10 @@ from oar.api.errors import problem_record
 from oar.api.hub import BYE, Subscriber, Takes
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Outcome
-from oar.lib.facts.errors import BadRequest, Unavailable
-from oar.lib.facts.history import JobStateChange
-from oar.lib.facts.records import Job
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.base.errors import BadRequest, Unavailable
+from oar.lib.history.records import JobStateChange
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
 
 if TYPE_CHECKING:

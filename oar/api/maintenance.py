@@ -12,12 +12,12 @@ from oar.api.parameters import LARGEST_ID, STRICT
 from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import asking
-from oar.lib.facts.errors import NoSuchResource
-from oar.lib.facts.states import NOT_STARTED
+from oar.lib.base.errors import NoSuchResource
+from oar.lib.jobs.states import NOT_STARTED
 
 if TYPE_CHECKING:
-    from oar.lib.db.history.gantt_days import DrawnJob
     from oar.lib.db.transaction import Transaction
+    from oar.lib.history.sql_gantt_days import DrawnJob
 
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
 

@@ -14,12 +14,12 @@ from oar.api.clients import client_of
 from oar.api.responses import Answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Service, service_of
-from oar.lib.facts.errors import NotAllowed
-from oar.lib.facts.frames import Status, StatusQuestion
-from oar.lib.io.allowed_networks import Networks
-from oar.lib.io.control import ask
-from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
-from oar.lib.views.metrics import Labels, families, rounds_of, server_families
+from oar.lib.base.allowed_networks import Networks
+from oar.lib.base.errors import NotAllowed
+from oar.lib.bus.control_client import ask
+from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
+from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
 
 router = APIRouter(tags=["health"], route_class=ApiRoute)
 

@@ -14,20 +14,19 @@ from oar.api.preconditions import check_seen
 from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import administering, asking
-from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
-from oar.lib.facts import topology
-from oar.lib.facts.errors import BadRequest, NoSuchResource
-from oar.lib.facts.states import ResourceState
-from oar.lib.facts.topology import Machines
-from oar.lib.resources import machines, node_changes, nodes, removal
-from oar.lib.resources.node_changes import NodeChange
-from oar.lib.resources.removal import RemovalRefusal
-from oar.lib.rules.node_reasons import LONGEST
+from oar.lib.base.errors import BadRequest, NoSuchResource
+from oar.lib.db.user_sql import SITE, Subject, evaluate
+from oar.lib.nodes import changes, machines, removal, state_changes, topology
+from oar.lib.nodes.changes import NodeChange
+from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes.state_reasons import LONGEST
+from oar.lib.nodes.states import ResourceState
+from oar.lib.nodes.topology import Machines
 
 if TYPE_CHECKING:
     from oar.api.service import Asking
     from oar.lib.db.transaction import Transaction
-    from oar.lib.resources.properties import Setting
+    from oar.lib.nodes.properties import Setting
 
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
@@ -132,7 +131,7 @@ def resources_add(request: Request, body: NewResources) -> Answer:
     with administering(request) as act:
         settings = _settings(act.tx, body.properties)
         change = NodeChange(body.state, body.maintenance or None, settings)
-        ids = node_changes.add(act.tx, act.user, body.nodes, change)
+        ids = changes.add(act.tx, act.user, body.nodes, change)
     return answer({"ids": ids, "warnings": act.warnings}, status=HTTPStatus.CREATED)
 
 
@@ -175,8 +174,8 @@ def resources_change(request: Request, body: ResourceUpdate, match: IfMatch = No
             raise BadRequest("name what is to be changed: state, maintenance, drain, properties")
         ids = _named(act.tx, body, chosen)
         _check_seen(act.tx, ids, match)
-        jobs = sorted(nodes.doomed(act.tx, ids)) if change.ends_jobs else []
-        updated = node_changes.change_resources(act.tx, act.user, ids, change)
+        jobs = sorted(state_changes.doomed(act.tx, ids)) if change.ends_jobs else []
+        updated = changes.change_resources(act.tx, act.user, ids, change)
     record = {"ids": ids, "jobs": jobs, "updated": updated, "warnings": act.warnings}
     return answer(record, status=HTTPStatus.ACCEPTED)
 
@@ -212,7 +211,7 @@ def _check_seen(tx: "Transaction", ids: Sequence[int], match: str | None) -> Non
 
 
 def _settings(tx: "Transaction", values: Mapping[str, Any]) -> "tuple[Setting, ...]":
-    return node_changes.checked(tx, {name: None if value is None else str(value) for name, value in values.items()})
+    return changes.checked(tx, {name: None if value is None else str(value) for name, value in values.items()})
 
 
 def _satisfying(who: "Asking", condition: str) -> list[int]:

@@ -20,7 +20,7 @@ from oar.api.openapi_operations import ANSWERS
 from oar.api.openapi_schemas import NAME
 from oar.api.responses import LINES, Answer, answer
 from oar.api.routing import ApiRoute
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
 
 router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 

@@ -7,8 +7,8 @@ answer that they get with it: no key may be missing, and none may be unknown her
 from collections.abc import Mapping
 from typing import Any
 
-from oar.lib.facts.job_fields import JobField, Kind
-from oar.lib.views.job_records import V1, V1_LISTED
+from oar.lib.jobs.fields import JobField, Kind
+from oar.lib.jobs.formats import V1, V1_LISTED
 
 Schema = dict[str, Any]
 

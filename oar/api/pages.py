@@ -28,16 +28,16 @@ from oar.api.resource_states import grid_record, groups_record, totals
 from oar.api.responses import Answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
-from oar.lib.facts.errors import BadRequest, OarError
-from oar.lib.facts.states import NOT_STARTED
+from oar.lib.base.errors import BadRequest, OarError
+from oar.lib.history.gantt_chunks import DAY
+from oar.lib.history.occupancy_curve import occupancy_curve
+from oar.lib.jobs.states import NOT_STARTED
 from oar.lib.reservations.recurrence import local_zone
-from oar.lib.views.gantt_chunks import DAY
-from oar.lib.views.occupancy_curve import occupancy_curve
 from oar.web.documents import POLICY, Documents, Visit
 from oar.web.words import LANGUAGES, preferred
 
 if TYPE_CHECKING:
-    from oar.lib.db.history.gantt_days import DrawnJob
+    from oar.lib.history.sql_gantt_days import DrawnJob
 
 router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 

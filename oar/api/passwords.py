@@ -16,7 +16,7 @@ from oar.api import password_check
 from oar.api.concurrency import FairPlaces
 from oar.api.errors import Unidentified
 from oar.api.rate_limits import Failures
-from oar.lib.facts.errors import Unavailable
+from oar.lib.base.errors import Unavailable
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.api.errors import OtherVersion
 from oar.api.responses import encoded
-from oar.lib.views.jobs import job_view
-from oar.lib.views.privacy import Privacy
+from oar.lib.jobs.privacy import Privacy
+from oar.lib.jobs.views import job_view
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.advance_reservations import AdvanceReservation
+    from oar.lib.reservations.records import AdvanceReservation
 
 
 class Expected(NamedTuple):

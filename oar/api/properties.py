@@ -13,11 +13,11 @@ from oar.api.preconditions import check_seen, version_of_values
 from oar.api.responses import Answer, answer, answer_unless_known, created, list_answer
 from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, administering, asking
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import SYSTEM_PROPERTIES
-from oar.lib.resources import properties
-from oar.lib.resources.properties import NoProperty
+from oar.lib.base.errors import BadRequest
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.nodes import properties
+from oar.lib.nodes.properties import NoProperty
+from oar.lib.nodes.records import SYSTEM_PROPERTIES
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

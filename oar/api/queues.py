@@ -14,12 +14,12 @@ from oar.api.responses import Answer, answer, answer_unless_known, created, list
 from oar.api.routing import ApiRoute
 from oar.api.service import AdminAct, Asking, administering, asking, service_of
 from oar.kao.rounds.site.scheduler_programs import policy_warnings
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState
+from oar.lib.base.errors import BadRequest
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import NoQueue
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
     pass

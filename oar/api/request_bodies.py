@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from oar.api.errors import UnfitBody
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 DEEPEST = 64
 MOST_KEYS = 100_000

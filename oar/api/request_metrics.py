@@ -12,8 +12,8 @@ from starlette.types import Scope
 
 from oar.api.authentication import SAFE_METHODS, Caller
 from oar.api.clients import Client
-from oar.lib.db.sql.statements import psycopg2
-from oar.lib.rules.metric_texts import HistogramFamily, MetricFamily
+from oar.lib.db.statements import psycopg2
+from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
 
 if TYPE_CHECKING:
     from oar.api.concurrency import FairPlaces

@@ -21,21 +21,21 @@ from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
 from oar.kao.facts.planned_reservations import ChangeStep
-from oar.lib.facts.errors import NoSuchResource, NotAllowed, Unavailable
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
+from oar.lib.access.records import User
+from oar.lib.base.errors import NoSuchResource, NotAllowed, Unavailable
 from oar.lib.reservations import alteration, answers, deletion, drafts, rights, series_changes
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
 from oar.lib.reservations.drafts import Requester, ReservationDraft
 from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationState
+from oar.lib.reservations.views import granted_slots, reservation_record, shown
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
-from oar.lib.views.reservations import granted_slots, reservation_record, shown
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
+    from oar.lib.reservations.records import AdvanceReservation, ReservationChange
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 

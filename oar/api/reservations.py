@@ -16,20 +16,20 @@ from oar.api.preconditions import version_of
 from oar.api.responses import Answer, answer, answer_unless_known, list_answer, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
-from oar.lib.db.listening.reservation_feed import ReservationFeed
-from oar.lib.facts.advance_reservations import ReservationLog, is_number
-from oar.lib.facts.errors import BadRequest, NoSuchResource, Unavailable
-from oar.lib.facts.job_query import JobPlace, JobQuery
-from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
-from oar.lib.facts.topics import Topic
+from oar.lib.base.errors import BadRequest, NoSuchResource, Unavailable
+from oar.lib.base.name_patterns import matching
+from oar.lib.bus.topics import Topic
+from oar.lib.jobs.query import JobPlace, JobQuery
 from oar.lib.reservations import rights
-from oar.lib.rules.access_lists import Visitor
-from oar.lib.rules.name_patterns import matching
-from oar.lib.views.reservations import ReservationReader, log_record, reservation_record, revision_record, shown
+from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations.records import ReservationLog, is_number
+from oar.lib.reservations.sql_feed import ReservationFeed
+from oar.lib.reservations.states import ReservationEvent, ReservationState
+from oar.lib.reservations.views import ReservationReader, log_record, reservation_record, revision_record, shown
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.advance_reservations import AdvanceReservation
+    from oar.lib.reservations.records import AdvanceReservation
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 

@@ -13,12 +13,13 @@ from oar.api.properties import Properties, check_property, choice_of, is_chosen,
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking
-from oar.lib.db.jobs.listings import AlikeResources
-from oar.lib.facts.states import NOT_STARTED, ResourceState
-from oar.lib.rules.next_free import Taken, next_free
-from oar.lib.views import node_reasons
-from oar.lib.views.nodes import ResourceView, resource_views
-from oar.lib.views.occupancy import Condition, condition, condition_of
+from oar.lib.jobs.sql_listings import AlikeResources
+from oar.lib.jobs.states import NOT_STARTED
+from oar.lib.nodes import views_reasons
+from oar.lib.nodes.next_free import Taken, next_free
+from oar.lib.nodes.occupancy import Condition, condition, condition_of
+from oar.lib.nodes.states import ResourceState
+from oar.lib.nodes.views import ResourceView, resource_views
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -72,7 +73,7 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
         choice = choice_of(props, properties)
         columns = dict.fromkeys([*COLUMNS, *(f'"{name}"' for name in filter(None, [group, *choice]))])
         views = [view for view in resource_views(tx, columns=columns) if view.node and is_chosen(view.columns, choice)]
-        reasons = node_reasons.reasons(tx, views)
+        reasons = views_reasons.reasons(tx, views)
         since = _since(tx, views, now)
         jobs = tx.jobs.select(sorted({job for view in views for job in view.jobs}))
     nodes = [_node(name, list(of_node), group, now) for name, of_node in groupby(views, key=lambda view: view.node)]

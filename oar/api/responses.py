@@ -12,8 +12,8 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from oar.lib.facts.did_you_mean import nearest
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.errors import BadRequest
 
 Answer = Response
 #: ``Cache-Control`` of answers that are asked for again each time.

@@ -17,10 +17,11 @@ import uvloop
 from oar.api.application import application
 from oar.api.connections import PeerProtocol
 from oar.api.service import Service
+from oar.lib import logs
+from oar.lib.base import local_socket
+from oar.lib.base.errors import ConfigError, OarError, Unavailable
+from oar.lib.base.processes import ServiceManager
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import ConfigError, OarError, Unavailable
-from oar.lib.io import local_socket, logs
-from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import Runtime, open_runtime
 
 _log = logging.getLogger(__name__)

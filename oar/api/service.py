@@ -21,22 +21,22 @@ from oar.api.request_metrics import SPENT, RequestCounts, TimedCursor
 from oar.api.response_cache import Cache
 from oar.api.workers import PATIENCE, Workers
 from oar.lib.access.accounts import PRIVILEGED
-from oar.lib.db.foreign_code.user_sql import Asker
-from oar.lib.db.listening.reservation_feed import ReservationFeed
-from oar.lib.facts.records import User
-from oar.lib.io.allowed_networks import Networks
+from oar.lib.access.records import User
+from oar.lib.base.allowed_networks import Networks
+from oar.lib.db.user_sql import Asker
+from oar.lib.jobs.privacy import Privacy, privacy_for
+from oar.lib.monitoring.event_counts import Happenings
+from oar.lib.reservations.sql_feed import ReservationFeed
 from oar.lib.runtime import delivery
-from oar.lib.views.happenings import Happenings
-from oar.lib.views.privacy import Privacy, privacy_for
 
 if TYPE_CHECKING:
     from oar.api.workers import Outcome, WorkerTask
+    from oar.lib.bus.messages import Effect
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
-    from oar.lib.db.listening.feed import News
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.history import Position
-    from oar.lib.facts.messages import Effect
+    from oar.lib.history.records import Position
+    from oar.lib.history.sql_feed import News
     from oar.lib.runtime import Runtime
 
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a

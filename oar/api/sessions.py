@@ -15,12 +15,12 @@ from oar.api.responses import Answer, answer, answer_unless_known
 from oar.api.routing import ApiRoute
 from oar.api.service import asking, note, service_of
 from oar.lib.access import tokens
-from oar.lib.facts.errors import BadRequest, NotAllowed
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NotAllowed
 
 if TYPE_CHECKING:
     from oar.api.service import Service
-    from oar.lib.db.access.api_tokens import ApiToken
+    from oar.lib.access.sql_tokens import ApiToken
 
 router = APIRouter(tags=["access"], route_class=ApiRoute)
 

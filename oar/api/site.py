@@ -11,8 +11,8 @@ from oar.api.authentication import outer_path
 from oar.api.responses import Answer, answer_unless_known
 from oar.api.routing import ApiRoute, Routes
 from oar.api.service import asking
-from oar.lib.facts.states import QueueState
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
+from oar.lib.jobs.states import QueueState
 
 router = APIRouter(tags=["general"], route_class=ApiRoute)
 

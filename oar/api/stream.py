@@ -17,12 +17,12 @@ from oar.api.parameters import LARGEST_ID, PRINTABLE, split_list
 from oar.api.responses import Answer, EventStream, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
-from oar.lib.db.listening.feed import PIECE, News, news_between
-from oar.lib.facts.errors import BadRequest, OarError
-from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.topics import Topic
-from oar.lib.views.history import change_item, event_item
-from oar.lib.views.privacy import Privacy
+from oar.lib.base.errors import BadRequest, OarError
+from oar.lib.bus.topics import Topic
+from oar.lib.history.records import JobStateChange, Position
+from oar.lib.history.sql_feed import PIECE, News, news_between
+from oar.lib.history.views import change_item, event_item
+from oar.lib.jobs.privacy import Privacy
 
 router = APIRouter(tags=["history"], route_class=ApiRoute)
 

@@ -25,10 +25,10 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, run_task, service_of
 from oar.api.workers import Desk, Outcome, answer_of, problem_of, text_of
+from oar.lib.access.records import User
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
-from oar.lib.facts.records import User
-from oar.lib.io import allowed_networks
+from oar.lib.base import allowed_networks
+from oar.lib.base.errors import BadRequest, NotAllowed, UserError
 from oar.lib.submission import job_environment, preparation, resubmission, submit
 from oar.lib.submission.checks import EVERY_HOST
 from oar.lib.submission.initial_request import initial_request
@@ -39,7 +39,7 @@ from oar.lib.submission.proposal import ImportedKey, Proposal
 from oar.lib.submission.script_lines import Argument, Value, doubts, joined, option_of, values_of, with_place
 from oar.lib.submission.staging import StageWish, Staging, staged_file
 from oar.lib.submission.submit import Submitted
-from oar.lib.user_files import SilentProgram, UserFiles
+from oar.lib.user_files.files import SilentProgram, UserFiles
 
 if TYPE_CHECKING:
     from oar.api.workers import WorkerTask

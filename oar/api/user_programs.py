@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, ClassVar, NamedTuple, Self
 
 from oar.api.concurrency import in_thread
-from oar.lib.user_files import SilentProgram, UserFiles
+from oar.lib.user_files.files import SilentProgram, UserFiles
 
 #: Bytes that are read and written at a time.
 BLOCK = 1 << 18

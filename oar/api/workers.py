@@ -30,17 +30,17 @@ from oar.api.errors import (
     status_of,
 )
 from oar.api.responses import Answer, answer
+from oar.lib.base.errors import OarError, Unavailable
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import OarError, Unavailable
 from oar.lib.runtime import delivery
 from oar.lib.submission.admission_rules import RuleFailed, RuleOutput, RuleRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oar.lib.facts.messages import Effect
+    from oar.lib.bus.messages import Effect
     from oar.lib.runtime import Runtime
 
 

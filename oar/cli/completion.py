@@ -13,9 +13,9 @@ import click
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import OptionalArgument, Stop
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.reservation_states import GRANTED
-from oar.lib.facts.states import STATE_LETTERS
+from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.states import GRANTED
 
 #: The commands whose options are words behind one dash, as in Grid Engine.
 RESERVATION_COMMANDS = ("qrsub", "qrstat", "qralter", "qrdel", "oaruserset")

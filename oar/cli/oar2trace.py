@@ -7,10 +7,10 @@ from typing import IO
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, COUNT, LARGEST_NUMBER, Stop, option
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.times import parse_date
-from oar.lib.rules.workload_formats import TraceFormat
-from oar.lib.views.traces import TraceWish, resource_records, trace
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.base.times import parse_date
+from oar.lib.history.traces import TraceWish, resource_records, trace
+from oar.lib.history.workload_formats import TraceFormat
 
 EXIT_DATABASE = 2
 
@@ -59,7 +59,7 @@ def main(
     )
     _check(wish, path, metadata_file)
     if metadata_file is not None:
-        from oar.lib.facts.formats import Format, dump
+        from oar.lib.base.formats import Format, dump
 
         _write(metadata_file, [dump(resource_records(context.database), Format.YAML)])
     _write(path, (f"{line}\n" for line in trace(context.database, wish)))

@@ -16,17 +16,17 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.database_texts import for_administrators
 from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.base.errors import ConfigError, DatabaseUnavailable
+from oar.lib.base.version import explain_schema_mismatch
 from oar.lib.config.files import Config, parse
-from oar.lib.db.installation.migrations import Migrator, connect_admin, readable_errors
-from oar.lib.db.sql.connections import DatabaseSettings, use_waits_of_libpq
-from oar.lib.db.sql.statements import Connection
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
-from oar.lib.facts.version import explain_schema_mismatch
+from oar.lib.db.connections import DatabaseSettings, use_waits_of_libpq
+from oar.lib.db.migrations import Migrator, connect_admin, readable_errors
+from oar.lib.db.statements import Connection
 from oar.lib.runtime import archive_settings, conf_file, database_settings, read_config
 
 if TYPE_CHECKING:
+    from oar.lib.db.archive import Archive
     from oar.lib.db.database import Database
-    from oar.lib.db.installation.archive import Archive
 
 EXIT_BAD_ROWS = 2
 
@@ -308,8 +308,8 @@ def _as_postgres() -> Iterator[None]:
 
 def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
     """Remove what is older than is to be kept, or only tell how much it is; return the exit code."""
+    from oar.lib.base import clock_memory, kernel_clock
     from oar.lib.db.database import Database
-    from oar.lib.io import clock_memory, kernel_clock
     from oar.lib.jobs import clock_doubts
 
     database = Database(settings, application="oar:database")
@@ -326,9 +326,9 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
 
 def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     """Tell of each key what was removed; leave an event, which says that the date was believed."""
-    from oar.lib.facts.health import ServerTask
-    from oar.lib.facts.states import EventType
+    from oar.lib.history.event_types import EventType
     from oar.lib.jobs import retention
+    from oar.lib.monitoring.records import ServerTask
     from oar.lib.reservations import retention as reservation_retention
 
     reservations = retention.Kept(
@@ -356,7 +356,7 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
 
 def _archive(config: Config, live: "Database") -> "Archive | None":
     """Return the archive, ready for jobs; None if oar.conf names none.  Raises DatabaseUnavailable, SchemaError."""
-    from oar.lib.db.installation.archive import Archive
+    from oar.lib.db.archive import Archive
 
     settings = archive_settings(config)
     if settings is None:
@@ -395,8 +395,8 @@ def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -
 def _after_restore(settings: DatabaseSettings, config: Config) -> int:
     """Make a restored database fit for work, and tell what was done; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.io import newest_job
-    from oar.lib.resources import restoration
+    from oar.lib.jobs import newest_job
+    from oar.lib.nodes import restoration
 
     database = Database(settings, application="oar:database")
     try:
@@ -424,7 +424,7 @@ def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
 def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
     """Print the verdict about the database, and the conditions of jobs that keep them waiting; return the exit code."""
     from oar.lib.db.database import Database
-    from oar.lib.db.foreign_code.user_sql import not_understood
+    from oar.lib.db.user_sql import not_understood
 
     database = Database(settings, application="oar:database")
     try:

@@ -14,17 +14,9 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.hosts import command_words
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.facts.host_names import is_host_name
-from oar.lib.io.processes import run
-from oar.lib.rules.key_installation import (
-    ACCOUNT,
-    KeyFiles,
-    authorized_lines,
-    host_keys,
-    merged,
-    node_script,
-    port_of,
-)
+from oar.lib.base.host_names import is_host_name
+from oar.lib.base.processes import run
+from oar.lib.remote.key_installation import ACCOUNT, KeyFiles, authorized_lines, host_keys, merged, node_script, port_of
 from oar.lib.runtime import conf_file, read_config
 
 #: Seconds that a node has.

@@ -9,20 +9,21 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.base import clock_memory
+from oar.lib.base.errors import BadCondition, ConfigError, DatabaseUnavailable
+from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.control_delivery import delivering
-from oar.lib.db.foreign_code.user_sql import SITE, Subject, evaluate
-from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseUnavailable
-from oar.lib.facts.health import ServerTask
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.reboot_steps import Step, Tried
-from oar.lib.io import clock_memory, reboots
-from oar.lib.io.reboots import RebootCommand
+from oar.lib.db.user_sql import SITE, Subject, evaluate
 from oar.lib.jobs import clock_doubts
-from oar.lib.rules.reboots import RebootPlan, RebootPolicy, known_by, plan
+from oar.lib.monitoring.records import ServerTask
+from oar.lib.nodes import reboot_commands
+from oar.lib.nodes.reboot_commands import RebootCommand
+from oar.lib.nodes.reboot_steps import Step, Tried
+from oar.lib.nodes.reboots import RebootPlan, RebootPolicy, known_by, plan
 
 if TYPE_CHECKING:
-    from oar.lib.io.processes import CommandOutcome
+    from oar.lib.base.processes import CommandOutcome
 
 EXIT_CONFIGURATION, EXIT_DATABASE = 1, 2
 _KEYS = {Step.SOFT: "PHOENIX_SOFT_REBOOTCMD", Step.HARD: "PHOENIX_HARD_REBOOTCMD"}
@@ -48,17 +49,19 @@ def main(context: Context, *, only_tell: bool) -> None:
         click.echo(f"# Nothing is done: neither {' nor '.join(_KEYS.values())} is set in oar.conf.")
         return
     status = Path(config.phoenix_status_file)
-    with reboots.only_one(status) as is_mine:
+    with reboot_commands.only_one(status) as is_mine:
         if not is_mine:
             click.echo("# Nothing is done: another oar_phoenix is at work.")
             return
         set_ahead = clock_doubts.ahead(context.database, clock_memory.read(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
-        tried = {node: last for node, last in known_by(reboots.read_tried(status), now).items() if node in broken}
+        tried = {
+            node: last for node, last in known_by(reboot_commands.read_tried(status), now).items() if node in broken
+        }
         decided = plan(broken, tried, _policy(config, commands), now)
         _tell(decided, only_tell=only_tell)
         if not only_tell:
-            reboots.write_tried(status, {**tried, **_steps(decided, now)})
+            reboot_commands.write_tried(status, {**tried, **_steps(decided, now)})
             _report_given_up(context, decided.given_up)
             _carry_out(config, commands, decided)
             with context.database.begin() as tx:
@@ -89,7 +92,7 @@ def _broken(context: Context) -> set[str]:
         resources = tx.resources.of_nodes(nodes)
         maintained = tx.resources.in_maintenance([each.id for each in resources])
         kept = {each.network_address for each in resources if each.id in maintained} | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not reboots.can_be_named(node))
+    odd = sorted(node for node in nodes - kept if not reboot_commands.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."
@@ -121,18 +124,18 @@ def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: 
     failed = []
     for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
         if nodes:
-            outcomes = reboots.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
+            outcomes = reboot_commands.reboot(commands[step], nodes, config.phoenix_cmd_timeout)
             _log(Path(config.phoenix_logdir), step, outcomes)
             failed += [node for node, outcome in outcomes.items() if not outcome.succeeded]
     if failed:
-        where = Path(config.phoenix_logdir) / reboots.LOG_NAME
+        where = Path(config.phoenix_logdir) / reboot_commands.LOG_NAME
         raise Stop(f"[ERROR] The command failed for {', '.join(failed)}: see {where}.", EXIT_CONFIGURATION)
 
 
 def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") -> None:
     directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     date = time.strftime("%Y-%m-%dT%H:%M:%S")
-    with (directory / reboots.LOG_NAME).open("a", encoding="utf-8") as log:
+    with (directory / reboot_commands.LOG_NAME).open("a", encoding="utf-8") as log:
         for node, outcome in outcomes.items():
             end = "no end in time" if outcome.timed_out else f"exit code {outcome.code}"
             log.write(f"{date} {step} {node}: {end}\n")

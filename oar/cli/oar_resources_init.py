@@ -16,12 +16,11 @@ from oar.cli.common.hosts import ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.cli.common.resource_lines import Writers, property_lines, resource_lines
-from oar.lib.facts import found_machines, topology
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.found_machines import FoundMachine
-from oar.lib.facts.host_names import is_host_name
-from oar.lib.facts.topology import BadTopology, Machines, NewResource
-from oar.lib.resources import machines, node_changes, properties
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.host_names import is_host_name
+from oar.lib.nodes import changes, machine_descriptions, machines, properties, topology
+from oar.lib.nodes.machine_descriptions import FoundMachine
+from oar.lib.nodes.topology import BadTopology, Machines, NewResource
 
 ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
 #: Machines that are asked at a time, and the seconds that one of them has.
@@ -133,7 +132,7 @@ def _ask(reach: Sequence[str], hosts: Sequence[str]) -> HostAnswers:
         if not said.is_good:
             return host, "no answer in time" if said.signal else f"exit code {said.exit}"
         try:
-            return host, found_machines.read(said.output.decode("utf-8", "replace"))
+            return host, machine_descriptions.read(said.output.decode("utf-8", "replace"))
         except BadTopology as error:
             return host, str(error)
 
@@ -160,7 +159,7 @@ def _resources(
         if host in known and not update:
             context.warn(f"{host}: it has resources already, nothing is changed. To set their properties: --update")
             continue
-        units, last = found_machines.units_of(host, machine, last, each_thread=each_thread)
+        units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
         found.append(HostUnits(host, units, machine.memory, host in known))
     has_gpus = any(unit.gpu is not None for each in found for unit in each.units)
     wanted = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
@@ -205,7 +204,7 @@ def _execute(context: Context, found: Sequence[HostUnits], missing: Mapping[str,
     with context.database.begin() as tx:
         for each in found:
             columns = {**tx.resources.columns(), _MEMORY: "integer"}
-            memory = node_changes.sound([properties.check(_MEMORY, str(each.memory), columns)])
+            memory = changes.sound([properties.check(_MEMORY, str(each.memory), columns)])
             act = machines.repair if each.is_known else machines.create
             count += len(act(tx, context.user, each.units, memory, missing))
             missing = {}

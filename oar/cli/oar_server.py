@@ -19,9 +19,9 @@ import click
 
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, OneOf, Stop, option
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.config.files import Parsed
-from oar.lib.facts.errors import ConfigError
-from oar.lib.io.processes import OWN_END, PID_FILE, PidFile, is_ending, run
 from oar.lib.runtime import conf_file, read_config
 
 UNIT = "oar-server.service"
@@ -80,7 +80,7 @@ def main(context: Context, action: str, *, check: bool) -> int:
 
 def _check(context: Context, path: str) -> int:
     """Tell whether the server is well, or in one line why nobody can tell; return the exit code."""
-    from oar.lib.rules.server_health import ServerHealth
+    from oar.lib.monitoring.health import ServerHealth
 
     try:
         parsed = read_config(path)
@@ -158,9 +158,9 @@ class Server:
     def check(self) -> int:
         """Print whether jobs can be submitted, started and ended; return the exit code for monitoring systems."""
         from oar.cli.common import health_probes
-        from oar.lib.facts.frames import Status, StatusQuestion
-        from oar.lib.io.control import ask
-        from oar.lib.rules.server_health import ServerHealth, judge_cluster, judge_status, judge_surroundings
+        from oar.lib.bus.control_client import ask
+        from oar.lib.bus.frames import Status, StatusQuestion
+        from oar.lib.monitoring.health import ServerHealth, judge_cluster, judge_status, judge_surroundings
 
         pid = self.pid()
         if pid is None:

@@ -11,11 +11,11 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import DIGITS, NUMBER, OneOf, Stop, machine_formats, option
 from oar.lib.access import accounts, tokens
 from oar.lib.access.scopes import SCOPES
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.formats import Format, dump
+from oar.lib.base.errors import UserError
+from oar.lib.base.formats import Format, dump
 
 if TYPE_CHECKING:
-    from oar.lib.db.access.api_tokens import ApiToken
+    from oar.lib.access.sql_tokens import ApiToken
 
 _ALL = "all"
 DEFAULT_SCOPE = "rw"

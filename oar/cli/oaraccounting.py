@@ -8,12 +8,12 @@ import click
 from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.db.history.accounting import WindowChange
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.health import ServerTask
-from oar.lib.facts.times import parse_date
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.base.times import parse_date
 from oar.lib.jobs import accounting
 from oar.lib.jobs.accounting import AccountingIsRunning, Batch, OtherWindowWidth
+from oar.lib.jobs.sql_accounting import WindowChange
+from oar.lib.monitoring.records import ServerTask
 
 EXIT_DATABASE, EXIT_BUSY, EXIT_OTHER_WINDOWS = 1, 2, 3
 MARK = "[ACCOUNTING] "
@@ -71,7 +71,7 @@ def main(
 
 
 def _report(context: Context, since: int) -> None:
-    from oar.lib.views.reservation_reporting import reporting_lines
+    from oar.lib.reservations.reporting_file import reporting_lines
 
     with context.database.snapshot() as tx:
         for line in reporting_lines(tx, since):

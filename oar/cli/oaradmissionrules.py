@@ -18,16 +18,16 @@ from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, op
 from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.command_line import join_words
 from oar.lib.access import name_service
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
-from oar.lib.db.submission.admission_rules import AdmissionRule
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.request import format_request
-from oar.lib.facts.times import format_date
 from oar.lib.submission import admission_rules, rule_changes
 from oar.lib.submission.initial_request import initial_request
 from oar.lib.submission.job_form import submission_of
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import format_request
 from oar.lib.submission.rule_changes import BadRuleText
+from oar.lib.submission.sql_rules import AdmissionRule
 
 FAILED, NO_RULE, BAD_TEXT = 1, 2, 3
 

@@ -11,12 +11,12 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
 from oar.cli.common.options import DIGITS, Stop, machine_formats, option
-from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.facts.formats import Format
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.records import Job
+from oar.lib.base.errors import ServerUnavailable
+from oar.lib.base.formats import Format
+from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, SignalRequest
+from oar.lib.jobs.records import Job
 from oar.lib.reservations import job_deletion
 
 #: What an answer of ``control`` ends with.
@@ -217,7 +217,7 @@ def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _
 
 def _ring(context: Context, ids: Sequence[int]) -> str:
     """Ring the Runner for jobs; return what to say if that is not possible."""
-    from oar.lib.io import doorbell
+    from oar.lib.bus import doorbell
 
     config = context.runtime.config
     try:

@@ -6,11 +6,11 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
 from oar.cli.common.options import machine_formats, option
+from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.formats import Format
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal, HoldRules
+from oar.lib.jobs.states import JobState
 
 FAILED, IMPOSSIBLE = 1, 2
 

@@ -8,11 +8,11 @@ import click
 from oar.cli.common import render
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import DIGITS, Join, machine_formats, option, optional_argument
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import parse_date
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.times import parse_date
-from oar.lib.views.nodes import ResourceView, jobs_on_nodes, resource_views
+from oar.lib.nodes.views import ResourceView, jobs_on_nodes, resource_views
 
 NOTHING = "/!\\ No nodes to display..."
 #: What shows something else than reasons.
@@ -115,7 +115,7 @@ def _unknown(tx: Transaction, nodes: Sequence[str]) -> list[str]:
     missing = sorted(set(nodes).difference(node_names))
     if not missing:
         return []
-    from oar.lib.facts.did_you_mean import did_you_mean
+    from oar.lib.base.did_you_mean import did_you_mean
 
     return [f"node {render.visible(name)} does not exist.{did_you_mean(name, node_names)}" for name in missing]
 
@@ -125,7 +125,7 @@ def _ids(context: Context, resources: Sequence[int | None], sql: str | None) -> 
     ids = [number for number in resources if number is not None and number < 2**31]
     if sql is None:
         return None if None in resources or not resources else ids
-    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
     matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
     return sorted(set(matching).intersection(ids)) if resources and None not in resources else matching
@@ -188,16 +188,16 @@ def _states(resources: Sequence[ResourceView], machine: Format | None, *, by_res
 
 
 def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
-    from oar.lib.views.occupancy import Condition, condition_of
+    from oar.lib.nodes.occupancy import Condition, condition_of
 
     return [each for each in shown if condition_of(each) is Condition.FREE]
 
 
 def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.cli import oarnodes_summary
-    from oar.lib.views import node_reasons, occupancy
+    from oar.lib.nodes import occupancy, views_reasons
 
-    nodes, reasons = occupancy.by_node(shown), node_reasons.reasons(tx, shown)
+    nodes, reasons = occupancy.by_node(shown), views_reasons.reasons(tx, shown)
     if machine:
         records = {each.node: {**each.record, "reason": reasons.get(each.node)} for each in nodes}
         return dump(records, machine, one_line=True)
@@ -205,9 +205,9 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
 
 
 def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
-    from oar.lib.views import node_reasons
+    from oar.lib.nodes import views_reasons
 
-    found = node_reasons.explain(tx, shown)
+    found = views_reasons.explain(tx, shown)
     return dump([each._asdict() for each in found], machine) if machine else render.node_reasons(found)
 
 
@@ -231,7 +231,7 @@ def _events(tx: Transaction, names: Sequence[str], event_range: EventRange, mach
     events = {node: events_by_node[node] for node in names if node in events_by_node}
     if not machine:
         return render.node_events(events)
-    from oar.lib.views.events import event_record
+    from oar.lib.history.views_events import event_record
 
     records = {
         node: [{**event_record(event), "hostname": node} for event in node_events]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from oar.cli.common.render import visible
-from oar.lib.views.occupancy import SHOWN, NodeOccupancy, total
+from oar.lib.nodes.occupancy import SHOWN, NodeOccupancy, total
 
 DRAINING = "no new jobs"
 

@@ -11,12 +11,13 @@ from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Join, Stop, option
-from oar.lib.db.listening.end_listener import EndListener
-from oar.lib.facts.states import FINAL, ResourceState
-from oar.lib.resources import node_changes, nodes
-from oar.lib.resources.node_changes import BadSettings, NodeChange
-from oar.lib.resources.properties import PropertyProblem, Setting, SettingError
-from oar.lib.resources.reserved import WouldBreak
+from oar.lib.jobs.end_listener import EndListener
+from oar.lib.jobs.states import FINAL
+from oar.lib.nodes import changes, state_changes
+from oar.lib.nodes.changes import BadSettings, NodeChange
+from oar.lib.nodes.properties import PropertyProblem, Setting, SettingError
+from oar.lib.nodes.reserved import WouldBreak
+from oar.lib.nodes.states import ResourceState
 
 USAGE, NOTHING_SELECTED, SOME_UNKNOWN, UNKNOWN_NODE = 1, 2, 3, 4
 JOBS_LEFT, EMPTY_CONDITION, NO_FILE, SEVERAL = 11, 12, 13, 15
@@ -147,7 +148,7 @@ def _wish(
     if drain:
         texts = [*texts, f"drain={'YES' if drain == 'on' else 'NO'}"]
     with context.database.snapshot() as tx:
-        settings = node_changes.settings_of(tx, texts)
+        settings = changes.settings_of(tx, texts)
     return NodeChange(
         ResourceState(state) if state else None, None if maintenance is None else maintenance == "on", settings
     )
@@ -208,7 +209,7 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeC
     """Return the resources that were named by id or by a condition.  Raises Stop, BadCondition."""
     ids = _ids(ranges)
     if sql is not None:
-        from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+        from oar.lib.db.user_sql import Subject, evaluate
 
         matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         if not matching and not ids:
@@ -244,7 +245,7 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 def _add(context: Context, names: Sequence[str], wish: NodeChange) -> int:
     """Create a resource for each name.  Raises BadSettings."""
     with context.database.begin() as tx:
-        node_changes.add(tx, context.user, names, wish)
+        changes.add(tx, context.user, names, wish)
     for name in names:
         click.echo(f"New resource added:  {name}")
         _print_settings(wish.settings, dict.fromkeys(wish.values, 1))
@@ -256,8 +257,8 @@ def _change(context: Context, targets: Targets, wish: NodeChange, patience: int)
     """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
     try:
         with context.database.begin() as tx:
-            doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
-            counts = node_changes.change_resources(tx, context.user, targets.ids, wish)
+            doomed = {label: list(state_changes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
+            counts = changes.change_resources(tx, context.user, targets.ids, wish)
     except WouldBreak as refused:
         raise Stop(str(refused), refused.exit_code) from None
     note(context)
@@ -272,7 +273,7 @@ def _change(context: Context, targets: Targets, wish: NodeChange, patience: int)
 
 def _note_words(context: Context, targets: Targets, wish: NodeChange, _patience: int) -> int:
     """Do what nodes say of themselves; what an administrator decided of them stays, and no job is waited for."""
-    say = nodes.welcome if wish.state is ResourceState.ALIVE else nodes.take_leave
+    say = state_changes.welcome if wish.state is ResourceState.ALIVE else state_changes.take_leave
     with context.database.begin() as tx:
         changed = {name: say(tx, name) for name in targets.names}
     note(context)

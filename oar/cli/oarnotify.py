@@ -9,11 +9,11 @@ from oar.cli.common.administration import note, warn_of_policies
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.cli.oarqueue import print_queues
+from oar.lib.access.records import User
+from oar.lib.base.errors import ServerUnavailable
+from oar.lib.base.times import format_date
+from oar.lib.bus.messages import Ask, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.facts.messages import Ask, Wake
-from oar.lib.facts.records import User
-from oar.lib.facts.times import format_date
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
 
@@ -79,7 +79,7 @@ def main(
 
 def _effect(text: str | None) -> Wake | Ask:
     """Return what a tag means.  Raises Stop."""
-    from oar.lib.facts import frames
+    from oar.lib.bus import frames
 
     effect = frames.effect_of(None if text == "TERM" else text)
     if effect is None:
@@ -112,15 +112,15 @@ def _switched(enabled: tuple[str, ...], disabled: tuple[str, ...], enable_all: b
 
 def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool, wait: bool) -> int:
     """Ring the server, if there is a reason to; return the exit code."""
-    from oar.lib.io import control, doorbell
+    from oar.lib.bus import control_client, doorbell
 
     config = context.runtime.config
     if wait and isinstance(effect, Wake):
         try:
-            control.await_round(config, effect)
+            control_client.await_round(config, effect)
         except ServerUnavailable as error:
             raise Stop(f"[ERROR] {error}", UNREACHABLE) from None
-        except control.NoRound as error:
+        except control_client.NoRound as error:
             raise Stop(f"[ERROR] {error}", TOO_LATE) from None
         return 0
     if not (is_asked or changes):
@@ -128,7 +128,7 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
     try:
         doorbell.send_effects(config, [effect])
     except ServerUnavailable as error:
-        where = control.place(config)
+        where = control_client.place(config)
         if is_asked:
             reason = str(error).rpartition(": ")[2]
             raise Stop(f"[ERROR] Cannot notify the OAR server ({where}): {reason}", UNREACHABLE) from None
@@ -138,10 +138,10 @@ def _ring(context: Context, effect: Wake | Ask, *, is_asked: bool, changes: bool
 
 
 def _print_status(context: Context, as_json: bool) -> None:
-    from oar.lib.io import control
+    from oar.lib.bus import control_client
 
     try:
-        state = control.status(context.runtime.config)
+        state = control_client.status(context.runtime.config)
     except ServerUnavailable as error:
         raise Stop(f"[ERROR] {error}", UNREACHABLE) from None
     if as_json:

@@ -8,11 +8,11 @@ from oar.cli.common.administration import note
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, OneOf, Stop, option
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.resources import properties
-from oar.lib.resources.properties import BadName, ExistsWithOtherType, InUse
-from oar.lib.resources.reserved import WouldBreak
+from oar.lib.nodes import properties
+from oar.lib.nodes.properties import BadName, ExistsWithOtherType, InUse
+from oar.lib.nodes.reserved import WouldBreak
 
 BAD, OTHER_TYPE, USED = 1, 2, 3
 

@@ -5,12 +5,13 @@ import click
 from oar.cli.common.administration import note, warn_of_policies
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import ADMIN, Stop, option
+from oar.lib.access.records import User
+from oar.lib.base.enumerations import enumerated
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.enumerations import enumerated
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Queue, User
 from oar.lib.jobs import queues
 from oar.lib.jobs.queues import QueueProblem
+from oar.lib.jobs.records import Queue
 
 NOT_ADMIN = 8
 

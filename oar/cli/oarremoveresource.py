@@ -6,9 +6,9 @@ from oar.cli.common.administration import note, warn
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Join, option
-from oar.lib.resources import removal
-from oar.lib.resources.removal import RemovalRefusal
-from oar.lib.resources.reserved import WouldBreak
+from oar.lib.nodes import removal
+from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes.reserved import WouldBreak
 
 UNKNOWN, NOT_DEAD, USED, NOT_ACCOUNTED, NOT_ADMIN = 1, 2, 5, 6, 4
 LONGEST_ID = 9
@@ -27,7 +27,7 @@ def main(context: Context, *, purge_jobs: bool, force: bool, sql: str | None, id
         return show_usage()
     ids = list(identifiers)
     if sql is not None:
-        from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+        from oar.lib.db.user_sql import Subject, evaluate
 
         matching = evaluate(context.database, Subject.RESOURCES, sql, context.asker)
         ids += [str(resource) for resource in matching]

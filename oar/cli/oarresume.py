@@ -6,8 +6,8 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import JobCriteria, job_selection
 from oar.cli.common.options import machine_formats
 from oar.cli.oarhold import request
+from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.formats import Format
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, HoldRules
 

@@ -20,10 +20,10 @@ from oar.cli.common.options import (
     optional_argument,
 )
 from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.formats import Format, dump, pieces
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.formats import Format, dump, pieces
-from oar.lib.facts.records import Job
+from oar.lib.jobs.records import Job
 
 EXIT_NO_JOB_GIVEN = 255
 LAYOUTS = (1, 2, 3, 4)
@@ -284,8 +284,8 @@ class _Oarstat:
         options = self._options
         times = places = None
         if jobs and (options.resources or self._layout == TIMES):
-            from oar.lib.views.jobs import job_times
-            from oar.lib.views.nodes import placement_texts
+            from oar.lib.jobs.views import job_times
+            from oar.lib.nodes.views import placement_texts
 
             times = job_times(tx, jobs) if self._layout == TIMES else None
             places = placement_texts(tx, jobs) if options.resources else None
@@ -367,7 +367,7 @@ def _matching(context: Context, condition: str | None) -> frozenset[int] | None:
     """Return the jobs that satisfy a condition of the user's.  Raises BadCondition."""
     if condition is None:
         return None
-    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
     return frozenset(evaluate(context.database, Subject.JOBS, condition, context.asker))
 
@@ -410,7 +410,7 @@ def _events(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str
 
 
 def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) -> str:
-    from oar.lib.views.nodes import resources_of_jobs
+    from oar.lib.nodes.views import resources_of_jobs
 
     resources = resources_of_jobs(tx, [job.id for job in jobs])
     if machine:
@@ -419,9 +419,9 @@ def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) ->
 
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:
-    from oar.lib.views.job_records import JobRecords
-    from oar.lib.views.jobs import job_columns
-    from oar.lib.views.privacy import privacy_for
+    from oar.lib.jobs.formats import JobRecords
+    from oar.lib.jobs.privacy import privacy_for
+    from oar.lib.jobs.views import job_columns
 
     columns = job_columns(tx, jobs, privacy_for(context.runtime.config, context.user))
     if machine:
@@ -438,9 +438,9 @@ def _fields(
     context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
 ) -> str:
     from oar.cli.oarstat_parts import fields as oarstat_fields
-    from oar.lib.views.job_records import JobRecords
-    from oar.lib.views.jobs import job_columns
-    from oar.lib.views.privacy import privacy_for
+    from oar.lib.jobs.formats import JobRecords
+    from oar.lib.jobs.privacy import privacy_for
+    from oar.lib.jobs.views import job_columns
 
     fields = oarstat_fields.read_fields(wish)
     records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
@@ -450,8 +450,8 @@ def _fields(
 
 
 def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
-    from oar.lib.views.gantt import gantt
-    from oar.lib.views.privacy import privacy_for
+    from oar.lib.history.gantt import gantt
+    from oar.lib.jobs.privacy import privacy_for
 
     with context.database.snapshot() as tx:
         record = gantt(tx, *dates, privacy_for(context.runtime.config, context.user))
@@ -477,7 +477,7 @@ def _bills(context: Context, dates: tuple[int, int], user: str | None, options: 
 def _accounting(
     context: Context, dates: tuple[int, int], user: str | None, machine: Format | None, *, header: bool
 ) -> str:
-    from oar.lib.views.consumption import consumption_by_user
+    from oar.lib.jobs.consumption import consumption_by_user
 
     with context.database.snapshot() as tx:
         consumptions = consumption_by_user(tx, *dates, user)

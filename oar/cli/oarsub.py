@@ -14,7 +14,7 @@ from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
-from oar.lib.facts.errors import NoSuchJob
+from oar.lib.base.errors import NoSuchJob
 from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
 from oar.lib.submission.job_form import submission_of
 
@@ -106,7 +106,7 @@ def _check_host(context: Context) -> None:
     """Refuse to submit from a host outside ALLOWED_NETWORKS.  Raises NotAllowed."""
     config = context.runtime.config
     if not EVERY_HOST.issubset(config.allowed_networks):
-        from oar.lib.io import allowed_networks
+        from oar.lib.base import allowed_networks
 
         allowed_networks.check_this_host(config.allowed_networks, config.server_hostname, config.server_port)
 

@@ -8,12 +8,12 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_outcomes import OutcomeReport
 from oar.cli.common.job_selection import is_id
 from oar.cli.common.options import COUNT, machine_formats, option
-from oar.lib.facts.errors import NoSuchJob, NotAllowed
-from oar.lib.facts.formats import Format
-from oar.lib.facts.records import User
-from oar.lib.facts.states import FINAL, JobState
-from oar.lib.facts.times import format_duration, format_signed_duration
+from oar.lib.access.records import User
+from oar.lib.base.errors import NoSuchJob, NotAllowed
+from oar.lib.base.formats import Format
+from oar.lib.base.times import format_duration, format_signed_duration
 from oar.lib.jobs import walltime
+from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.jobs.walltime import CHANGE_FORM, WAY_TO_ENABLE, ChangeRefused, WalltimeRequest, WalltimeStatus
 
 CODES = {
@@ -116,7 +116,7 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
     if machine is None:
         click.echo("".join(f"{line}\n" for line in lines_of(standing)), nl=False)
     else:
-        from oar.lib.facts.formats import dump
+        from oar.lib.base.formats import dump
 
         click.echo(dump(record_of(standing), machine), nl=False)
     return 0
@@ -125,7 +125,7 @@ def _show(context: Context, job_id: int, machine: Format | None) -> int:
 def _nothing(text: str, machine: Format | None) -> int:
     """Say why nothing is shown."""
     if machine is not None:
-        from oar.lib.facts.formats import dump
+        from oar.lib.base.formats import dump
 
         click.echo(dump({}, machine), nl=False)
     click.echo(text, err=machine is not None)

@@ -12,17 +12,17 @@ from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option
 from oar.cli.common.reservation_words import ToldAnswers, listed, nothing_named, warn_of_mail
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.formats import Format
-from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer
+from oar.lib.base.errors import UserError
+from oar.lib.base.formats import Format
 from oar.lib.reservations import alteration, answers, preparation
 from oar.lib.reservations.alteration import NO_ACCESS, WantedChange
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
+from oar.lib.reservations.grid_engine_times import write_date, write_option_date
 from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations.records import AdvanceReservation, ReservationChange
+from oar.lib.reservations.states import GRANTED, ChangeAnswer
+from oar.lib.reservations.views import granted_slots
 from oar.lib.runtime import LATER
-from oar.lib.views.reservations import granted_slots
 
 WITHDRAWN = "the change was withdrawn"
 #: What is said of a series, and of what could not be altered of it.

@@ -11,12 +11,12 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.cli.common.reservation_words import ToldAnswers, listed, nothing_named
+from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, is_number
-from oar.lib.facts.formats import Format
-from oar.lib.facts.reservation_states import ReservationState
 from oar.lib.reservations import deletion, rights
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
+from oar.lib.reservations.records import AdvanceReservation, is_number
+from oar.lib.reservations.states import ReservationState
 
 
 @oar_command("qrdel", summary="Delete advance reservations.", style=RESERVATIONS, help_names=("-help",))

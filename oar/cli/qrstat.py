@@ -11,14 +11,14 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.cli.common.reservation_words import listed
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_date, format_duration
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import SOON, AdvanceReservation, ReservationChange, ReservationLog, is_number
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.grid_engine_times import write_date, write_long_date
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.times import format_date, format_duration
 from oar.lib.reservations import rights
-from oar.lib.views.reservations import (
+from oar.lib.reservations.grid_engine_times import write_date, write_long_date
+from oar.lib.reservations.records import SOON, AdvanceReservation, ReservationChange, ReservationLog, is_number
+from oar.lib.reservations.states import ReservationState
+from oar.lib.reservations.views import (
     ShownReservation,
     change_text,
     log_record,
@@ -29,7 +29,7 @@ from oar.lib.views.reservations import (
 )
 
 if TYPE_CHECKING:
-    from oar.lib.views.reservation_series import ShownSeries
+    from oar.lib.reservations.views_series import ShownSeries
 
 UNKNOWN = "Following advance reservations do not exist:"
 #: What is said when a name means reservations that have ended.
@@ -169,7 +169,7 @@ def _machine(
     tx: Transaction, options: QrstatOptions, items: Sequence[ShownReservation], unknown: Sequence[str], machine: Format
 ) -> str:
     if machine is Format.XML:
-        from oar.lib.views.reservation_xml import reservations_xml
+        from oar.lib.reservations.xml import reservations_xml
 
         return reservations_xml(items, unknown, explains=options.explains)
     names = _record_names([item.reservation for item in items])
@@ -204,7 +204,7 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:
         raise Stop("qrstat: the XML of Grid Engine knows no series: use -json or -yaml")
-    from oar.lib.views.reservation_series import series_record, shown_series
+    from oar.lib.reservations.views_series import series_record, shown_series
 
     with context.database.snapshot() as tx:
         series = tx.reservation_series.all(ended=options.ended)

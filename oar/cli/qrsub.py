@@ -12,19 +12,19 @@ from oar.cli.common import default_requests
 from oar.cli.common.command import Context, Hangup, no_argument, oar_command
 from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option, optional_argument
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
-from oar.lib.facts.errors import BadCondition, OarError, Refused
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationState
-from oar.lib.facts.resource_set import format_ranges, from_positions
+from oar.lib.base.errors import BadCondition, OarError, Refused
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.resource_set import format_ranges, from_positions
 from oar.lib.reservations import answers, drafts, preparation, rights
 from oar.lib.reservations.drafts import Requester
+from oar.lib.reservations.grid_engine_times import write_date, write_long_date, write_option_date
 from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation
+from oar.lib.reservations.states import INCOMPLETE, STARTED, ReservationState
+from oar.lib.reservations.views import GrantedSlots, granted_slots, reasons, reservation_record, shown
 from oar.lib.submission.admission_rules import RuleOutput
 from oar.lib.submission.checks import BadSubmission
-from oar.lib.views.reservations import GrantedSlots, granted_slots, reasons, reservation_record, shown
 
 if TYPE_CHECKING:
     from oar.kao.facts.planned_reservations import ReservationStep
@@ -288,7 +288,7 @@ def _document(context: Context, granted: Sequence[AdvanceReservation], machine: 
         reader = rights.reader(tx, context.user, is_private=context.runtime.config.oarstat_private)
         items = shown(tx, granted, reader)
     if machine is Format.XML:
-        from oar.lib.views.reservation_xml import reservations_xml
+        from oar.lib.reservations.xml import reservations_xml
 
         return reservations_xml(items, (), explains=False)
     return dump({str(item.reservation.number): reservation_record(item) for item in items}, machine)

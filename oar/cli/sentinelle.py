@@ -10,7 +10,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.hosts import HostResult, ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.facts.host_names import is_host_name
+from oar.lib.base.host_names import is_host_name
 
 A_HOST_WAS_BAD = 2
 

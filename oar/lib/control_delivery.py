@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from oar.lib.facts import frames
-from oar.lib.facts.frames import Status, StatusQuestion
-from oar.lib.facts.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
-from oar.lib.io import bus
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.bus.messages import Ask, Due, Effect, Energy, Mail, Notice, Wake
 from oar.lib.runtime import Runtime, command_delivery
 
 #: Seconds for the server to confirm that it has read the effects.
@@ -32,7 +31,7 @@ _NAMES = {
 class ControlDelivery:
     """Delivers effects, from any thread, and knows afterwards whether the server has read them."""
 
-    def __init__(self, dealer: bus.Dealer) -> None:
+    def __init__(self, dealer: sockets.Dealer) -> None:
         self._dealer = dealer
         self._mutex = threading.Lock()
         self.effects: list[Effect] = []
@@ -46,7 +45,7 @@ class ControlDelivery:
 
     def is_confirmed(self) -> bool:
         """Whether the server answers a question that was sent behind all effects."""
-        poll = bus.Poll(self._dealer)
+        poll = sockets.Poll(self._dealer)
         self._dealer.send(frames.encode(StatusQuestion()))
         deadline = time.monotonic() + CONFIRMATION_SECONDS
         while (seconds := deadline - time.monotonic()) > 0:
@@ -63,7 +62,7 @@ def delivering(opened: Runtime) -> Iterator[None]:
     If no server has taken them at the end, they are sent once more with the doorbell, as far as it carries them, and a
     warning says what is lost.
     """
-    with bus.connected(bus.control_endpoint(opened.config)) as dealer:
+    with sockets.connected(sockets.control_endpoint(opened.config)) as dealer:
         delivery = ControlDelivery(dealer)
         opened.database.deliver = delivery.deliver
         try:

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from oar.lib.base.errors import ConfigError, ServerUnavailable
 from oar.lib.config import files as configuration
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import ConfigError, ServerUnavailable
 
 if TYPE_CHECKING:
-    from oar.lib.facts.messages import Effect
+    from oar.lib.bus.messages import Effect
 
 Deliver = Callable[[Sequence["Effect"]], None]
 #: The version of a file: modification time, inode and size; None if it does not exist.
@@ -192,8 +192,8 @@ def _delivery(config: Config, warn: Callable[[str], object]) -> Deliver:
     """Return a function that delivers effects to the server; ``warn`` is told the place at which there is none."""
 
     def deliver(effects: "Sequence[Effect]") -> None:
-        from oar.lib.facts.messages import Ask, Wake
-        from oar.lib.io import doorbell
+        from oar.lib.bus import doorbell
+        from oar.lib.bus.messages import Ask, Wake
 
         try:
             doorbell.send_effects(config, [effect for effect in effects if isinstance(effect, Wake | Ask)])

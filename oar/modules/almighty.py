@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oar.lib import runtime
-from oar.lib.config.files import Config
-from oar.lib.facts import frames
-from oar.lib.facts.errors import AlreadyRunning, ConfigError, OarError
-from oar.lib.facts.frames import (
+from oar.lib import logs, runtime
+from oar.lib.base import processes
+from oar.lib.base.errors import AlreadyRunning, ConfigError, OarError
+from oar.lib.base.rate_limit import HourlyLimit
+from oar.lib.base.version import VERSION
+from oar.lib.bus import frames
+from oar.lib.bus import sockets as bus
+from oar.lib.bus.frames import (
     At,
     Away,
     BadFrame,
@@ -41,7 +44,8 @@ from oar.lib.facts.frames import (
     decode_request,
     decode_tag,
 )
-from oar.lib.facts.messages import (
+from oar.lib.bus.line_port import LinePort, ReceivedLine
+from oar.lib.bus.messages import (
     Ask,
     Due,
     Effect,
@@ -54,12 +58,9 @@ from oar.lib.facts.messages import (
     Tag,
     Wake,
 )
-from oar.lib.facts.node_protocol import ReportAnswer
-from oar.lib.facts.version import VERSION
-from oar.lib.io import bus, logs, processes
-from oar.lib.io.hourly_limit import HourlyLimit
-from oar.lib.io.line_port import LinePort, ReceivedLine
-from oar.lib.io.mailer import Mailer
+from oar.lib.config.files import Config
+from oar.lib.notifications.mailer import Mailer
+from oar.lib.remote.protocol import ReportAnswer
 from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import NEXT_MODULES, Automaton, Module, Timing
 from oar.modules.child_programs import RUNNER, child_environment, programs

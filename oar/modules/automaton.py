@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from oar.lib.facts.messages import Tag
-from oar.lib.facts.module_codes import FinaudCode, GretaCode, LeonCode, MetaSchedCode, NodeChangeStateCode, SarkoCode
-from oar.lib.rules.metric_texts import ROUND_BOUNDS, Histogram
+from oar.lib.bus.exit_codes import FinaudCode, GretaCode, LeonCode, MetaSchedCode, NodeChangeStateCode, SarkoCode
+from oar.lib.bus.messages import Tag
+from oar.lib.monitoring.prometheus_text import ROUND_BOUNDS, Histogram
 
 
 class Module(StrEnum):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.base.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -5,8 +5,8 @@ import shlex
 import sys
 from collections.abc import Mapping
 
+from oar.lib.base.programs import DEFAULT_PATH
 from oar.lib.config.files import Config
-from oar.lib.io.programs import DEFAULT_PATH
 from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.automaton import Module
 from oar.modules.supervisor import ChildProgram

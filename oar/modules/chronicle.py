@@ -16,16 +16,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oar.lib.db.history.history import Log
-from oar.lib.db.listening.feed import News, SettledRows, news_between
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import Event, Job
-from oar.lib.facts.states import FINAL, EventType, JobState
-from oar.lib.io.logs import of_job
-from oar.lib.rules import job_lives
-from oar.lib.views.completions import completions, started_on
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.messages import Mail
+from oar.lib.history import log_lines
+from oar.lib.history.completions import completions, started_on
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event, JobStateChange, Position
+from oar.lib.history.sql_feed import News, SettledRows, news_between
+from oar.lib.history.sql_history import Log
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import FINAL, JobState
+from oar.lib.logs import of_job
 from oar.modules.metrics_file import MetricsFile
 from oar.modules.runner.id_watch import IdWatch
 
@@ -212,13 +213,13 @@ def _texts(
     texts: list[tuple[Job, tuple[str, ...], str]] = []
     for job, kind in kinds:
         if kind is JobState.WAITING:
-            texts.append((job, (), job_lives.submitted(job)))
+            texts.append((job, (), log_lines.submitted(job)))
         elif kind is JobState.RUNNING:
             had = nodes.get(job.id, ())
-            texts.append((job, had, job_lives.started(had)))
+            texts.append((job, had, log_lines.started(had)))
         else:
             end = ended[job.id]
-            text = job_lives.ended(job, end.cause, end.usage.elapsed, end.usage.sentence)
+            text = log_lines.ended(job, end.cause, end.usage.elapsed, end.usage.sentence)
             texts.append((job, end.nodes, text))
     return texts
 

@@ -1,18 +1,18 @@
 """The endpoints of the server: all sockets that Almighty binds (docs/design/bus.rst, "Endpoints")."""
 
+from oar.lib.base.errors import AlreadyRunning, OarError
+from oar.lib.bus import sockets
+from oar.lib.bus.line_port import LinePort
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import AlreadyRunning, OarError
-from oar.lib.io import bus
-from oar.lib.io.line_port import LinePort
 
 
 class Endpoints:
     """The bound sockets: ``requests`` from outside, ``lines`` of nodes, ``control`` of the server's own processes."""
 
-    def __init__(self, context: bus.Context, config: Config) -> None:
+    def __init__(self, context: sockets.Context, config: Config) -> None:
         """Bind all sockets.  Raises AlreadyRunning, ConfigError."""
-        self._open: list[bus.Pull | bus.Router | LinePort] = []
-        self.requests: list[bus.Pull] = []
+        self._open: list[sockets.Pull | sockets.Router | LinePort] = []
+        self.requests: list[sockets.Pull] = []
         try:
             for host, port in (
                 (config.server_hostname, config.appendice_server_port),
@@ -20,11 +20,11 @@ class Endpoints:
                 (config.greta_server, config.greta_port),
             ):
                 if port:
-                    self.requests.append(bus.Pull(context, host, port))
+                    self.requests.append(sockets.Pull(context, host, port))
                     self._open.append(self.requests[-1])
             self.lines = _bind_lines(config)
             self._open.append(self.lines)
-            self.control = bus.Router(context, bus.control_endpoint(config))
+            self.control = sockets.Router(context, sockets.control_endpoint(config))
             self._open.append(self.control)
         except OarError:
             self.close()

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from oar.lib.base.errors import ConfigError
+from oar.lib.bus.exit_codes import FinaudCode
+from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.facts.module_codes import FinaudCode
-from oar.lib.facts.states import EventType, ResourceState
-from oar.lib.io.ping_checker import is_configured, silent_hosts
+from oar.lib.history.event_types import EventType
+from oar.lib.nodes.ping_checker import is_configured, silent_hosts
+from oar.lib.nodes.states import ResourceState
 from oar.modules.runner.actions.probe import LOST_AFTER, TOO_MANY_TO_FAIL
 
 if TYPE_CHECKING:

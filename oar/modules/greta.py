@@ -16,21 +16,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.energy import KeptNodes, NodePower, may_sleep, nodes_missing, overdue_boots
-from oar.lib.facts.messages import Energy, EnergyCommand
-from oar.lib.facts.module_codes import GretaCode
-from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, EventType
-from oar.lib.io import processes
-from oar.lib.io.logs import of_nodes
-from oar.lib.io.programs import split_command
-from oar.lib.resources import energy, nodes
-from oar.lib.rules.energy_orders import ENERGY_ORDERS, OrderStep, next_steps
+from oar.lib.base import processes
+from oar.lib.base.programs import split_command
+from oar.lib.bus.exit_codes import GretaCode
+from oar.lib.bus.messages import Energy, EnergyCommand
+from oar.lib.history.event_types import EventType
+from oar.lib.logs import of_nodes
+from oar.lib.nodes import energy, state_changes
+from oar.lib.nodes.energy_orders import ENERGY_ORDERS, OrderStep, next_steps
+from oar.lib.nodes.energy_records import KeptNodes, NodePower, may_sleep, nodes_missing, overdue_boots
+from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN
 from oar.modules import worker
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Event
+    from oar.lib.history.records import Event
     from oar.lib.runtime import Deliver, Runtime
 
 log = logging.getLogger("greta")
@@ -193,8 +194,8 @@ class Greta:
             wanted = []
         if asked or late or wanted:
             with runtime.database.begin() as tx:
-                nodes.order_wake(tx, late, BY, "these nodes are not there in time")
-                nodes.order_wake(tx, wanted, BY, "so many idle nodes are kept awake")
+                state_changes.order_wake(tx, late, BY, "these nodes are not there in time")
+                state_changes.order_wake(tx, wanted, BY, "so many idle nodes are kept awake")
                 for one in asked:
                     _order(tx, one, situation, wanted)
             del self._asked[: len(asked)]
@@ -243,9 +244,9 @@ class Greta:
             with runtime.database.begin() as tx:
                 if end.error:
                     of_nodes(log, *end.hosts).error("%s", end.error)
-                    nodes.give_up_sleeping(tx, end.hosts, f"[{BY}] {end.error}")
+                    state_changes.give_up_sleeping(tx, end.hosts, f"[{BY}] {end.error}")
                 elif is_halt:
-                    nodes.bring_back(tx, end.hosts, BY, may_wake=bool(runtime.config.wake_command))
+                    state_changes.bring_back(tx, end.hosts, BY, may_wake=bool(runtime.config.wake_command))
                 else:
                     self._woken.update(dict.fromkeys(end.hosts, tx.now))
         except BaseException:
@@ -301,11 +302,11 @@ def _order(tx: "Transaction", asked: Energy, situation: EnergySituation, woken: 
         able = [name for name in names if name in haltable]
         idle = {node.name for node in situation.nodes.values() if node.is_idle}
         able = may_sleep(able, idle, situation.kept)
-        nodes.order_halt(tx, able, BY, "a program of the site halts these nodes")
+        state_changes.order_halt(tx, able, BY, "a program of the site halts these nodes")
     elif asked.command is EnergyCommand.WAKEUP:
         wakeable = set(situation.wakeable()).difference(woken)
         able = [name for name in names if name in wakeable]
-        nodes.order_wake(tx, able, BY, "a program of the site wakes these nodes")
+        state_changes.order_wake(tx, able, BY, "a program of the site wakes these nodes")
     else:
         return
     if refused := sorted(set(names).difference(able)):

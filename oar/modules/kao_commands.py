@@ -31,10 +31,10 @@ from oar.kao.rounds.reading.policy_files import PolicyFiles, parse_quotas
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.site import token_scripts
 from oar.lib import runtime
+from oar.lib.base.errors import BadRequest, OarError
+from oar.lib.base.formats import Format
+from oar.lib.base.times import format_date, parse_duration
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest, OarError
-from oar.lib.facts.formats import Format
-from oar.lib.facts.times import format_date, parse_duration
 from oar.modules import prediction_errors, worker
 
 #: ``kao honesty`` looks back so many days.

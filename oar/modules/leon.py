@@ -13,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.messages import Ask, JobAction, OarsubLine
-from oar.lib.facts.module_codes import LeonCode
-from oar.lib.facts.records import Job
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, JobType, JobTypeName, KillState
-from oar.lib.io.logs import of_job
+from oar.lib.bus.exit_codes import LeonCode
+from oar.lib.bus.messages import Ask, JobAction, OarsubLine
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import FINAL, JobState, JobType, JobTypeName, KillState
+from oar.lib.logs import of_job
 from oar.lib.reservations import deletion
+from oar.lib.submission.resource_request import JobTypes
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
 

@@ -4,8 +4,8 @@ import sys
 
 from oar.kao.rounds.garbage_collection import defer_full_collections
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.io import clock_memory
-from oar.lib.rules.clock_watch import ClockWatch
+from oar.lib.base import clock_memory
+from oar.lib.base.clock_watch import ClockWatch
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 

@@ -8,12 +8,12 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from oar.lib.db.listening.feed import News
-from oar.lib.facts.frames import Status, StatusQuestion
-from oar.lib.io.control import ask
-from oar.lib.rules.metric_texts import document, family_lines
-from oar.lib.views.happenings import Happenings
-from oar.lib.views.metrics import Labels, families, rounds_of, server_families
+from oar.lib.bus.control_client import ask
+from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.history.sql_feed import News
+from oar.lib.monitoring.event_counts import Happenings
+from oar.lib.monitoring.metrics import Labels, families, rounds_of, server_families
+from oar.lib.monitoring.prometheus_text import document, family_lines
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -1,6 +1,6 @@
 """NodeChangeState: treats events, and the changes of state that are asked for resources.
 
-``oar.lib.rules.event_consequences`` decides about an event; the decision is carried out here, in the transaction that
+``oar.lib.history.event_consequences`` decides about an event; the decision is carried out here, in the transaction that
 marks the event as treated.  The events of a pass share transactions, so that a burst of ends costs a few statements.
 
 See docs/design/events.rst, "Consequences".
@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.errors import Bug, UserError
-from oar.lib.facts.messages import Ask, Mail, Tag, Wake
-from oar.lib.facts.module_codes import NodeChangeStateCode
-from oar.lib.facts.records import Cause, Event, Job
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault
-from oar.lib.jobs import control, fault_holds, lifecycle
+from oar.lib.base.errors import Bug, UserError
+from oar.lib.bus.exit_codes import NodeChangeStateCode
+from oar.lib.bus.messages import Ask, Mail, Tag, Wake
+from oar.lib.history import event_consequences
+from oar.lib.history.event_consequences import ConsequenceSettings, JobFacts, Verdict
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event
+from oar.lib.jobs import control, fault_holds, launch_faults, lifecycle
+from oar.lib.jobs.end_codes import EndCode
 from oar.lib.jobs.fault_holds import Failed
-from oar.lib.resources import nodes
-from oar.lib.resources.nodes import Suspicion
-from oar.lib.rules import event_consequences, launch_faults
-from oar.lib.rules.event_consequences import ConsequenceSettings, JobFacts, Verdict
+from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.states import JobState, LaunchFault
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.state_changes import Suspicion
 from oar.lib.submission import resubmission
+from oar.lib.submission.resource_request import JobTypes
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
 from oar.modules.runner.actions.nodes import site_manager
@@ -52,7 +55,9 @@ _KILLS = (EventType.SEND_KILL_JOB, EventType.BESTEFFORT_KILL)
 def run(runtime: "Runtime") -> int:
     """Make one pass; return 2 if a job must be killed, 1 if a resource changed, else 0."""
     suspected = _treat_events(runtime)
-    is_due = runtime.database.look(nodes.is_change_due)  # a pass after each end of a job finds nothing to change
+    is_due = runtime.database.look(
+        state_changes.is_change_due
+    )  # a pass after each end of a job finds nothing to change
     changes = run_in_batches(runtime.database, [runtime.config], _change_nodes) if is_due else []
     if any(change.doomed for change in changes):
         return NodeChangeStateCode.KILL
@@ -60,10 +65,10 @@ def run(runtime: "Runtime") -> int:
     return NodeChangeStateCode.SCHEDULE if has_changed else NodeChangeStateCode.NOTHING
 
 
-def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> nodes.StateChanges:
+def _change_nodes(tx: "Transaction", configs: "Sequence[Config]") -> state_changes.StateChanges:
     """Apply the changes of state that are asked for, and ask for the end of the jobs on resources that go away."""
     config = configs[0]
-    changes = nodes.apply_pending(tx, sweeps=_site(config).confines)
+    changes = state_changes.apply_pending(tx, sweeps=_site(config).confines)
     ends = {job: Cause(EndCode.NODE_TAKEN, {"nodes": list(names)}) for job, names in changes.doomed.items()}
     control.ask_end(tx, ends, with_inner=config.kill_inner_jobs_with_container)
     return changes
@@ -297,10 +302,10 @@ def _suspect(tx: "Transaction", decisions: Sequence[_Decision], *, heals: bool) 
             reasons = suspects[decision.verdict.by_finaud, bool(event.hosts)]
             reasons.setdefault(host, Suspicion(f"{event.type}: {event.description}", decision.verdict.check))
     changed = [
-        nodes.suspect(tx, reasons, finaud=by_finaud, heals=heals, named=named, reasons=reasons)
+        state_changes.suspect(tx, reasons, finaud=by_finaud, heals=heals, named=named, reasons=reasons)
         for (by_finaud, named), reasons in suspects.items()
     ]
-    nodes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
+    state_changes.ask_return(tx, {host for decision in decisions for host in decision.verdict.returning})
     for host in sorted({host for decision in decisions for host in decision.verdict.unstable}):
         text = f"[NodeChangeState] {host} was rebooted under jobs more than {event_consequences.REBOOTS_FORGIVEN} times"
         tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text} within a day: it stays Suspected", hosts=[host])

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oar.lib import runtime
-from oar.lib.db.jobs.job_predictions import Errors
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_duration
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.times import format_duration
+from oar.lib.jobs.sql_predictions import Errors
 
 DAY = 86400
 

@@ -16,16 +16,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.planning.deadlines import KillTimer, TimeLimit
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.facts.module_codes import SarkoCode
-from oar.lib.facts.records import Cause
-from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
-from oar.lib.facts.times import format_date, format_duration
-from oar.lib.io import clock_memory
+from oar.lib.base import clock_memory
+from oar.lib.base.clock_watch import GRACE, ClockWatch, Look
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.bus.exit_codes import SarkoCode
+from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
-from oar.lib.rules.clock_watch import GRACE, ClockWatch, Look
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.sql_deadlines import KillTimer, TimeLimit
+from oar.lib.jobs.states import FINAL, JobState, KillState
 from oar.modules import worker
 from oar.modules.batches import run_in_batches
 from oar.modules.chronicle import Chronicle

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from oar.lib.facts.frames import Load
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
+from oar.lib.bus.frames import Load
 from oar.modules.automaton import LANES, Automaton, Lane, result_of
 from oar.modules.child_programs import RUNNER
 from oar.modules.runner_restarts import RunnerRestarts

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from oar.lib.facts.frames import Done, Frame, Hello, Ping, Renewal, RunPass, StopChild
-from oar.lib.io import bus, processes
-from oar.lib.io.processes import ChildProcess, Lifeline
+from oar.lib.base import processes
+from oar.lib.base.processes import ChildProcess, Lifeline
+from oar.lib.bus import sockets
+from oar.lib.bus.frames import Done, Frame, Hello, Ping, Renewal, RunPass, StopChild
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Supervisor:
     """All children by name."""
 
     def __init__(
-        self, programs: Sequence[ChildProgram], environment: Mapping[str, str], poll: bus.Poll, send: Send
+        self, programs: Sequence[ChildProgram], environment: Mapping[str, str], poll: sockets.Poll, send: Send
     ) -> None:
         self.workers = {program.name: SupervisedChild(program) for program in programs}
         self._environment = environment

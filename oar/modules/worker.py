@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from oar.lib import runtime
+from oar.lib import logs, runtime
+from oar.lib.base import processes
+from oar.lib.base.errors import ConfigError, DatabaseUnavailable
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
+from oar.lib.bus.messages import Effect, Energy
 from oar.lib.control_delivery import delivering
-from oar.lib.facts import frames
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
-from oar.lib.facts.frames import At, BadFrame, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, StopChild
-from oar.lib.facts.messages import Effect, Energy
-from oar.lib.io import bus, logs, processes
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def serve(
 ) -> int:
     """Make passes until told to stop; return the exit code."""
     try:
-        with bus.connected(endpoint) as dealer, processes.signals() as signals:
+        with sockets.connected(endpoint) as dealer, processes.signals() as signals:
             parent = processes.watch_parent(os.environ)
             if parent is not None:
                 parent.limit_life(LONGEST_ORPHAN)
@@ -148,7 +148,7 @@ class PassWorker:
         self,
         name: str,
         run: Scheduler,
-        dealer: bus.Dealer,
+        dealer: sockets.Dealer,
         sequel: Sequel | None = None,
         take_order: TakeOrder | None = None,
     ) -> None:
@@ -165,7 +165,7 @@ class PassWorker:
 
     def work(self, signals: processes.Signals, parent: processes.ParentWatch | None) -> None:
         """Treat the frames of the server, one after the other, until told to stop."""
-        poll = bus.Poll(self._dealer, signals, *([parent] if parent else []))
+        poll = sockets.Poll(self._dealer, signals, *([parent] if parent else []))
         self._tell(Hello(self._name, os.getpid()))
         while not (self._is_over or signals.stop):
             due = self._sequel.due() if self._sequel else None

@@ -1,4 +1,4 @@
-"""Why something of a job failed on this node: data that the server turns into words (``oar/lib/rules/end_causes.py``).
+"""Why something of a job failed on this node: data that the server turns into words (``oar/lib/jobs/ends.py``).
 
 A fault is ``{"kind": ..., "errno": "ENOENT", "path": ..., "link": ..., "home": ...}`` with what is known of it; the
 kinds are ``FaultKind``.  All is looked at as the user.

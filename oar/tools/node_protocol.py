@@ -1,7 +1,7 @@
 """The words and exit codes by which the programs on nodes and the server understand each other.
 
-The server has its own enumerations of them (``oar/lib/facts/node_protocol.py``, ``ExecCode`` in
-``oar/lib/facts/states.py``), for the programs on nodes travel alone; a test compares both.  Here they are classes of
+The server has its own enumerations of them (``oar/lib/remote/protocol.py``, ``ExecCode`` in
+``oar/lib/jobs/states.py``), for the programs on nodes travel alone; a test compares both.  Here they are classes of
 constants: enumerations would take 2 of the 26 ms in which a session of a user starts.
 """
 

@@ -1,6 +1,6 @@
 """The warm end of a server's connection to this node: reads requests, forks one child for each, carries their talk.
 
-The server streams this program through ``ssh`` to an interpreter that is root already (see ``oar/lib/io/remote``); it
+The server streams this program through ``ssh`` to an interpreter that is root already (see ``oar/lib/remote``); it
 is no daemon, since it ends when its standard input ends.  One JSON object per line, in both directions:
 
 ==========================================================  ======================================================

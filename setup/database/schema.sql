@@ -3,7 +3,7 @@
 -- Dates and durations are whole seconds since the epoch; 0 and '' mean "none".  Enumerations are texts with a
 -- CHECK named <table>_<column>_check.  There are no foreign keys: rows are written and purged in bulk, and
 -- `oar-database --check --deep` looks for what does not fit together.
--- Tables are created in the schema "public", by their owner (DB_BASE_LOGIN).  oar/lib/db/schema/schema.py describes the
+-- Tables are created in the schema "public", by their owner (DB_BASE_LOGIN).  oar/lib/db/schema.py describes the
 -- same tables to the programs; a test compares the two.
 
 SET LOCAL search_path = public;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oar.lib.facts.grid_engine_times import write_option_date
+from oar.lib.reservations.grid_engine_times import write_option_date
 from tests.acceptance.harness import Cluster, Person, wait_until
 from tests.acceptance.mailbox import Post
 from tests.acceptance.reservations import (

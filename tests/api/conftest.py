@@ -25,12 +25,12 @@ from oar.api.openapi_schemas import WHOLE
 from oar.api.server import listening_sockets, server_of
 from oar.api.service import Service
 from oar.lib.access import tokens
+from oar.lib.access.records import User
+from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import PreparingConnection
-from oar.lib.facts.records import User
-from oar.lib.io.processes import ServiceManager
+from oar.lib.db.statements import PreparingConnection
 from oar.lib.runtime import Runtime
 from oar.web.documents import Documents
 

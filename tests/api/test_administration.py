@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
+from oar.lib.bus.messages import Effect, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState, ResourceState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.nodes.states import ResourceState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, state_of
 

@@ -10,12 +10,12 @@ import pytest
 
 from oar.api import administration, history
 from oar.api.administration import HIDDEN
+from oar.lib.access.records import User
+from oar.lib.base.version import SCHEMA, VERSION
+from oar.lib.bus import control_client
+from oar.lib.bus.frames import Frame, RoundsAnswer, RoundsQuestion, Status
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.frames import Frame, RoundsAnswer, RoundsQuestion, Status
-from oar.lib.facts.records import User
-from oar.lib.facts.version import SCHEMA, VERSION
-from oar.lib.io import control
 from oar.lib.submission import rule_changes
 from tests.api.conftest import Api
 
@@ -43,7 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(config: Config, question: Frame, answer: type[Frame], seconds: float) -> Frame:
         return Status(STATUS)
 
-    monkeypatch.setattr(control, "ask", ask)
+    monkeypatch.setattr(control_client, "ask", ask)
 
 
 @pytest.mark.usefixtures("server")
@@ -106,7 +106,7 @@ def test_the_last_rounds_are_told_to_everybody(
         questions.append(question)
         return RoundsAnswer({"rounds": [{**own, **told}, older]})
 
-    monkeypatch.setattr(control, "ask", ask)
+    monkeypatch.setattr(control_client, "ask", ask)
     monkeypatch.setattr(history, "KEPT_SECONDS", 3600.0)
     (item,) = anonymous.get("/v1/rounds", params={"last": 1}).json()["items"]
     assert item == {

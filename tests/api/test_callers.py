@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from oar.api.authentication import Caller, Way
+from oar.lib.access.records import User
 from oar.lib.access.scopes import OF_ONE_JOB, JobAct, Scopes
+from oar.lib.base.errors import NotAllowed
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import NotAllowed
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 

@@ -9,12 +9,12 @@ from oar.api.estimates import EstimateJobs
 from oar.api.job_request import AskedJobs, JobRequest
 from oar.api.workers import Desk
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Ask, Effect, JobAction
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Effect, JobAction
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.lib.submission.job_form import JobForm
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources, for_no_reason, state_of

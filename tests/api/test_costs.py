@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httpx
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from oar.lib.access import tokens
+from oar.lib.access.records import User
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.records import User
 from tests.api.test_program import Program, Start, start
 from tests.builders import add_resources
 
@@ -27,7 +27,7 @@ WRITERS, ROWS_OF_A_WRITER, DEATHS = 8, 25, 3
 #: Writes events until it has written enough, or is killed: some transactions last, some are rolled back.
 _WRITER = """
 import json, random, sys, time
-from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
 settings, rows, seed = DatabaseSettings(**json.loads(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 chance, database = random.Random(seed), Database(settings)

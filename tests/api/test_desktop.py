@@ -14,10 +14,10 @@ import pytest
 from oar.api.request_bodies import FileBegins, FileData, FormField, FormReader, agent_boundary_of
 from oar.api.service import UPLOADS_OF_A_COMPUTER
 from oar.lib.access import tokens
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.modules.runner.actions.launch import launch_job
 from tests.api.conftest import Api
 from tests.builders import state_of

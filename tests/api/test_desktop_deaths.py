@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Cause, User
-from oar.lib.facts.states import EndCode, JobState, Phase
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import JobState, Phase
 from oar.modules.runner.actions.launch import launch_job
 from tests.api.test_program import Program, Start, start
 from tests.builders import state_of

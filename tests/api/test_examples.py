@@ -14,9 +14,10 @@ import pytest
 from oar.api import job_output
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Job
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.builders import add_job, add_resources, for_no_reason

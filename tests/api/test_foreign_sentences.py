@@ -15,9 +15,9 @@ from oar.api.application import application
 from oar.api.openapi import EXAMPLES
 from oar.api.service import Service
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources

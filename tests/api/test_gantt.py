@@ -19,11 +19,11 @@ from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, ChunkFiles, Chunks, Chunk
 from oar.api.response_cache import Cache
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.history.gantt_chunks import DAY
 from oar.lib.jobs import lifecycle
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
 from oar.lib.runtime import Runtime
-from oar.lib.views.gantt_chunks import DAY
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until
@@ -95,7 +95,7 @@ def test_a_day_holds_what_ended_on_it(anonymous: httpx.Client, database: Databas
         for node, cpu, cores in (("node-1", 120, 2), ("node-2", None, 1)):  # 60 %; nothing is known of the other node
             sql = "INSERT INTO job_usage (job_id, network_address, cpu_seconds, cores) VALUES (%s, %s, %s, %s)"
             tx.execute(sql, (job, node, cpu, cores))
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
         begin = DAY_BEFORE * DAY
         tx.execute(
             "UPDATE resource_logs SET date_start = %s, date_stop = %s WHERE value = 'Suspected'", (begin, begin + 50)
@@ -192,7 +192,7 @@ def test_what_goes_on_is_told_apart_from_what_is_planned(anonymous: httpx.Client
     running = add_job(database, JobState.RUNNING, on=resources[:2])
     waiting = add_job(database)
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
     record = anonymous.get("/v1/gantt/live").json()
     assert [(job["id"], job["resources"]) for job in record["running"]] == [(running, [[resources[0], 2]])]
     assert waiting not in {job["id"] for job in record["planned"]}  # no round has planned it
@@ -250,7 +250,7 @@ def test_only_what_has_changed_is_told_to_who_knows_the_rest(anonymous: httpx.Cl
     with database.begin() as tx:
         lifecycle.move(tx, first, JobState.FINISHING)
         lifecycle.move(tx, first, JobState.TERMINATED)
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
     told = anonymous.get("/v1/gantt/live", params={"since": known["cursor"]}).json()
     assert ([job["id"] for job in told["running"]], told["gone"]) == ([third], [first])
     assert (told["suspended"], [each["state"] for each in told["states"]]) == (None, ["Suspected"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 

@@ -10,8 +10,8 @@ from fastapi import Request
 from oar.api.response_cache import Cache
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.states import JobState
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
 from tests.builders import add_job, add_resources
 
 HOUR = 3600
@@ -32,7 +32,7 @@ def test_what_a_node_did_does_and_will_do_is_told(anonymous: httpx.Client, datab
         tx.execute(
             "INSERT INTO gantt_jobs_sets_visu (moldable_job_id, resources) VALUES (%s, %s)", (moldable, resources[:2])
         )
-        nodes.suspect(tx, ["node-1"], finaud=False)
+        state_changes.suspect(tx, ["node-1"], finaud=False)
     asked: dict[str, str | int] = {"node": "node-1", "from": now - 12 * HOUR, "to": now + 12 * HOUR}
     told = anonymous.get("/v1/gantt/nodes", params=asked).raise_for_status().json()
     assert told["nodes"] == [{"name": "node-1", "resources": [[resources[0], 2]]}]

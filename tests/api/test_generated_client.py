@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.builders import add_resources, for_no_reason

@@ -22,9 +22,9 @@ from oar.api.legacy import calls
 from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
 from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
+from oar.lib.base.errors import BadRequest, Unavailable
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import BadRequest, Unavailable
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until

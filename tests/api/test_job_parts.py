@@ -7,11 +7,11 @@ import httpx
 from oar.api.rate_limits import Rate
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_predictions import ToldStart
-from oar.lib.facts.states import JobState
+from oar.lib.jobs import views_dependencies
+from oar.lib.jobs.sql_predictions import ToldStart
+from oar.lib.jobs.states import JobState
+from oar.lib.jobs.usage import job_usages
 from oar.lib.runtime import Runtime
-from oar.lib.views import job_dependencies
-from oar.lib.views.job_usage import job_usages
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import wait_until
@@ -95,12 +95,12 @@ def test_dependencies_are_told_both_ways_and_three_steps_far(anonymous: httpx.Cl
 def test_a_circle_and_a_crowd_come_to_an_end(database: Database) -> None:
     first, second, *others = (add_job(database) for _ in range(6))
     _require(database, (first, second), (second, first), *((other, first) for other in others))
-    most, job_dependencies.MOST = job_dependencies.MOST, 3
+    most, views_dependencies.MOST = views_dependencies.MOST, 3
     try:
         with database.snapshot() as tx:
-            around = job_dependencies.jobs_around(tx, first)
+            around = views_dependencies.jobs_around(tx, first)
     finally:
-        job_dependencies.MOST = most
+        views_dependencies.MOST = most
     assert not around.is_complete
     assert (first, second) in [(each.job_id, each.required) for each in around.dependencies]
 

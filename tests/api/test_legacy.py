@@ -14,10 +14,10 @@ from fastapi import Request
 from oar.api.legacy import routes as legacy
 from oar.api.legacy.calls import PREFIXES, Reply, place_of
 from oar.api.legacy.routes import FIRST_WORDS, handler_of
+from oar.lib.base.formats import read_yaml
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.formats import read_yaml
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import needs_root
 from tests.builders import add_job, add_resources, state_of

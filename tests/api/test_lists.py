@@ -7,10 +7,11 @@ import httpx
 import pytest
 
 from oar.api import hub
+from oar.lib.bus.topics import Topic
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import EventType, JobState
-from oar.lib.facts.topics import Topic
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation

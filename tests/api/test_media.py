@@ -12,7 +12,7 @@ import pytest
 from oar.api import user_programs
 from oar.api.user_programs import UserProgram
 from oar.lib.config.files import Config
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.process.this_machine import wait_until

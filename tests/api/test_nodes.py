@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources
 
 
@@ -74,7 +75,7 @@ def test_a_token_of_a_job_shows_the_texts_of_its_own_events_only(
 
 def test_nodes_are_chosen_by_name_and_by_state(anonymous: httpx.Client, database: Database, job: int) -> None:
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
 
     def names(**filters: str) -> list[str]:
         return [node["name"] for node in anonymous.get("/v1/nodes", params=filters).json()["items"]]
@@ -145,7 +146,7 @@ def test_a_node_tells_the_last_thirty_days_if_nothing_else_is_asked(
 ) -> None:
     add_resources(database)
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-1"], finaud=False)
+        state_changes.suspect(tx, ["node-1"], finaud=False)
     told = anonymous.get("/v1/nodes/node-1/history").json()
     assert told["to"] - told["from"] == 30 * 86400
     assert "Suspected" in {each["value"] for each in told["items"]}

@@ -21,7 +21,8 @@ import pytest
 from oar.api.passwords import Passwords
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.builders import add_job, add_resources

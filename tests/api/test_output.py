@@ -17,13 +17,13 @@ import pytest
 
 from oar.api import job_output, user_programs
 from oar.api.concurrency import UnderWay
-from oar.lib import user_files
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState, JobType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, JobType
+from oar.lib.user_files import files
 from tests.api.conftest import Api
 from tests.builders import add_job, for_no_reason
 from tests.process.this_machine import is_alive, wait_until
@@ -289,7 +289,7 @@ class StoppedPrograms:
     def __init__(self, numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._numbers, self._monkeypatch = numbers, monkeypatch
         program = ["/bin/sh", "-c", f"sleep 1000 & echo $$ $! >> {numbers}; kill -STOP $$"]
-        monkeypatch.setattr(user_files, "_program", lambda *_: program)
+        monkeypatch.setattr(files, "_program", lambda *_: program)
 
     def _begun(self) -> list[int]:
         return [int(number) for number in self._numbers.read_text().split()] if self._numbers.exists() else []
@@ -302,7 +302,7 @@ class StoppedPrograms:
     def asked(self, ask: Callable[[], _Told]) -> _Told:
         """Ask for what they do not say; with more time, if a busy machine came to the beginning of none."""
         for seconds in (5, 10, 20, 40):
-            self._monkeypatch.setattr(user_files, "ANSWER_SECONDS", float(seconds))
+            self._monkeypatch.setattr(files, "ANSWER_SECONDS", float(seconds))
             told = ask()
             if self._begun():
                 return told
@@ -389,7 +389,7 @@ def test_an_empty_file_is_followed_at_once(nobody: httpx.Client, database: Datab
 def test_a_program_of_which_its_user_has_made_another_ends_the_stream(
     nobody: httpx.Client, database: Database, home: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    monkeypatch.setattr(user_files, "_program", lambda *_: ["/bin/sh", "-c", f"echo '{said}'"])
+    monkeypatch.setattr(files, "_program", lambda *_: ["/bin/sh", "-c", f"echo '{said}'"])
     job = _job(database, home)
     assert nobody.get(f"/v1/jobs/{job}/output/stdout?follow=true").status_code == 403
     assert nobody.get(f"/v1/jobs/{job}/output/stdout").status_code == 403

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
+from oar.lib.monitoring.metrics import families as present
 from oar.lib.reservations.recurrence import local_zone
-from oar.lib.views.metrics import families as present
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources
 

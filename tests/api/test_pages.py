@@ -12,8 +12,9 @@ from oar.api.legacy.old_links import drawgantt_place
 from oar.api.old_pages import DRAWGANTT, MONIKA
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources
 
@@ -126,7 +127,7 @@ def test_the_grid_has_a_letter_for_each_resource(anonymous: httpx.Client, databa
     resources = add_resources(database)
     job = add_job(database, JobState.RUNNING, on=resources[:2], name="sim")
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
     record = anonymous.get("/v1/grid", params={"group": "type"}).json()
     assert [(node["name"], node["marks"], node["held"], node["group"]) for node in record["items"]] == [
         ("node-1", "uu", [[0, 2, job]], "default"),
@@ -175,7 +176,7 @@ def test_the_dashboard_counts_what_the_grid_shows(known: Callable[[str], httpx.C
     add_job(database, user="daemon")
     add_resources(database, nodes=1, cores=3, state=ResourceState.ABSENT, available_upto=2_147_483_646)
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
         tx.resources.set_property(resources[4:5], "drain", "YES")
     client = known("nobody")
     record = client.get("/v1/dashboard").json()
@@ -242,7 +243,7 @@ def test_nodes_that_are_out_of_use_are_told_with_since_when(anonymous: httpx.Cli
     add_resources(database, nodes=1, cores=1, network_address="sleeper", state="Absent", available_upto=2_147_483_646)
     with database.begin() as tx:
         since = tx.now
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
         tx.execute("UPDATE resources SET state = 'Dead' WHERE network_address = 'node-3'")  # since when is not known
     lost = {
         each["node"]: (each["state"], each["since"]) for each in anonymous.get("/v1/dashboard").json()["lost_nodes"]

@@ -31,10 +31,11 @@ from oar.cli import (
     qrsub,
 )
 from oar.cli.common.command import Command
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
 from oar.lib.submission import job_environment
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources

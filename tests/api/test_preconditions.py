@@ -8,7 +8,7 @@ import pytest
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 

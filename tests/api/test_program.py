@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from oar.api.server import limited, listening_sockets, spare_what_stays
+from oar.lib.base.errors import Unavailable
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import Unavailable
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.documents import SOURCE

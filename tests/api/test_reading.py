@@ -10,8 +10,8 @@ import pytest
 from oar.api import jobs
 from oar.api.concurrency import UnderWay
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.builders import add_array, add_job, add_resources, for_no_reason
 from tests.process.this_machine import wait_until

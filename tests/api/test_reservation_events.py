@@ -10,8 +10,8 @@ import pytest
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AccessEntry, ReservationLog
-from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
+from oar.lib.reservations.records import AccessEntry, ReservationLog
+from oar.lib.reservations.states import ReservationEvent, ReservationState
 from tests.api.conftest import Api
 from tests.db.reservation_rows import add_reservation
 

@@ -17,11 +17,11 @@ from oar.api import hub as serving_hub
 from oar.api import service, stream
 from oar.api.concurrency import UnderWay
 from oar.api.responses import EventStream
+from oar.lib.bus.topics import Topic
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState
-from oar.lib.facts.topics import Topic
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
 from tests.api.conftest import Api
 from tests.builders import add_job
 

@@ -16,16 +16,17 @@ from oar.api.job_request import JobRequest
 from oar.api.submission import SubmitJobs
 from oar.api.workers import Desk, outcome_of
 from oar.cli.common.render import full_jobs
-from oar.lib import user_files
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.job_fields import FIELDS
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.fields import FIELDS
+from oar.lib.jobs.formats import JobRecords
+from oar.lib.jobs.privacy import Privacy
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
+from oar.lib.jobs.views import JobColumns, job_view
 from oar.lib.submission import job_environment
-from oar.lib.views.job_records import JobRecords
-from oar.lib.views.jobs import JobColumns, job_view
-from oar.lib.views.privacy import Privacy
+from oar.lib.user_files import files
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, needs_root
 from tests.builders import add_resources
@@ -456,9 +457,9 @@ def test_a_program_that_is_stopped_while_jobs_are_submitted_is_killed(
     add_resources(database)
     numbers = tmp_path_factory.mktemp("stopped") / "numbers"
     stop = f"echo $$ >> {numbers}; kill -STOP $$"
-    monkeypatch.setattr(user_files, "_READ", stop)
-    monkeypatch.setattr(user_files, "_WRITE", stop)
-    monkeypatch.setattr(user_files.UserFiles, "_as_user", lambda _, command: (command, {}))
+    monkeypatch.setattr(files, "_READ", stop)
+    monkeypatch.setattr(files, "_WRITE", stop)
+    monkeypatch.setattr(files.UserFiles, "_as_user", lambda _, command: (command, {}))
     desk = Desk(database.settings)
     wanted = JobRequest.model_validate({"command": "/bin/true", **asked})
     for seconds in (5, 10, 20, 40):  # a busy machine may not come to the beginning of a program

@@ -10,7 +10,7 @@ import pytest
 
 from oar.cli import oaruserset
 from oar.lib.db.database import Database
-from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.reservations.records import AccessEntry
 from tests.api.conftest import Api
 from tests.db.console import Console
 from tests.db.reservation_rows import add_reservation

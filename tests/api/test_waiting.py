@@ -9,11 +9,11 @@ import pytest
 
 from oar.api import long_polling
 from oar.api.concurrency import WAITING_FOR_A_THREAD
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.scheduling import scheduling
 from tests.builders import add_job, add_resources

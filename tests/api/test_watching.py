@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from oar.api import metrics
+from oar.lib.base.version import VERSION
 from oar.lib.db.database import Database
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.facts.version import VERSION
+from oar.lib.db.lock_keys import SERVER_LOCK
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
 

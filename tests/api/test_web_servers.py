@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.api.test_stream import states_of, streamed

@@ -12,9 +12,9 @@ from starlette.requests import Request
 
 from oar.api import authentication, passwords
 from oar.api.clients import Peer, find_client
+from oar.lib.base.errors import NotAllowed
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import NotAllowed
 from tests.api.conftest import Api
 
 LOOPBACK = ("127.0.0.0/8",)

@@ -12,11 +12,11 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from oar.api.authentication import COOKIE
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.builders import add_job, add_resources
@@ -216,6 +216,6 @@ def small_site(database: Database) -> dict[str, int]:
         "ended": add_job(database, JobState.TERMINATED, on=resources[1:2], user="alice", name="post"),
     }
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
         tx.events.add("PING_CHECKER_NODE_SUSPECTED", 0, "does not answer", hosts=["node-2"])
     return numbers

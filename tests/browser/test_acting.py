@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.api.test_output import needs_root
 from tests.browser.conftest import USER, Visitor

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_every_page import left_in_english

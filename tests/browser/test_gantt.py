@@ -12,9 +12,9 @@ from playwright.sync_api import Page, Route, expect
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
 from oar.lib.runtime import Runtime
 from tests.api.conftest import Api
 from tests.browser.conftest import USER, Visitor
@@ -151,7 +151,7 @@ def test_a_running_job_is_drawn_up_to_now_and_its_rest_otherwise(
 
 def test_times_out_of_use_are_told(visitor: Visitor, database: Database, resources: list[int]) -> None:
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-2"], finaud=False)
+        state_changes.suspect(tx, ["node-2"], finaud=False)
     page = diagram(visitor)
     point(page, 2, 1.5)
     expect(page.locator("#gantt-says")).to_contain_text("Suspected")

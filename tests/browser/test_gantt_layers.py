@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import JobState
 from oar.web.assets import Assets
 from tests.api.conftest import Api
 from tests.browser.conftest import Visitor, visiting

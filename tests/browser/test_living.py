@@ -5,10 +5,10 @@ import re
 from playwright.sync_api import Route, expect
 
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.states import JobState
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.browser.conftest import Visitor
 from tests.builders import add_array, add_job, add_resources, for_no_reason
 

@@ -11,11 +11,11 @@ from playwright.sync_api import expect
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.api.conftest import Api
 from tests.api.test_output import NOBODY, home, needs_root
 from tests.browser.conftest import USER, Visitor

@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
 from tests.api.test_output import needs_root
 from tests.browser.conftest import Visitor
 from tests.browser.test_every_page import left_in_english

@@ -3,8 +3,8 @@
 from playwright.sync_api import Page, Route, expect
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from tests.browser.conftest import USER, Visitor
 from tests.browser.test_every_page import left_in_english
 from tests.browser.test_pages import FITS, faults

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
 from tests.browser.conftest import LOOKS, Visitor, visiting
 from tests.browser.test_every_page import left_in_english

@@ -8,10 +8,10 @@ import pytest
 from oar.cli import qralter
 from oar.cli.common.command import CommandResult, invoke
 from oar.kao.rounds.reading import time_zone
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Effect
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.console import Console

@@ -2,9 +2,10 @@
 
 from oar.cli import oarnodesetting
 from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import PropertyValue, User
+from oar.lib.nodes.records import PropertyValue
 from oar.lib.runtime import Runtime
 
 ROOT = User("root", 0)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from oar.cli import qrsub
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Effect
 from oar.lib.db.database import Database
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import User
+from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.runtime import Runtime
 from tests.frontend import Frontend
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.facts.records import User
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_requests import ReservationAlternative, encode
-from oar.lib.facts.reservation_series import NewSeries, Series
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import asking, deletion, recurrence
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
+from oar.lib.reservations.request_records import ReservationAlternative, encode
+from oar.lib.reservations.series_records import NewSeries, Series
+from oar.lib.reservations.states import ReservationState
 from oar.lib.runtime import Runtime
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, state_of
 
 NOW = 1_800_000_000

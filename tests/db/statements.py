@@ -1,11 +1,11 @@
-"""The named statements of oar/lib/db, as the server is asked to prepare them."""
+"""The named statements of the library, as the server is asked to prepare them."""
 
 import importlib
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-from oar.lib import db
+from tests.unit.sources import modules
+from tests.unit.test_layers import has_statements
 
 _STATEMENT = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\s")
 _PARAMETER = re.compile(r"%\((\w+)\)s|%s|%%")
@@ -28,14 +28,12 @@ class Statement:
 def statements() -> list[Statement]:
     """Return those constants that are whole statements; templates that are still to be filled are left out."""
     found = []
-    top = Path(db.__file__).parent
-    for path in sorted(top.rglob("*.py"), key=lambda path: path.stem):
-        if path.stem == "__init__":
-            continue
-        module = importlib.import_module(".".join(["oar.lib.db", *path.relative_to(top).with_suffix("").parts]))
+    for module_name in filter(has_statements, modules()):
+        module = importlib.import_module(module_name)
+        label = module_name.removeprefix("oar.lib.")
         for name, value in sorted(vars(module).items()):
             if isinstance(value, str) and name.strip("_").isupper() and _STATEMENT.match(value) and "{" not in value:
-                found += [_prepared(f"{path.stem}.{name}", part) for part in value.split(";") if part.strip()]
+                found += [_prepared(f"{label}.{name}", part) for part in value.split(";") if part.strip()]
     return found
 
 

@@ -4,14 +4,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from oar.lib.db import statements
 from oar.lib.db.database import Database
-from oar.lib.db.sql import statements
-from oar.lib.db.sql.statements import About, psycopg2
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.states import JobState
-from oar.lib.views.jobs import job_view, job_views
-from oar.lib.views.privacy import Privacy
+from oar.lib.db.statements import About, psycopg2
+from oar.lib.jobs.privacy import Privacy
+from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.states import JobState
+from oar.lib.jobs.views import job_view, job_views
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from oar.cli import oaraccounting, oarstat
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.sql.lock_keys import ACCOUNTING_LOCK
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.db.lock_keys import ACCOUNTING_LOCK
 from oar.lib.jobs import accounting
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 

@@ -8,12 +8,13 @@ import pytest
 
 from oar.cli import oar_resources_add, oarnodes, oarnodesetting, oarnotify, oarproperty, oarqueue, oarremoveresource
 from oar.cli.common.command import Command, CommandResult
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.bus.messages import Effect, Tag, Wake
 from oar.lib.jobs import lifecycle
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources, state_of
 from tests.db.console import EVE, Console
 from tests.frontend import add_rules
@@ -350,7 +351,7 @@ def test_a_node_says_that_it_goes_and_that_it_is_back_and_its_jobs_are_its_own(c
     )
     assert console.values("next_state") == ["Absent", "Absent", "UnChanged"]
     with console.database.begin() as tx:
-        assert nodes.apply_pending(tx, sweeps=False).doomed == {}
+        assert state_changes.apply_pending(tx, sweeps=False).doomed == {}
     assert console.values("state") == ["Absent", "Absent", "Alive"]
     assert console.nodesetting("--from-node", "-s", "Absent", "-h", "node-1").out == "node-1 stays as it is\n"
     assert console.nodesetting("--from-node", "-s", "Alive", "-h", "node-1").out == "node-1 --> Alive\n"
@@ -366,7 +367,7 @@ def test_what_an_administrator_decided_of_a_node_stays_whatever_it_says(console:
         tx.resources.move([broken], ResourceState.SUSPECTED, finaud=False)
         tx.resources.move([silent], ResourceState.SUSPECTED, finaud=True)
         tx.resources.move([dead], ResourceState.DEAD, finaud=False)
-        nodes.apply_pending(tx, sweeps=False)
+        state_changes.apply_pending(tx, sweeps=False)
     said = console.nodesetting("--from-node", "-s", "Alive", "-h", "node-1,node-2,node-3,node-4,node-5")
     assert said.out.splitlines() == [
         "node-1 stays as it is",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.db.installation.migrations import read_rules
-from oar.lib.rules.adopted_rules import AdoptedRule, Fate, OldRule, adopt_rules
+from oar.lib.adoption.rules import AdoptedRule, Fate, OldRule, adopt_rules
+from oar.lib.db.migrations import read_rules
 from oar.lib.submission.admission_rules import explain_bad_text
 from tests.db.old_oar import rules, shipped
 

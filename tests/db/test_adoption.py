@@ -9,7 +9,7 @@ import pytest
 
 from oar.cli import oar_database, oaraccounting, oarstat
 from oar.cli.common.command import Command, CommandResult, invoke
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
 from tests.db.catalog import catalog
 from tests.db.old_oar import NOW, OldSite
 from tests.documents import SOURCE, matches, named_blocks

@@ -11,23 +11,23 @@ from oar.kao.facts.plan import Plan
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading import snapshot_reader
 from oar.kao.rounds.reading.situation import Situation
+from oar.lib.base.clock_watch import GRACE, ClockWatch
+from oar.lib.base.times import format_date
+from oar.lib.bus.messages import Effect, ReservationMail
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Effect, ReservationMail
-from oar.lib.facts.reservation_states import ChangeAnswer, ReservationEvent
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_texts import cause_text
+from oar.lib.jobs.explanations import explain
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration
 from oar.lib.reservations import lifecycle as reservation_lifecycle
 from oar.lib.reservations.alteration import WantedChange
 from oar.lib.reservations.asking import TooManyReservations
 from oar.lib.reservations.deletion import Deletion
-from oar.lib.rules.clock_watch import GRACE, ClockWatch
-from oar.lib.rules.end_cause_texts import cause_text
+from oar.lib.reservations.states import ChangeAnswer, ReservationEvent
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
-from oar.lib.views.wait_explanations import explain
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.db.reservation_rows import numbers_begin_again

@@ -8,15 +8,15 @@ import pytest
 
 from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
+from oar.lib.access.records import User
+from oar.lib.base import clock_memory
+from oar.lib.base.clock_watch import ClockWatch, Look
+from oar.lib.base.errors import DatabaseUnavailable, SchemaError
 from oar.lib.config.files import Config
+from oar.lib.db.archive import Archive
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation.archive import Archive
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
-from oar.lib.facts.records import User
-from oar.lib.io import clock_memory
 from oar.lib.jobs import retention
-from oar.lib.rules.clock_watch import ClockWatch, Look
 from tests.db.test_retention import Past
 from tests.postgres import PostgreSQL
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from oar.lib.bus.messages import Notice, NoticeTag
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Notice, NoticeTag
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.modules.runner.array_mails import ArrayMails
 from tests.builders import add_job, add_resources
 

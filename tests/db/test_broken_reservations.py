@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.reservations import alteration
 from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.states import ChangeAnswer
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.installation.migrations import Migrator
+from oar.lib.db.migrations import Migrator
 from oar.lib.db.transaction import Transaction
 from tests.conftest import SETUP
 

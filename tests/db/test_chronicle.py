@@ -9,13 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.history.history_positions import HistoryPositions
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.records import NodeUsage
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.history.sql_positions import HistoryPositions
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import NodeUsage
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from oar.modules import chronicle
 from oar.modules.chronicle import Chronicle, HistoryReader, append, complete, tell
@@ -141,7 +142,7 @@ def test_a_mail_that_a_crash_may_have_lost_is_sent_again(
 def test_more_than_one_piece_is_told_in_order(
     database: Database, reader: HistoryReader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oar.lib.db.listening.feed.PIECE", 2)
+    monkeypatch.setattr("oar.lib.history.sql_feed.PIECE", 2)
     ids = [add_job(database) for _ in range(5)]
     assert [job for job, _ in told(caplog, reader, database)] == ids
 

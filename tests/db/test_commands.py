@@ -23,12 +23,13 @@ from oar.cli import (
     oarwalltime,
 )
 from oar.cli.common.command import Command, CommandResult, Context, invoke, oar_command
+from oar.lib.access.records import User
+from oar.lib.base.version import SCHEMA, VERSION
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Queue, User
-from oar.lib.facts.states import QueueState
-from oar.lib.facts.version import SCHEMA, VERSION
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from oar.cli import completion, oarsub
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.request import parse_type
-from oar.lib.facts.states import JobState, JobTypeName
+from oar.lib.jobs.states import JobState, JobTypeName
+from oar.lib.submission.resource_request import parse_type
 from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
 from tests.frontend import Frontend, add_rules

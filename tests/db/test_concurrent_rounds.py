@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
-from oar.lib.db.sql.connections import DatabaseSettings
+from oar.lib.bus.messages import Ask, Effect, JobAction
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, Effect, JobAction
-from oar.lib.facts.records import Job
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job
 from tests.db.test_random_lives import MODULES, PEOPLE, Cluster, act_at_once, all_ended
 

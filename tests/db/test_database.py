@@ -12,15 +12,15 @@ import pytest
 from oar.cli import oarqueue
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.common.health_probes import find_database_problem
+from oar.lib.access.records import User
+from oar.lib.base.errors import DatabaseFull, DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable
+from oar.lib.bus.messages import Effect, Tag, Wake
 from oar.lib.config.files import Config
+from oar.lib.db import connections
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql import connections
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.lock_keys import job_lock
+from oar.lib.db.lock_keys import job_lock
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseFull, DatabaseReadOnly, DatabaseRefused, DatabaseUnavailable
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.records import User
 from tests.postgres import PostgreSQL
 
 

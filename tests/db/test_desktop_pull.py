@@ -11,19 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_runs import HostsHeard
 from oar.lib.desktop import stageouts
 from oar.lib.desktop.orders import UNPACKED_TIMES
 from oar.lib.desktop.pull import NoDesktopComputer, UnknownComputer
-from oar.lib.facts.desktop import AgentJob, PullAnswer
-from oar.lib.facts.records import Cause, User
-from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, KillState, Phase, ResourceState
+from oar.lib.desktop.records import AgentJob, PullAnswer
+from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import answer_texts, control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
-from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.sql_runs import HostsHeard
+from oar.lib.jobs.states import JobState, KillState, Phase
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 from oar.modules import sarko
 from oar.modules.runner.actions import finish, probe, results
 from oar.modules.runner.actions.context import RetryAfter

@@ -6,16 +6,19 @@ from unittest.mock import create_autospec
 
 import pytest
 
+from oar.lib.access.records import User
+from oar.lib.bus.exit_codes import NodeChangeStateCode
+from oar.lib.bus.frames import EndReport
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.sql.statements import Statements
+from oar.lib.db.statements import Statements
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.frames import EndReport
-from oar.lib.facts.module_codes import NodeChangeStateCode
-from oar.lib.facts.node_protocol import NodeFault, NodeFaultKind, ReportAnswer
-from oar.lib.facts.records import Cause, NodeUsage, User
-from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.remote.protocol import NodeFault, NodeFaultKind, ReportAnswer
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
 from oar.modules.runner.end_reports import EndReports

@@ -9,12 +9,14 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.lib import logs
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.config.files import parse
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
-from oar.lib.facts.states import EventType, JobState, ResourceState
-from oar.lib.io import logs
-from oar.lib.resources import nodes
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime, file_version
 from oar.modules import node_change_state
 from oar.modules.runner.actions import power
@@ -247,7 +249,7 @@ def test_a_node_that_is_made_alive_while_it_is_halted_is_no_trap(plant: Plant, w
         halting = pool.submit(plant.carry_out)
         wait_until(halting_file.exists)
         with plant.database.begin() as tx:
-            nodes.ask_state(tx, ids, ResourceState.ALIVE)
+            state_changes.ask_state(tx, ids, ResourceState.ALIVE)
         plant.change_states()
         halting_file.unlink()
         halting.result()

@@ -14,11 +14,11 @@ from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.hypothetical import estimates
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState, QueueState
-from oar.lib.facts.times import format_date
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.nodes import state_changes
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at
@@ -371,7 +371,7 @@ class TestSleepingNodes:
 
     def test_the_time_that_has_passed_since_they_were_woken_counts(self, saving: Site) -> None:
         with saving.database.begin() as tx:
-            nodes.order_wake(tx, ["node-2"], "a test", "somebody needs it")
+            state_changes.order_wake(tx, ["node-2"], "a test", "somebody needs it")
         at(saving.database, NOW + 100)
         assert saving.record("-l", "nodes=2,walltime=1", "true")["start"] == NOW + 300
         at(saving.database, NOW + 301)

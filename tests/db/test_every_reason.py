@@ -12,8 +12,8 @@ from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.facts.states import ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.sql_waits import StoredReason
 from tests.db.test_meta_sched import at, submit
 from tests.db.test_oarstat_explain import ALICE, NOW, Site
 from tests.scheduler.test_reasons import all_reasons

@@ -11,12 +11,12 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.site import scheduler_programs
+from oar.lib.base.times import format_date
+from oar.lib.bus.exit_codes import MetaSchedCode
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail
-from oar.lib.facts.module_codes import MetaSchedCode
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, JobType, QueueState
-from oar.lib.facts.times import format_date
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, JobType, QueueState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, ask, at, held, job, submit, tables

@@ -10,8 +10,10 @@ from oar.kao.rounds.reading import filter_pools
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import Conditions, TooSlow
-from oar.lib.facts.states import EventType, JobState, ReasonCode
+from oar.lib.db.user_sql import Conditions, TooSlow
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import clocked, submit  # noqa: F401 - a fixture

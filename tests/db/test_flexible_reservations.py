@@ -3,11 +3,11 @@
 import pytest
 
 from oar.cli import oaralter, oarstat
-from oar.lib.facts.records import Job
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations.deletion import Deletion
+from oar.lib.reservations.states import ReservationState
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 from tests.frontend import LoginNode, add_rules

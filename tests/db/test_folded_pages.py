@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from oar.lib.db.database import Database
-from oar.lib.db.jobs import job_pages
-from oar.lib.db.jobs.job_pages import FoldedJobs
-from oar.lib.facts.job_query import JobPlace, JobQuery
-from oar.lib.facts.states import FINAL, JobState
+from oar.lib.jobs import sql_pages
+from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.sql_pages import FoldedJobs
+from oar.lib.jobs.states import FINAL, JobState
 
 ALL = JobQuery(states=None)
 LIVE = JobQuery()
@@ -57,7 +57,7 @@ def test_pages_show_each_group_once_and_arrays_in_one_piece(
     database: Database, monkeypatch: pytest.MonkeyPatch, seed: int, newest_first: bool
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(job_pages, "MOST_READ", chance.choice([4, 10, 1000]))
+    monkeypatch.setattr(sql_pages, "MOST_READ", chance.choice([4, 10, 1000]))
     arrays = [0, *(chance.randrange(1, 60) for _ in range(chance.randrange(1, 6)))]
     jobs = []
     for job_id in range(1, 60):
@@ -131,7 +131,7 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
     insert(database, [(job_id, (504, "Error", 0)) for job_id in range(504, 1004)])
     (rows,) = pages(database, ALL, 10)
     assert [len(row.ids) for row in rows] == [500, 1, 1, 1, 500]
-    monkeypatch.setattr(job_pages, "MOST_READ", 200)
+    monkeypatch.setattr(sql_pages, "MOST_READ", 200)
     read = [[len(ids) for ids in ids_of(page)] for page in pages(database, ALL, 10)]
     assert read == [[500], [1, 1, 1, 500], []]  # only the last page can be empty
 
@@ -139,16 +139,16 @@ def test_a_page_of_ended_jobs_reads_on_while_arrays_leave_it_room(
 def test_a_page_inside_a_long_array_reads_a_bounded_part_of_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_pages, "MOST_READ", 4)
+    monkeypatch.setattr(sql_pages, "MOST_READ", 4)
     insert(database, [(1, (1, "Error", 0)), *((job_id, (2, "Error", 0)) for job_id in range(2, 400))])
     looks = []
-    one_page = job_pages.JobPages._folded_page
+    one_page = sql_pages.JobPages._folded_page
 
-    def counted(self: job_pages.JobPages, query: JobQuery, place: JobPlace) -> job_pages.FoldedPage:
+    def counted(self: sql_pages.JobPages, query: JobQuery, place: JobPlace) -> sql_pages.FoldedPage:
         looks.append(place)
         return one_page(self, query, place)
 
-    monkeypatch.setattr(job_pages.JobPages, "_folded_page", counted)
+    monkeypatch.setattr(sql_pages.JobPages, "_folded_page", counted)
     shown = []
     for page in pages(database, ALL, 1):
         assert len(looks) <= 5

@@ -10,9 +10,9 @@ import pytest
 from oar.cli import oardel, oarnodes, oarstat
 from oar.cli.common.command import Command
 from oar.cli.common.options import ADMIN, OptionalArgument, PlainOption
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.bus.messages import Ask, Effect, Energy, EnergyCommand, JobAction, Mail
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Effect, Energy, EnergyCommand, JobAction, Mail
-from oar.lib.facts.states import EventType, JobState, ResourceState
-from oar.lib.resources import nodes
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 from oar.modules.greta import Greta, GretaPass
@@ -59,7 +61,7 @@ class GretasPlant(Plant):
     def come(self, name: str) -> None:
         """A node says that it is back."""
         with self.database.begin() as tx:
-            nodes.welcome(tx, name)
+            state_changes.welcome(tx, name)
         self.change_states()
 
     def pass_time(self, seconds: int) -> None:
@@ -202,7 +204,7 @@ def test_an_order_for_a_node_with_a_job_leaves_it_alive(plant: GretasPlant) -> N
     ids = add_resources(plant.database, nodes=2, available_upto=FOR_EVER)
     submit(plant.database, state=JobState.RUNNING, on=ids[:1])
     with plant.database.begin() as tx:
-        nodes.order_halt(tx, ["node-1", "node-2"], "Greta", "a test")
+        state_changes.order_halt(tx, ["node-1", "node-2"], "Greta", "a test")
     assert plant.states() == {"node-1": "Alive", "node-2": "Alive -> Absent"}
     assert plant.events() == [("HALT_NODE", "YES", ["node-2"])]
 
@@ -249,7 +251,7 @@ def test_a_node_that_is_made_alive_while_it_is_halted_is_woken(plant: GretasPlan
     plant.greta_looks(OF_A_WORKER)
     wait_until(halting.exists)
     with plant.database.begin() as tx:
-        nodes.ask_state(tx, ids, ResourceState.ALIVE)
+        state_changes.ask_state(tx, ids, ResourceState.ALIVE)
     plant.change_states()
     halting.unlink()
     wait_until(lambda: plant.greta.due() == 0)
@@ -414,7 +416,7 @@ def test_a_node_that_sleeps_for_another_reason_does_not_boot(plant: GretasPlant)
     plant.come("node-1")
     at(plant.database, NOW + 60)
     with plant.database.begin() as tx:
-        nodes.begin_maintenance(tx, ids, by="root")
+        state_changes.begin_maintenance(tx, ids, by="root")
     plant.change_states()
     assert plant.greta_looks().next is None
     at(plant.database, NOW + 5000)

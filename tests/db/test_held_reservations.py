@@ -9,7 +9,7 @@ from oar.cli import qrsub
 from oar.cli.common.command import Context
 from oar.kao.rounds.writing import reservation_moves
 from oar.lib.db.database import Database
-from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site
 

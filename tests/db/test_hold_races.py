@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlRefusal, HoldRules
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, state_of
 

@@ -9,10 +9,10 @@ import pytest
 
 from oar.kao.rounds.writing import prediction_history
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.modules import kao_commands, prediction_errors
 from tests.db.test_meta_sched import ask, submit
 from tests.db.test_oarstat_explain import NOW, Site

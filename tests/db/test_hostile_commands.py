@@ -6,9 +6,9 @@ import pytest
 
 from oar.cli import oaralter, oardel, oarhold, oarnodes, oarresume, oarstat, oarsub, qralter, qrdel, qrstat, qrsub
 from oar.cli.common.command import Command
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.conditions_corpus import HOSTILE
 from tests.frontend import Frontend, add_rules

@@ -9,10 +9,10 @@ import pytest
 
 from oar.cli import oaralter, oarstat, oarsub, oaruserset, qralter, qrdel, qrstat, qrsub
 from oar.cli.common.command import Command, CommandResult
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.advance_reservations import AccessEntry
-from oar.lib.facts.records import User
+from oar.lib.reservations.records import AccessEntry
 from tests.builders import add_job, add_resources
 from tests.db.reservation_site import HOUR, NOW, Site
 from tests.frontend import ALICE, Frontend, add_rules

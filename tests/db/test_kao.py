@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.modules.worker import USAGE
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import submit

@@ -1,4 +1,4 @@
-"""Failures of several nodes or jobs are judged together: oar/lib/rules/launch_faults.py."""
+"""Failures of several nodes or jobs are judged together: oar/lib/jobs/launch_faults.py."""
 
 import json
 import random
@@ -12,28 +12,22 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.writing import held_launches
+from oar.lib.bus.exit_codes import MetaSchedCode
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Tag, Wake
-from oar.lib.facts.module_codes import MetaSchedCode
-from oar.lib.facts.records import Group, LaunchHold, Level
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import (
-    EventType,
-    JobState,
-    LaunchFault,
-    NodeCheck,
-    QueueState,
-    ReasonCode,
-    Reservation,
-    ResourceState,
-)
-from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, lifecycle
-from oar.lib.resources import nodes
-from oar.lib.resources.nodes import Suspicion
-from oar.lib.rules.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
+from oar.lib.jobs.launch_faults import FIRST_PAUSE, LONGEST_PAUSE, QUEUE_FAILURES, Blame
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Group, LaunchHold, Level
+from oar.lib.jobs.states import JobState, LaunchFault, QueueState, Reservation
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.state_changes import Suspicion
+from oar.lib.nodes.states import NodeCheck, ResourceState
+from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.lib.runtime import Runtime
+from oar.lib.submission.resource_request import JobTypes
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from oar.modules import node_change_state
 from oar.modules.runner.actions import check
 from oar.modules.runner.actions.context import ActionContext
@@ -229,7 +223,9 @@ def test_only_nodes_that_are_suspected_for_the_prologue_come_back_with_its_hold(
     for number in range(2):
         fail(runtime, "PROLOGUE_ERROR", f"user{number}", on=[resources[number]], hosts=[f"node-{number + 1}"])
     with database.begin() as tx:
-        nodes.change_state(tx, resources[2:3], ResourceState.SUSPECTED, by="root", reason="PROLOGUE_ERROR: look")
+        state_changes.change_state(
+            tx, resources[2:3], ResourceState.SUSPECTED, by="root", reason="PROLOGUE_ERROR: look"
+        )
     fail(runtime, "PROLOGUE_ERROR", "user2", on=resources[2:3], hosts=["node-3"])
     assert [hold.user for hold in holds(database)] == [""]
     with database.begin() as tx:
@@ -785,7 +781,7 @@ def test_faults_of_all_nodes_use_up_no_check_of_a_node(runtime: Runtime) -> None
 def suspect(database: Database, suspicion: Suspicion) -> None:
     """Suspect node-1."""
     with database.begin() as tx:
-        nodes.suspect(tx, ["node-1"], finaud=True, reasons={"node-1": suspicion})
+        state_changes.suspect(tx, ["node-1"], finaud=True, reasons={"node-1": suspicion})
 
 
 def test_a_check_that_a_node_has_to_pass_is_not_replaced(runtime: Runtime) -> None:

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 
+from oar.lib.bus.exit_codes import LeonCode
+from oar.lib.bus.messages import Ask, Effect, JobAction, Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Ask, Effect, JobAction, Tag, Wake
-from oar.lib.facts.module_codes import LeonCode
-from oar.lib.facts.states import EventType, JobState, JobType, KillState, Phase
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.states import JobState, JobType, KillState, Phase
 from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_job, add_resources, for_no_reason, state_of

@@ -5,12 +5,14 @@ import threading
 
 import pytest
 
+from oar.lib.bus.messages import Ask, JobAction, Notice, Tag, Wake
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.messages import Ask, JobAction, Notice, Tag, Wake
-from oar.lib.facts.records import Cause, NodeUsage
-from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, KillState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.states import FINAL, JobState, KillState
 from tests.builders import WAY, add_job, add_resources, for_no_reason, state_of
 
 

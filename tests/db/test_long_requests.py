@@ -5,12 +5,12 @@ import pytest
 from oar.cli import qrsub
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.reservations.reservation_predicates import ReservationFault
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_requests import ReservationAlternative, encode
-from oar.lib.facts.reservation_states import ReservationState as S
 from oar.lib.reservations import asking, drafts
+from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations.request_records import ReservationAlternative, encode
+from oar.lib.reservations.sql_fault_predicates import ReservationFault
+from oar.lib.reservations.states import ReservationState as S
+from oar.lib.submission.resource_request import parse_request
 from tests.builders import add_resources
 from tests.db.reservation_site import HOUR, NOW, Site
 from tests.db.test_reservation_queries import counted

@@ -7,21 +7,21 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler, run
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.lib.access.records import User
+from oar.lib.base.errors import Unavailable
+from oar.lib.base.times import format_date
+from oar.lib.bus.exit_codes import MetaSchedCode
+from oar.lib.bus.messages import Ask, Effect, JobAction
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.db.sql.statements import PreparingConnection
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.errors import Unavailable
-from oar.lib.facts.messages import Ask, Effect, JobAction
-from oar.lib.facts.module_codes import MetaSchedCode
-from oar.lib.facts.records import User
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import JobState, JobType, QueueState, Reservation
-from oar.lib.facts.times import format_date
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.statements import PreparingConnection
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, JobType, QueueState, Reservation
 from oar.lib.runtime import Runtime
 from oar.lib.submission import alteration
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources, for_no_reason, state_of
 from tests.frontend import add_rules
 

@@ -12,15 +12,14 @@ import yaml
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS
+from oar.lib.base.times import format_date
+from oar.lib.bus.messages import Effect, Mail, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Effect, Mail, Tag, Wake
-from oar.lib.facts.states import JobPriority, JobState
-from oar.lib.facts.times import format_date
-from oar.lib.jobs import lifecycle
-from oar.lib.rules.server_health import judge_status
+from oar.lib.jobs import explanations, lifecycle
+from oar.lib.jobs.states import JobPriority, JobState
+from oar.lib.monitoring.health import judge_status
 from oar.lib.runtime import Runtime
-from oar.lib.views import wait_explanations
 from tests.builders import add_resources, state_of
 from tests.db.test_meta_sched import NOW, at, job, submit
 
@@ -186,7 +185,7 @@ def test_a_job_whose_token_has_no_script_any_more_is_told_so(
     assert state_of(clocked, good) is JobState.TO_LAUNCH
     assert "gone" not in caplog.text
     with clocked.snapshot() as tx:
-        (told,) = wait_explanations.explain(tx, [tx.jobs.get(stuck)], Config())
+        (told,) = explanations.explain(tx, [tx.jobs.get(stuck)], Config())
     assert told.sentence == "It needs tokens gone, and this site has none of that name (any more)."
     assert told.advice.solution.endswith(f"SCHEDULER_TOKEN_SCRIPTS; oardel {stuck} deletes the job.")
 

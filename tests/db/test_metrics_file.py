@@ -13,15 +13,17 @@ import pytest
 from machines import roots
 from room import cache
 
+from oar.lib.base.formats import read_yaml
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.listening.feed import News
-from oar.lib.facts.formats import read_yaml
-from oar.lib.facts.health import ServerTask
-from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.states import EventType, JobState, LaunchFault, QueueState
-from oar.lib.facts.states import JobState as J
-from oar.lib.rules.metric_texts import (
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import JobStateChange, Position
+from oar.lib.history.sql_feed import News
+from oar.lib.jobs.states import JobState, LaunchFault, QueueState
+from oar.lib.jobs.states import JobState as J
+from oar.lib.monitoring.event_counts import Happenings
+from oar.lib.monitoring.metrics import rounds_of, server_families
+from oar.lib.monitoring.prometheus_text import (
     ROUND_BOUNDS,
     WAIT_BOUNDS,
     Histogram,
@@ -30,9 +32,8 @@ from oar.lib.rules.metric_texts import (
     document,
     family_lines,
 )
+from oar.lib.monitoring.records import ServerTask
 from oar.lib.runtime import Runtime
-from oar.lib.views.happenings import Happenings
-from oar.lib.views.metrics import rounds_of, server_families
 from oar.modules import metrics_file
 from oar.modules.chronicle import Chronicle
 from tests.builders import add_job, add_resources

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.errors import SchemaError
+from oar.lib.base.version import SCHEMA, StoredSchema, schema_number, version_number
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation import migrations
-from oar.lib.db.installation.migrations import Migrator, read_rules
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.lock_keys import SCHEMA_LOCK, SERVER_LOCK
-from oar.lib.db.sql.statements import Connection
-from oar.lib.facts.errors import SchemaError
-from oar.lib.facts.version import SCHEMA, StoredSchema, schema_number, version_number
+from oar.lib.db.lock_keys import SCHEMA_LOCK, SERVER_LOCK
+from oar.lib.db.migrations import Migrator, read_rules
+from oar.lib.db.statements import Connection
 from tests.conftest import SETUP
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL

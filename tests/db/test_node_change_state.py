@@ -5,18 +5,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from oar.lib.access.records import User
+from oar.lib.bus.exit_codes import NodeChangeStateCode
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
+from oar.lib.bus.topics import Topic
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.sql.statements import Connection, Parameters, Statements
+from oar.lib.db.statements import Connection, Parameters, Statements
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, Tag, Wake
-from oar.lib.facts.module_codes import NodeChangeStateCode
-from oar.lib.facts.records import Event, User
-from oar.lib.facts.states import EventType, JobState, JobType, KillState, ResourceState
-from oar.lib.facts.topics import Topic
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event
 from oar.lib.jobs import control
 from oar.lib.jobs.control import HoldRules
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState, JobType, KillState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state as ncs
 from tests.builders import add_job, add_resources, for_no_reason, state_of
@@ -125,7 +128,7 @@ def test_listeners_are_told_of_resources_that_change(runtime: Runtime, monkeypat
     resources = add_resources(runtime.database)
     topics.clear()
     with runtime.database.begin() as tx:
-        nodes.ask_state(tx, resources, ResourceState.ABSENT)
+        state_changes.ask_state(tx, resources, ResourceState.ABSENT)
     assert topics == {Topic.RESOURCES}
     topics.clear()
     assert ncs.run(runtime) == NodeChangeStateCode.SCHEDULE

@@ -8,9 +8,10 @@ import pytest
 from oar.cli import oarnodes
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.resources.state_reasons import StateReasons
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.resources import nodes
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.sql_state_reasons import StateReasons
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import finaud, node_change_state
 from tests.builders import add_job, add_resources
@@ -156,7 +157,7 @@ def test_finaud_replaces_no_reason_of_a_resource_whose_state_stays(
 def test_a_halt_replaces_no_reason_of_a_resource_whose_state_stays(console: Console) -> None:
     lay_aside(console)
     with console.database.begin() as tx:
-        nodes.order_halt(tx, ["node-1"], "Greta", "idle")
+        state_changes.order_halt(tx, ["node-1"], "Greta", "idle")
     assert stored_reasons(console.database) == [("root", "a broken GPU"), ("", "halted: idle")]
 
 
@@ -164,15 +165,15 @@ def test_a_halt_that_is_given_up_leaves_what_others_ask(console: Console) -> Non
     ids = add_resources(console.database, nodes=2, cores=2)
     add_job(console.database, JobState.RUNNING, on=ids[1:2])
     with console.database.begin() as tx:
-        nodes.ask_state(tx, ids[:1], ResourceState.DEAD, "burnt", by="root")
-        nodes.order_halt(tx, ["node-1"], "Greta", "idle")
+        state_changes.ask_state(tx, ids[:1], ResourceState.DEAD, "burnt", by="root")
+        state_changes.order_halt(tx, ["node-1"], "Greta", "idle")
         assert [one.next_state for one in tx.resources.of_nodes(["node-1"])] == ["Dead", "UnChanged"]
 
 
 def test_finaud_asks_once_which_nodes_have_checks(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     add_resources(console.database, nodes=3, cores=1)
     with console.database.begin() as tx:
-        nodes.suspect(tx, ["node-1", "node-2", "node-3"], finaud=True)
+        state_changes.suspect(tx, ["node-1", "node-2", "node-3"], finaud=True)
     checks = Mock(return_value={})
     monkeypatch.setattr(StateReasons, "checks", checks)
     look(console, monkeypatch, [])

@@ -7,16 +7,16 @@ from typing import Any
 import psycopg2.extensions
 import pytest
 
+from oar.lib.bus.messages import Effect, Tag, Wake
+from oar.lib.bus.topics import Channel, Topic
+from oar.lib.db.channel_listener import ChannelListener
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.listening.channel_listener import ChannelListener
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Connection
+from oar.lib.db.statements import Connection
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState
-from oar.lib.facts.topics import Channel, Topic
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
 from tests.builders import add_job, for_no_reason
 from tests.postgres import PostgreSQL
 

@@ -12,9 +12,9 @@ from oar.cli import oar_database
 from oar.cli.common.command import CommandResult, invoke
 from oar.kao.facts.queue_policies import POLICIES
 from oar.kao.facts.snapshot import Settings
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobPriority
-from oar.lib.facts.version import SCHEMA, VERSION
+from oar.lib.access.records import User
+from oar.lib.base.version import SCHEMA, VERSION
+from oar.lib.jobs.states import JobPriority
 from tests.db.catalog import catalog
 from tests.postgres import PostgreSQL
 

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oar_phoenix
+from oar.lib.base import clock_memory
+from oar.lib.base.clock_watch import ClockWatch, Look
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.reboot_steps import Step, Tried
-from oar.lib.facts.states import JobState, ResourceState
-from oar.lib.io import clock_memory
-from oar.lib.io.reboots import only_one, read_tried, write_tried
-from oar.lib.resources import nodes
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.reboot_commands import only_one, read_tried, write_tried
+from oar.lib.nodes.reboot_steps import Step, Tried
+from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources
 from tests.db.console import EVE, Console
 
@@ -71,7 +72,7 @@ def test_jobs_and_maintenance_keep_their_nodes(phoenix: Console, tmp_path: Path)
     ids = add_resources(phoenix.database, nodes=3)
     add_job(phoenix.database, JobState.RUNNING, on=ids[:1])
     with phoenix.database.begin() as tx:
-        nodes.begin_maintenance(tx, ids[2:4], by="root")
+        state_changes.begin_maintenance(tx, ids[2:4], by="root")
         assert {each.state for each in tx.resources.select(ids[:2])} == {ResourceState.ALIVE}
     suspect(phoenix.database, ids)
     assert phoenix.type(oar_phoenix.main).out == "rebooted: node-3\n"

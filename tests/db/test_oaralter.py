@@ -8,11 +8,13 @@ import pytest
 from oar.cli import oaralter, oarsub
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Dependency, Job, Queue, User
-from oar.lib.facts.states import EventType, JobState, QueueState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Dependency, Job, Queue
+from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources, for_no_reason
 from tests.frontend import ALICE, Frontend, add_rules

@@ -10,13 +10,14 @@ import zmq
 
 from oar.cli import oardel, oarhold, oarresume
 from oar.cli.common.command import Command, CommandResult, invoke
+from oar.lib.access.records import User
+from oar.lib.bus import sockets
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EventType, JobState, JobType, Reservation
-from oar.lib.io import bus
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 from tests.process.this_machine import free_ports
@@ -79,11 +80,11 @@ class Runner(threading.Thread):
         self.heard: list[bytes] = []
         self._over = threading.Event()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._bell = bus.Pull(self._zmq, "127.0.0.1", frontend.config.appendice_server_port)
+        self._bell = sockets.Pull(self._zmq, "127.0.0.1", frontend.config.appendice_server_port)
 
     def run(self) -> None:
         """Serve until it is stopped."""
-        poll = bus.Poll(self._bell)
+        poll = sockets.Poll(self._bell)
         while not self._over.is_set():
             poll.wait(0.05)
             self.heard += self._bell.receive()

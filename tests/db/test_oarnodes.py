@@ -8,12 +8,12 @@ import yaml
 
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarnodes import main
+from oar.lib.access.records import User
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 

@@ -11,14 +11,15 @@ import pytest
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.common.render import places
 from oar.cli.oarstat import main
+from oar.lib.access.records import User
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.records import Group, Level, User
-from oar.lib.facts.states import JobState, JobType, Reservation
-from oar.lib.facts.times import format_date
+from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from oar.lib.runtime import Runtime
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources
 
 OARPRINT = Path(__file__).parent.parent.parent / "oar" / "tools" / "oarprint"

@@ -9,12 +9,14 @@ import yaml
 
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oarstat import main
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.records import Cause, NodeUsage, User
-from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 

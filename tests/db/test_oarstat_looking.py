@@ -15,11 +15,11 @@ import pytest
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
 from oar.cli.oarstat_parts import chart, fields
+from oar.lib.base.times import format_date, local_midnight
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date, local_midnight
-from oar.lib.views.job_records import PAGE
+from oar.lib.jobs.formats import PAGE
+from oar.lib.jobs.states import JobState
 from tests.db.test_oarstat import NOW, Cluster, cluster
 
 __all__ = ["cluster"]

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import reservation
 from oar.cli.oarsub_parts.listener import Listener
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Dependency, Group, Job, Level, User
-from oar.lib.facts.states import EventType, JobState, JobType, Reservation
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Dependency, Group, Job, Level
+from oar.lib.jobs.states import JobState, JobType, Reservation
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 from tests.postgres import PostgreSQL

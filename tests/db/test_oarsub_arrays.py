@@ -7,8 +7,8 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Dependency
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import JobState
 from oar.lib.submission import dependencies
 from tests.builders import add_job, add_resources
 from tests.frontend import Frontend, add_rules

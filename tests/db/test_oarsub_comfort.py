@@ -19,12 +19,13 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult, Context
 from oar.cli.oarsub_parts import wait
+from oar.lib.access.records import User
+from oar.lib.db import channel_listener
 from oar.lib.db.database import Database
-from oar.lib.db.listening import channel_listener
-from oar.lib.db.listening.end_listener import EndListener
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_listener import EndListener
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState
 from oar.lib.submission import job_environment, resubmission
 from tests.builders import add_resources
 from tests.frontend import Frontend, add_rules

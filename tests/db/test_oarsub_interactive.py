@@ -15,11 +15,13 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts.job_start import LaunchStatus, StartWait
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import EventType, JobState, JobType, Phase, Reservation
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
 from tests.builders import add_job, add_resources
 from tests.frontend import ALICE, Frontend, add_rules
 from tests.process.this_machine import wait_until

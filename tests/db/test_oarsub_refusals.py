@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import job_key
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.facts.request import EXAMPLE
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.privacy import privacy_for
+from oar.lib.jobs.states import JobState
 from oar.lib.submission import submit
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED
 from oar.lib.submission.job_keys import BAD_KEY
 from oar.lib.submission.proposal import NO_KEY_OPTION
-from oar.lib.views.privacy import privacy_for
+from oar.lib.submission.resource_request import EXAMPLE
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 

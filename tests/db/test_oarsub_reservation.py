@@ -7,18 +7,19 @@ import pytest
 
 from oar.cli import oaralter, oardel, oarhold, oarnodes, oarresume, oarstat, oarsub, oarwalltime
 from oar.cli.common.command import CommandResult
+from oar.lib.access.records import User
+from oar.lib.base.errors import WrongState
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
-from oar.lib.facts.advance_reservations import AccessEntry
-from oar.lib.facts.errors import WrongState
-from oar.lib.facts.records import Job, JobSpec, User
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState, JobType, Reservation
-from oar.lib.facts.times import format_date
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.records import Job, JobSpec
+from oar.lib.jobs.states import JobState, JobType, Reservation
+from oar.lib.reservations.records import AccessEntry
+from oar.lib.reservations.states import ReservationState
 from oar.lib.submission import resubmission, submit
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import parse_request
 from oar.modules.runner.actions import job_data
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.command import CommandResult
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
 from tests.builders import add_resources
 from tests.frontend import LoginNode, add_rules
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.frontend import LoginNode, add_rules
 

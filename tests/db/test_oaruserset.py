@@ -7,14 +7,14 @@ import pytest
 
 from oar.cli import oaruserset
 from oar.cli.common.command import CommandResult
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
-from oar.lib.facts.records import User
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_requests import ReservationAlternative, encode
-from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.access.records import User
 from oar.lib.reservations import alteration, asking
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.preparation import BadReservation
+from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations.request_records import ReservationAlternative, encode
+from oar.lib.reservations.states import ReservationState
+from oar.lib.submission.resource_request import parse_request
 from tests.db.console import EVE, Console
 from tests.db.reservation_rows import add_reservation
 from tests.plain import without_way_out

@@ -6,15 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from oar.lib.db import migrations, predicates
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.history.history import _STATE_CHANGES
-from oar.lib.db.installation import migrations
-from oar.lib.db.jobs.job_pages import JobPages
-from oar.lib.db.sql import predicates
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Parameters, Row
+from oar.lib.db.statements import Parameters, Row
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.job_query import JobPlace, JobQuery
+from oar.lib.history.sql_history import _STATE_CHANGES
+from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.sql_pages import JobPages
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -39,9 +38,9 @@ GROWING = {
 }
 
 #: What may be read whole: the repairs at the server's start look through the dependencies, of which there are few.
-READ_WHOLE = {"repairs._ENDED_JOBS": {"job_dependencies"}}
+READ_WHOLE = {"db.repairs._ENDED_JOBS": {"job_dependencies"}}
 #: What is asked for each job by its id looks at no other live job.
-BY_ID = {"job_runs._THESE_IN_HAND"}
+BY_ID = {"jobs.sql_runs._THESE_IN_HAND"}
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from oar.kao.rounds.reading.policy_watch import keys
 from oar.lib.config.deciding import DECIDING, FILES, NOT_DECIDING, OF_REQUESTS
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.policies import PolicyChange, PolicyItem, PolicyKind
-from oar.lib.jobs import policies
+from oar.lib.history import policy_log
+from oar.lib.history.policy_records import PolicyChange, PolicyItem, PolicyKind
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.console import EVE, ROOT, Console
@@ -184,8 +184,8 @@ def test_the_history_is_a_line_for_a_value_and_a_difference_for_a_text(database:
     with database.begin() as tx:
         old = {PolicyItem("key", "QUOTAS"): "no", PolicyItem("rule", "3"): "# priority 0, enabled\na = 1\nb = 2\n"}
         new = {PolicyItem("key", "QUOTAS"): "yes", PolicyItem("rule", "3"): "# priority 0, enabled\na = 1\nb = 3\n"}
-        policies.note(tx, tuple(PolicyKind), old)
-        policies.note(tx, tuple(PolicyKind), new, "root")
+        policy_log.note(tx, tuple(PolicyKind), old)
+        policy_log.note(tx, tuple(PolicyKind), new, "root")
     result = history(database, "QUOTAS")
     assert result.out.splitlines() == [
         '2030-03-17 17:46:40  -  QUOTAS: (none) -> "no"',
@@ -200,7 +200,7 @@ def test_the_history_of_a_new_database_is_one_line(database: Database, in_utc: N
     database._clock = lambda: 1_900_000_000
     config = Config()
     with database.begin() as tx:
-        policies.note_stored(tx, keys(config))
+        policy_log.note_stored(tx, keys(config))
     assert re.fullmatch(
         r"2030-03-17 17:46:40  -  first values of \d+ keys, \d+ queues(, \d+ rules)?"
         r" \(oar-conf --history NAME prints one\)\n",
@@ -208,7 +208,7 @@ def test_the_history_of_a_new_database_is_one_line(database: Database, in_utc: N
     )
     database._clock = lambda: 1_900_001_000
     with database.begin() as tx:
-        policies.note_stored(tx, keys(config.replace(quotas=True)), author="ann")
+        policy_log.note_stored(tx, keys(config.replace(quotas=True)), author="ann")
     line = '2030-03-17 18:03:20  ann  QUOTAS: "no" -> "yes"'
     assert history(database).out.splitlines()[1:] == [line]
     for words in (("--by", "ann"), ("--since", "2030-03-17 18:00:00"), ("--since", "2030-03-17 18:00:00", "QUOTAS")):
@@ -240,6 +240,6 @@ def test_each_key_that_rounds_read_is_kept_or_decides_nothing() -> None:
 
 
 def test_a_text_that_the_database_cannot_hold_is_kept_as_far_as_it_can() -> None:
-    assert policies.kept("a\0b\ud800") == "a\ufffdb?"
-    long = policies.kept("x" * (policies.LONGEST + 5))
-    assert long.endswith(f"[cut: {policies.LONGEST + 5} characters]")
+    assert policy_log.kept("a\0b\ud800") == "a\ufffdb?"
+    long = policy_log.kept("x" * (policy_log.LONGEST + 5))
+    assert long.endswith(f"[cut: {policy_log.LONGEST + 5} characters]")

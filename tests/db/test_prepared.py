@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import CLOCK, LONG_LIST, Prepared, Statements, psycopg2
-from oar.lib.facts.errors import DatabaseUnavailable
+from oar.lib.db.statements import CLOCK, LONG_LIST, Prepared, Statements, psycopg2
 
 _ADD = Prepared("SELECT %(one)s::int + %(two)s::int + %(one)s::int, '100 %%'")
 _BOTH = Prepared("UPDATE jobs SET message = %s WHERE job_id = %s; SELECT count(*) FROM jobs WHERE job_id = ANY(%s)")

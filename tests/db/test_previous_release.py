@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.version import SCHEMA, VERSION
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
-from oar.lib.facts.version import SCHEMA, VERSION
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources, state_of
 from tests.documents import SOURCE
 from tests.previous import PREVIOUS, previous_sources
@@ -113,7 +113,7 @@ def test_a_round_of_the_previous_release_starts_a_job(previous: OtherPrograms, d
 def test_a_fix_release_needs_no_setup(tmp_path: Path, settings: DatabaseSettings) -> None:
     sources = tmp_path / "fix"
     shutil.copytree(SOURCE / "oar", sources / "oar", ignore=shutil.ignore_patterns("__pycache__", "static"))
-    path = sources / "oar/lib/facts/version.py"
+    path = sources / "oar/lib/base/version.py"
     path.write_text(path.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{SCHEMA}.99"'))
     conf = tmp_path / "oar.conf"
     conf.write_text(_CONF.format(host=settings.host, port=settings.port, name=settings.name))

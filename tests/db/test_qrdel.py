@@ -7,11 +7,11 @@ import pytest
 
 from oar.cli import qrdel
 from oar.cli.common.command import CommandResult, invoke
-from oar.lib.facts.messages import Ask, Effect, JobAction
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState, KillState
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Ask, Effect, JobAction
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, KillState
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.modules import leon
 from tests.builders import add_resources

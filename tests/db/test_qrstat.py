@@ -14,13 +14,13 @@ import yaml
 from oar.cli import qrstat
 from oar.cli.common.command import CommandResult
 from oar.kao.rounds.reading import time_zone
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.db.sql.statements import Row, Statements
-from oar.lib.facts.advance_reservations import AccessEntry, ReservationLog, ReservationUsage
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import ChangeAnswer
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
+from oar.lib.db.statements import Row, Statements
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.records import AccessEntry, ReservationLog, ReservationUsage
+from oar.lib.reservations.states import ChangeAnswer
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_job, add_resources
 from tests.db.console import Console
 from tests.db.reservation_rows import add_reservation, numbers_begin_again

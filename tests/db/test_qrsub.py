@@ -14,18 +14,18 @@ import pytest
 from oar.cli import qrdel, qrstat
 from oar.cli.common.command import CommandResult, Context
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.bus.messages import Effect
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import Queue
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState, QueueState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
 from oar.lib.reservations import answers, asking
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.states import ReservationState
 from oar.lib.runtime import Runtime
+from oar.lib.submission.resource_request import parse_request
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job
 from tests.db.reservation_desk import EVE, HOUR, NOW, ROOT, Desk
 from tests.frontend import add_rules

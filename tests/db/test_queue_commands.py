@@ -9,13 +9,12 @@ import zmq
 
 from oar.cli import oarnotify, oarqueue
 from oar.cli.common.command import Command, CommandResult
-from oar.lib.facts import frames
-from oar.lib.facts.frames import Frame, Status, StatusQuestion, Waited, WaitForRound
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import QueueState
-from oar.lib.facts.times import format_date
-from oar.lib.io import bus
+from oar.lib.base.times import format_date
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.frames import Frame, Status, StatusQuestion, Waited, WaitForRound
+from oar.lib.bus.messages import Effect, Tag, Wake
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
 from tests.builders import add_job
 from tests.db.console import Console
 
@@ -102,14 +101,14 @@ class Server(threading.Thread):
         self.heard: list[object] = []
         self._over = threading.Event()
         self._zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = bus.Router(self._zmq, bus.control_endpoint(console.config))
-        self._bell = bus.Pull(self._zmq, "127.0.0.1", 0)
+        self._router = sockets.Router(self._zmq, sockets.control_endpoint(console.config))
+        self._bell = sockets.Pull(self._zmq, "127.0.0.1", 0)
         port = int(self._bell.socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
         console.config = console.config.replace(server_hostname="127.0.0.1", appendice_server_port=port)
 
     def run(self) -> None:
         """Answer until it is stopped."""
-        poll = bus.Poll(self._router, self._bell)
+        poll = sockets.Poll(self._router, self._bell)
         while not self._over.is_set():
             poll.wait(0.05)
             self.heard += [frames.decode_request(data) for data in self._bell.receive()]

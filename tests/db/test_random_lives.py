@@ -10,16 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import FINAL, EventType, ExecCode, JobState, Phase, ResourceState
+from oar.lib.history import event_consequences
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
 from oar.lib.jobs.control import HoldRules
-from oar.lib.resources import nodes
-from oar.lib.rules import event_consequences
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import FINAL, JobState, Phase
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import leon, node_change_state, sarko
 from tests.builders import add_job, add_resources, for_no_reason
@@ -81,7 +85,7 @@ class Cluster:
         """An administrator takes a node away or brings it back."""
         to = dice.choice([*ResourceState, *[ResourceState.ALIVE] * 8])
         node = f"node-{dice.randint(1, 3)}"
-        self.change(lambda tx: nodes.ask_state(tx, [one.id for one in tx.resources.of_nodes([node])], to))
+        self.change(lambda tx: state_changes.ask_state(tx, [one.id for one in tx.resources.of_nodes([node])], to))
 
     def _steer(self, tx: Transaction, dice: random.Random, request: Callable[[Sequence[int]], object]) -> None:
         jobs = tx.jobs.live()

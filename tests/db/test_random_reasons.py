@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.base.times import format_date
 from oar.lib.db.database import Database
-from oar.lib.db.jobs import job_waits
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobState, QueueState, Reservation
-from oar.lib.facts.times import format_date
-from oar.lib.jobs import lifecycle
-from oar.lib.rules.wait_reason_texts import WAITING_FOR, reason_sentence
-from oar.lib.rules.wait_times import Waits, divide_waiting_time
+from oar.lib.jobs import lifecycle, sql_waits
+from oar.lib.jobs.reason_texts import WAITING_FOR, reason_sentence
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState, Reservation
+from oar.lib.jobs.wait_times import Waits, divide_waiting_time
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, at, submit
@@ -135,8 +134,8 @@ class World:
 def world(
     database: Database, runtime: Runtime, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
-    monkeypatch.setattr(job_waits, "MOST_CHANGES", MOST_CHANGES)
-    monkeypatch.setattr(job_waits, "CHANGES_LEFT", CHANGES_LEFT)
+    monkeypatch.setattr(sql_waits, "MOST_CHANGES", MOST_CHANGES)
+    monkeypatch.setattr(sql_waits, "CHANGES_LEFT", CHANGES_LEFT)
     made = World(database, runtime, random.Random(request.param))
     yield made
     made.scheduler.close()

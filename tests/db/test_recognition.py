@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from oar.lib.bus.frames import EndReport
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
-from oar.lib.facts.frames import EndReport
-from oar.lib.facts.node_protocol import ReportAnswer
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.states import EventType, JobState, JobType, Phase, ResourceState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs.recognition import FoundJob, recognise
-from oar.lib.resources import nodes
-from oar.lib.resources.restoration import after_restore
+from oar.lib.jobs.records import Group, Level
+from oar.lib.jobs.states import JobState, JobType, Phase
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.restoration import after_restore
+from oar.lib.nodes.states import ResourceState
+from oar.lib.remote.protocol import ReportAnswer
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from oar.modules.runner.actions.survey import read_job
 from oar.modules.runner.end_reports import EndReports
 from tests.builders import add_job, add_resources, for_no_reason, state_of
@@ -35,7 +37,7 @@ def found(database: Database, job_id: int, resources: list[int]) -> FoundJob:
 
 def recognised(database: Database, told: FoundJob, host: str = HOST) -> list[int]:
     with database.begin() as tx:
-        nodes.suspect(tx, {one.network_address for one in tx.resources.all()}, finaud=True)
+        state_changes.suspect(tx, {one.network_address for one in tx.resources.all()}, finaud=True)
         return recognise(tx, host, [told])
 
 
@@ -171,7 +173,7 @@ def test_a_job_one_of_whose_nodes_was_swept_already_is_not_recognised(database: 
     resources = add_resources(database)
     told = found(database, add_job(database), resources)
     with database.begin() as tx:
-        nodes.suspect(tx, [HOST], finaud=True)
+        state_changes.suspect(tx, [HOST], finaud=True)
         assert recognise(tx, HOST, [told]) == []
 
 
@@ -180,5 +182,5 @@ def test_nodes_that_are_not_swept_are_not_asked_either(database: Database) -> No
     with database.begin() as tx:
         after_restore(tx)
         assert [event.hosts for event in tx.events.open([EventType.NODE_SURVEY])] == [("node-1",), ("node-2",)]
-        nodes.apply_pending(tx, sweeps=False)
+        state_changes.apply_pending(tx, sweeps=False)
         assert tx.events.open([EventType.NODE_SURVEY]) == []

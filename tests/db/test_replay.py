@@ -15,10 +15,10 @@ from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.times import format_date
 from oar.lib.runtime import Runtime
 from oar.modules import kao_commands
 from tests.builders import add_resources

@@ -7,11 +7,11 @@ import pytest
 
 from oar.cli import oaraccounting
 from oar.cli.common.command import invoke
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import IntervalKind
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.states import IntervalKind
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 from tests.db.reservation_site import NOW, Site

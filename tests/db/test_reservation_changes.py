@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from oar.lib.facts.advance_reservations import AccessEntry
-from oar.lib.facts.grid_engine_times import write_date, write_option_date
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import EndCode, JobState
 from oar.lib.jobs import lifecycle
-from oar.lib.rules.end_cause_texts import cause_text
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.end_texts import cause_text
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.grid_engine_times import write_date, write_option_date
+from oar.lib.reservations.records import AccessEntry
+from oar.lib.reservations.states import ReservationState
 from tests.builders import add_resources
 from tests.db.reservation_site import HOUR, NOW, Site, Typed
 

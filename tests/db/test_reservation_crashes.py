@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.exit_codes import SarkoCode
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.module_codes import SarkoCode
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration, asking, deletion, repairs
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
+from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.modules import leon, sarko
 from tests.builders import add_job, add_resources, for_no_reason

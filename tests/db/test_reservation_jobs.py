@@ -5,15 +5,16 @@ import json
 import pytest
 
 from oar.cli import oarstat
-from oar.lib.facts.records import Job, JobSpec
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import EndCode, JobState, JobType
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Job, JobSpec
+from oar.lib.jobs.states import JobState, JobType
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from oar.lib.submission import submit
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import parse_request
 from oar.modules import leon
 from tests.builders import add_resources, for_no_reason
 from tests.db.reservation_site import HOUR, NOW, Site

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from oar.lib.bus.messages import Ask, Effect, JobAction, ReservationMail
 from oar.lib.config.files import Config
-from oar.lib.facts.messages import Ask, Effect, JobAction, ReservationMail
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.reservation_events import tell_site
 from oar.modules.runner.dispatch import Action

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from oar.lib.db.sql.statements import Statements
-from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.db.statements import Statements
+from oar.lib.reservations.states import ReservationState as S
 from tests.builders import add_resources
 from tests.db.reservation_site import HOUR, NOW, Site
 

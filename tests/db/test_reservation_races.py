@@ -6,15 +6,15 @@ import pytest
 
 from oar.kao.facts.plan import Plan
 from oar.kao.rounds.reading.situation import Situation
-from oar.lib.db.reservations.advance_reservations import AdvanceReservations
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.reservation_states import ChangeAnswer, IntervalKind
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.states import JobState
 from oar.lib.reservations import alteration, job_deletion, occurrences
 from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.sql_reservations import AdvanceReservations
+from oar.lib.reservations.states import ChangeAnswer, IntervalKind
+from oar.lib.reservations.states import ReservationState as S
 from oar.modules import leon
 from tests.builders import add_resources
 from tests.db.reservation_site import ALICE, HOUR, NOW, Site

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from oar.lib.db.reservations.reservation_predicates import FAULTS, ReservationFault
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import FINAL, JobState, Reservation
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import FINAL, JobState, Reservation
 from oar.lib.reservations import repairs
 from oar.lib.reservations.granted import add_revision
+from oar.lib.reservations.sql_fault_predicates import FAULTS, ReservationFault
+from oar.lib.reservations.states import ReservationState as S
 from oar.modules.runner import bipbip_commander
 from tests.builders import add_job, add_resources
 from tests.db.reservation_site import ALICE, NOW, Site

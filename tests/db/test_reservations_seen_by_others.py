@@ -7,9 +7,9 @@ import pytest
 from oar.cli import oarstat
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Queue
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState, QueueState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.reservations.states import ReservationState as S
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, add_resources
 from tests.db.reservation_site import HOUR, NOW, Site

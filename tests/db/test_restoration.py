@@ -1,4 +1,4 @@
-"""A database that was restored from a dump of yesterday: oar/lib/resources/restoration.py."""
+"""A database that was restored from a dump of yesterday: oar/lib/nodes/restoration.py."""
 
 from pathlib import Path
 
@@ -6,15 +6,17 @@ import pytest
 
 from oar.cli import oar_database
 from oar.cli.common.command import invoke
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Effect, Mail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.schema.id_sequences import JOBS, SEQUENCES
-from oar.lib.facts.messages import Effect, Mail
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EventType, JobState, ResourceState
-from oar.lib.io import newest_job
-from oar.lib.resources import nodes
-from oar.lib.resources.restoration import MARGIN, after_restore
+from oar.lib.db.id_sequences import JOBS, SEQUENCES
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import newest_job
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.restoration import MARGIN, after_restore
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules.chronicle import Chronicle
 from oar.modules.runner.id_watch import IdWatch
@@ -55,11 +57,11 @@ def test_nodes_are_swept_before_they_are_used_again(database: Database, sent: li
     assert states(database) == {ResourceState.SUSPECTED}
     with database.begin() as tx:
         assert tx.resources.to_sweep() == list(done.swept)
-        nodes.apply_pending(tx, sweeps=True)
+        state_changes.apply_pending(tx, sweeps=True)
     assert states(database) == {ResourceState.SUSPECTED}
     with database.begin() as tx:
         tx.events.add(EventType.NODE_SWEPT, 0, "", to_check=True, hosts=done.swept)
-        nodes.apply_pending(tx, sweeps=True)
+        state_changes.apply_pending(tx, sweeps=True)
         assert tx.jobs.get(running).state is JobState.RUNNING
     assert states(database) == {ResourceState.ALIVE}
 

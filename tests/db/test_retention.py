@@ -5,14 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
+from oar.lib.base.clock_watch import ClockWatch, Look
+from oar.lib.base.times import format_date
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import JobKeys
-from oar.lib.facts.states import EventType, JobState
-from oar.lib.facts.times import format_date
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import accounting, clock_doubts, lifecycle, retention
+from oar.lib.jobs.records import JobKeys
 from oar.lib.jobs.retention import DAY
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 
 NOW = 1_900_000_000

@@ -4,8 +4,8 @@ import psycopg2
 import pytest
 from psycopg2 import errors
 
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from tests.postgres import PostgreSQL
 
 SECRET = [

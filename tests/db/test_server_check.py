@@ -14,14 +14,18 @@ from oar.cli.common.health_probes import (
     parse_units,
     probe_cluster,
 )
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, ServerTask
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EndCode, EventType, JobState, LaunchFault, QueueState, ResourceState
-from oar.lib.jobs import fault_holds, policies, queues
-from oar.lib.resources import nodes
-from oar.lib.rules.server_health import judge_cluster
+from oar.lib.history import policy_log
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import fault_holds, queues
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.states import JobState, LaunchFault, QueueState
+from oar.lib.monitoring.health import judge_cluster
+from oar.lib.monitoring.records import FailedLaunches, HealthFacts, QueueStatus, ServerTask
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.states import ResourceState
 from tests.builders import add_job, add_resources
 
 ROOT = User("root", 0)
@@ -59,7 +63,7 @@ def test_a_node_whose_state_is_about_to_change_is_alive_until_then(database: Dat
     add_resources(database, state="Suspected")
     asked = add_resources(database, network_address="node-9")
     with database.begin() as tx:
-        nodes.ask_state(tx, asked, ResourceState.ABSENT)
+        state_changes.ask_state(tx, asked, ResourceState.ABSENT)
     assert probed(config).lost_nodes == 0
 
 
@@ -105,7 +109,7 @@ def test_a_queue_that_oar_stopped_names_nobody(database: Database, config: Confi
         tx.queues.set_state(None, QueueState.NOT_ACTIVE)
     assert {queue.author for queue in probed(config).queues} == {""}
     with database.begin() as tx:
-        policies.note_stored(tx)  # as the next round does
+        policy_log.note_stored(tx)  # as the next round does
     assert {queue.author for queue in probed(config).queues} == {""}
     assert all(queue.since for queue in probed(config).queues)
 

@@ -7,11 +7,12 @@ import pytest
 from oar.cli import oar_conf, oarsub
 from oar.cli.common.command import Context, invoke
 from oar.kao.rounds.reading.policy_watch import keys
+from oar.lib.access.records import User
 from oar.lib.config.deciding import OF_SERVER
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import User
-from oar.lib.jobs import policies, server_keys
+from oar.lib.history import policy_log
+from oar.lib.jobs import server_keys
 from oar.lib.runtime import DEFAULT_OARDIR, Runtime, is_frontend
 from tests.db.console import EVE, ROOT
 from tests.db.test_replay import configured
@@ -20,7 +21,7 @@ from tests.db.test_replay import configured
 def store(database: Database, config: Config) -> None:
     """Do what a round of the server does."""
     with database.begin() as tx:
-        policies.note_stored(tx, keys(config))
+        policy_log.note_stored(tx, keys(config))
 
 
 @pytest.fixture

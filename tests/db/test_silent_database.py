@@ -13,13 +13,13 @@ import psycopg2
 import pytest
 
 from oar.cli import oarstat, oarsub
+from oar.lib.adoption.sql_old_databases import OldDatabase
+from oar.lib.base.errors import DatabaseUnavailable, SchemaError
+from oar.lib.db.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
 from oar.lib.db.database import Database
-from oar.lib.db.installation.migrations import connect_admin
-from oar.lib.db.installation.old_databases import OldDatabase
-from oar.lib.db.sql.connections import DatabaseSettings, use_own_waits, use_waits_of_libpq
-from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.db.sql.locks import Locks
-from oar.lib.facts.errors import DatabaseUnavailable, SchemaError
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.locks import Locks
+from oar.lib.db.migrations import connect_admin
 from tests.postgres import PROFILE, running
 from tests.silence import Relay, relay_to
 
@@ -228,7 +228,7 @@ def test_the_lock_of_a_session_without_a_socket_is_taken(
 ) -> None:
     holder = Database(remote, application="oar:test").locks()
     assert holder.acquire(ROUND_LOCK)
-    monkeypatch.setattr("oar.lib.db.sql.locks._is_free", lambda address, port: True)  # its host lost its power
+    monkeypatch.setattr("oar.lib.db.locks._is_free", lambda address, port: True)  # its host lost its power
     with Database(remote, application="oar:other").hold_lock(ROUND_LOCK) as refused:
         assert refused is None
     with Database(remote, application="oar:test").hold_lock(ROUND_LOCK) as lock:

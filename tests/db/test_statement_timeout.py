@@ -8,11 +8,11 @@ from oar.api.errors import status_of
 from oar.api.server import limited
 from oar.cli import oardel, oarhold, oarnodesetting, qrdel
 from oar.cli.common.command import Command, Context
+from oar.lib.access.records import User
+from oar.lib.base.errors import DatabaseUnavailable, StatementTooLong
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import DatabaseUnavailable, StatementTooLong
-from oar.lib.facts.records import User
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_job, state_of
 from tests.frontend import Frontend

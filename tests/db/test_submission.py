@@ -15,16 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadCondition
+from oar.lib.base.resource_set import from_positions
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import Asker
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import BadCondition
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
-from oar.lib.facts.records import Group, Level, User
-from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.facts.resource_set import from_positions
+from oar.lib.db.user_sql import Asker
+from oar.lib.jobs.records import Group, Level
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
 from oar.lib.submission.feasibility import UnknownProperty, open_cluster
-from oar.lib.user_files import UserFiles
+from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF, parse_request
+from oar.lib.user_files.files import UserFiles
 from tests.builders import add_resources
 from tests.frontend import add_rules
 from tests.postgres import PostgreSQL

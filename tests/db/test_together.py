@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable
 from oar.modules.runner.actions import together
 from oar.modules.runner.actions.together import STEPS_AT_A_TIME, Together
 from tests.builders import add_job

@@ -10,12 +10,12 @@ import pytest
 from oar.cli import oarstat
 from oar.cli.common.command import invoke
 from oar.kao.rounds.meta_sched import LONGEST_DOUBT, MetaScheduler
+from oar.lib.base.times import format_date
+from oar.lib.bus.messages import Effect, Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.facts.messages import Effect, Tag, Wake
-from oar.lib.facts.states import JobState
-from oar.lib.facts.times import format_date
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.jobs.states import JobState
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources
 from tests.db.test_meta_sched import NOW, ask, at, clocked, job, submit  # noqa: F401 - a fixture

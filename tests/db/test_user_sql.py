@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oar.lib.base.errors import BadCondition, ConfigError
+from oar.lib.base.resource_set import positions
 from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory
 from oar.lib.conditions.in_memory import evaluate as evaluate_in_memory
 from oar.lib.conditions.parser import parse
 from oar.lib.conditions.tree import columns
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.statements import Parameters, Statements
-from oar.lib.facts.errors import BadCondition, ConfigError
-from oar.lib.facts.resource_set import positions
+from oar.lib.db.statements import Parameters, Statements
+from oar.lib.db.user_sql import SITE, Asker, Subject, condition_table, evaluate, session
 from tests.conditions_corpus import ACCEPTED, AT_THE_LIMITS, COLUMNS, HOSTILE
 
 ALICE = Asker("alice", frozenset({"job_env", "notify", "initial_request"}))

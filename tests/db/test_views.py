@@ -5,17 +5,19 @@ from typing import Any
 
 import pytest
 
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.db.submission.new_jobs import NewAlternative
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts import output_names
-from oar.lib.facts.records import Group, Job, Level, User
-from oar.lib.facts.states import EventType, JobState, JobType, Reservation
-from oar.lib.views.gantt import gantt
-from oar.lib.views.job_records import JobRecords
-from oar.lib.views.jobs import job_columns, job_views
-from oar.lib.views.nodes import jobs_on_nodes, resource_views
-from oar.lib.views.privacy import Privacy
+from oar.lib.history.event_types import EventType
+from oar.lib.history.gantt import gantt
+from oar.lib.jobs import output_names
+from oar.lib.jobs.formats import JobRecords
+from oar.lib.jobs.privacy import Privacy
+from oar.lib.jobs.records import Group, Job, Level
+from oar.lib.jobs.states import JobState, JobType, Reservation
+from oar.lib.jobs.views import job_columns, job_views
+from oar.lib.nodes.views import jobs_on_nodes, resource_views
+from oar.lib.submission.sql_new_jobs import NewAlternative
 from tests.builders import add_job, add_resources
 
 ALICE = User("alice", 1000)
@@ -115,7 +117,7 @@ def test_records_of_a_page_are_those_of_single_jobs(database: Database, monkeypa
     alone = {job_id: records[job_id] for job_id in records}
     assert sum("reserved_resources" in record for record in alone.values()) == 1
     for size in (1, 3, 100):
-        monkeypatch.setattr("oar.lib.views.job_records.PAGE", size)
+        monkeypatch.setattr("oar.lib.jobs.formats.PAGE", size)
         assert dict(records.items()) == alone
         assert [list(record) for _, record in records.items()] == [list(record) for record in alone.values()]
 

@@ -9,11 +9,12 @@ from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.kao.rounds.reading.snapshot_reader import CACHE_LIFETIME, SnapshotReader
 from oar.kao.rounds.resource_weights import ResourceWeights
 from oar.lib.db.database import Database
-from oar.lib.db.planning.rounds import ResourceRow, Rounds
-from oar.lib.db.sql.statements import Parameters, Prepared, Statements
-from oar.lib.facts.records import Dependency, PropertyValue
-from oar.lib.facts.states import JobState
+from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.jobs import control
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.planning.sql_rounds import ResourceRow, Rounds
 from oar.lib.runtime import Runtime
 from tests.builders import add_resources, for_no_reason
 from tests.db.test_meta_sched import NOW, at, clocked, submit  # noqa: F401 - a fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from oar.cli.warm.request import PROTOCOL
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
+from oar.lib.db.connections import DatabaseSettings
 from tests.process.this_machine import is_alive, wait_until
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -38,7 +38,7 @@ exit {BY_SUDO_CODE}
 _PROGRAM = """\
 import sys
 sys.path.insert(0, {repository!r})
-from oar.lib.facts import version
+from oar.lib.base import version
 version.__file__ = {version!r} or version.__file__
 from oar.cli.warm import caller
 caller.LONGEST, caller.BESIDE_ANSWER = {longest}, {longest} - 900

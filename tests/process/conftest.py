@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
+from oar.lib.bus import doorbell
 from oar.lib.db.database import Database
-from oar.lib.io import doorbell
 from tests.process.node_box import NodeBox, node_box
 from tests.process.world import World, new_world
 

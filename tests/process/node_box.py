@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from oar.lib.io.remote.bootstrap import TOOLS
-from oar.lib.io.remote.dialogue import Dialogue
-from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, RemoteSettings
-from oar.lib.io.remote.transports import LocalTransport
+from oar.lib.remote.bootstrap import TOOLS
+from oar.lib.remote.dialogue import Dialogue
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome, RemoteSettings
+from oar.lib.remote.transports import LocalTransport
 from tests.process.this_machine import wait_until
 
 ACCOUNTS = {"oar": 5001, "alice": 5002, "bob": 5003}

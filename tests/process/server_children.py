@@ -15,9 +15,9 @@ from pathlib import Path
 
 import zmq
 
-from oar.lib.facts import frames
-from oar.lib.facts.node_protocol import ReportAnswer
-from oar.lib.io import bus, processes
+from oar.lib.base import processes
+from oar.lib.bus import frames, sockets
+from oar.lib.remote.protocol import ReportAnswer
 from oar.lib.runtime import Runtime
 from oar.modules import worker
 
@@ -97,7 +97,7 @@ def runner(path: str, endpoint: str) -> int:
     if files.get("code"):
         return int(files.get("code"))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    dealer = bus.Dealer(context, endpoint)
+    dealer = sockets.Dealer(context, endpoint)
     files.note("start", os.getpid())
 
     def tell(frame: frames.Frame) -> None:
@@ -106,7 +106,7 @@ def runner(path: str, endpoint: str) -> int:
     with processes.signals() as signals:
         parent = processes.watch_parent(os.environ)
         assert parent is not None
-        poll = bus.Poll(dealer, signals, parent)
+        poll = sockets.Poll(dealer, signals, parent)
         tell(frames.Hello("bipbip_commander", os.getpid()))
         tell(frames.Ready())
         tell(frames.Load(3, 4))

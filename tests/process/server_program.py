@@ -4,9 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from oar.lib import runtime
-from oar.lib.facts.errors import OarError
-from oar.lib.io import bus, logs
+from oar.lib import logs, runtime
+from oar.lib.base.errors import OarError
+from oar.lib.bus import sockets
 from oar.modules import almighty, child_programs
 from oar.modules.automaton import Module
 from oar.modules.supervisor import ChildProgram
@@ -17,7 +17,7 @@ CHILDREN = Path(__file__).with_name("server_children.py")
 def main(conf_file: str, directory: str, longest_pass: str, orphan_patience: str) -> int:
     """Serve."""
     config = runtime.read_config(conf_file).config
-    endpoint = bus.control_endpoint(config)
+    endpoint = sockets.control_endpoint(config)
 
     def program(name: str) -> ChildProgram:
         argv = (sys.executable, str(CHILDREN), name, directory, "--worker", endpoint)

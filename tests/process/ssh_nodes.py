@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.remote.requests import RemoteSettings
 from tests.process.this_machine import free_ports, wait_until
 
 CONFIGURATION = """

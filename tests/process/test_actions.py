@@ -9,27 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.bus.messages import Ask, Due, JobAction, Mail, OarsubLine
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.messages import Ask, Due, JobAction, Mail, OarsubLine
-from oar.lib.facts.records import Cause, NodeUsage
-from oar.lib.facts.states import (
-    EndCode,
-    EventType,
-    ExecCode,
-    JobState,
-    JobType,
-    Phase,
-    Reservation,
-    ResourceState,
-    signal_event,
-)
-from oar.lib.io.remote.channels import SessionChannel
-from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import CommandRan, RemoteSettings
-from oar.lib.io.remote.transports import CannotReach, LocalTransport
+from oar.lib.history.event_types import EventType, signal_event
 from oar.lib.jobs import lifecycle
-from oar.lib.rules.end_cause_texts import cause_text
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.end_texts import cause_text
+from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.states import JobState, JobType, Phase, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.remote.channels import SessionChannel
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import CommandRan, RemoteSettings
+from oar.lib.remote.transports import CannotReach, LocalTransport
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch, nodes, probe, signals
@@ -569,9 +562,9 @@ def test_a_sweep_removes_what_belongs_to_no_job_and_says_so(world: World) -> Non
 
 
 def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tmp_path: Path) -> None:
-    from oar.lib.io.remote.pool import Remote
-    from oar.lib.io.remote.requests import RemoteSettings
-    from oar.lib.io.remote.transports import LocalTransport
+    from oar.lib.remote.pool import Remote
+    from oar.lib.remote.requests import RemoteSettings
+    from oar.lib.remote.transports import LocalTransport
 
     job_id = world.job("true")
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:
@@ -582,9 +575,9 @@ def test_a_node_that_cannot_be_reached_fails_the_launch_at_once(world: World, tm
 
 
 def test_a_reservation_that_lost_all_its_nodes_ends(world: World, tmp_path: Path) -> None:
-    from oar.lib.io.remote.pool import Remote
-    from oar.lib.io.remote.requests import RemoteSettings
-    from oar.lib.io.remote.transports import LocalTransport
+    from oar.lib.remote.pool import Remote
+    from oar.lib.remote.requests import RemoteSettings
+    from oar.lib.remote.transports import LocalTransport
 
     job_id = world.job("true", reservation=Reservation.SCHEDULED)
     with Remote(RemoteSettings(), LocalTransport([str(tmp_path / "no-such-program")])) as nowhere:

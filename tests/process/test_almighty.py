@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 import zmq
 
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.doorbell import Doorbell
+from oar.lib.bus.frames import RoundsAnswer, RoundsQuestion, Status, StatusQuestion, Waited, WaitForRound
+from oar.lib.bus.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.facts import frames
-from oar.lib.facts.frames import RoundsAnswer, RoundsQuestion, Status, StatusQuestion, Waited, WaitForRound
-from oar.lib.facts.messages import Ask, Energy, EnergyCommand, JobAction, Tag, Wake
-from oar.lib.io import bus
-from oar.lib.io.doorbell import Doorbell
-from oar.lib.rules.server_health import ServerHealth, judge_status
+from oar.lib.monitoring.health import ServerHealth, judge_status
 from oar.modules.automaton import Module
 from tests.process.this_machine import free_ports, is_alive, wait_until
 
@@ -113,14 +112,14 @@ class Server:
             client.sendall(text)
             return client.makefile("rb").read()
 
-    def dealer(self) -> bus.Dealer:
-        return bus.Dealer(self._context, f"ipc://{self.directory}/run/ipc/almighty.ipc")
+    def dealer(self) -> sockets.Dealer:
+        return sockets.Dealer(self._context, f"ipc://{self.directory}/run/ipc/almighty.ipc")
 
     def ask(self, question: frames.Frame) -> frames.Frame:
         dealer = self.dealer()
         try:
             dealer.send(frames.encode(question))
-            assert bus.Poll(dealer).wait(60)
+            assert sockets.Poll(dealer).wait(60)
             return frames.decode(dealer.receive()[0])
         finally:
             dealer.close()
@@ -535,7 +534,7 @@ def test_one_can_wait_for_the_end_of_a_round_that_begins_later(server: Server) -
     dealer.send(frames.encode(WaitForRound("Term")))
     wait_until(lambda: "meta_sched" in server.status()["lanes"]["sched"]["waiting"])
     server.say("meta_sched", "do", "")
-    assert bus.Poll(dealer).wait(60)
+    assert sockets.Poll(dealer).wait(60)
     assert frames.decode(dealer.receive()[0]) == Waited(0)
     assert server.passes("meta_sched") == before + 2
     dealer.close()
@@ -564,7 +563,7 @@ def test_a_stop_does_not_wait_for_a_pass_that_hangs(server: Server) -> None:
 
 
 def test_the_configuration_has_its_defaults_where_nothing_is_set() -> None:
-    assert bus.control_endpoint(Config()) == "ipc:///run/oar/ipc/almighty.ipc"
+    assert sockets.control_endpoint(Config()) == "ipc:///run/oar/ipc/almighty.ipc"
 
 
 # -- Greta ------------------------------------------------------------------------------------------------------------

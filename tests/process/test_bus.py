@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from oar.lib.facts.errors import AlreadyRunning, ConfigError
-from oar.lib.io import bus, line_port
-from oar.lib.io.line_port import LinePort
+from oar.lib.base.errors import AlreadyRunning, ConfigError
+from oar.lib.bus import line_port, sockets
+from oar.lib.bus.line_port import LinePort
 from tests.process.this_machine import free_ports
 
 EVERYBODY = ("0.0.0.0/0", "::/0")
@@ -20,13 +20,13 @@ EVERYBODY = ("0.0.0.0/0", "::/0")
 
 def test_an_address_that_is_taken_is_reported_as_a_running_server(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(AlreadyRunning, match="already started"):
-        bus.Pull(context, "127.0.0.1", other.getsockname()[1])
+        sockets.Pull(context, "127.0.0.1", other.getsockname()[1])
 
 
 def test_an_address_that_is_not_ours_is_a_fault_of_the_configuration(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(ConfigError, match=host):
-            bus.Pull(context, host, free_ports(1)[0])
+            sockets.Pull(context, host, free_ports(1)[0])
 
 
 def test_a_name_that_is_loopback_on_its_own_machine_is_heard_by_others(
@@ -37,10 +37,10 @@ def test_a_name_that_is_loopback_on_its_own_machine_is_heard_by_others(
         socket, "getaddrinfo", lambda host, *rest, **more: ask("127.0.1.1" if host == "server" else host, *rest, **more)
     )
     (port,) = free_ports(1)
-    with closing(bus.Pull(context, "server", port)), socket.create_connection(("127.0.0.1", port)):
+    with closing(sockets.Pull(context, "server", port)), socket.create_connection(("127.0.0.1", port)):
         pass
     (port,) = free_ports(1)
-    with closing(bus.Pull(context, "127.0.1.1", port)), pytest.raises(ConnectionRefusedError):
+    with closing(sockets.Pull(context, "127.0.1.1", port)), pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
 
 
@@ -51,14 +51,14 @@ def test_children_and_their_parent_speak_over_the_control_endpoint(
     context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
 ) -> None:
     endpoint = f"ipc://{tmp_path}/ipc/almighty.ipc"
-    with closing(bus.Router(context, endpoint)) as router, closing(bus.Dealer(context, endpoint)) as dealer:
+    with closing(sockets.Router(context, endpoint)) as router, closing(sockets.Dealer(context, endpoint)) as dealer:
         assert (tmp_path / "ipc").stat().st_mode & 0o777 == 0o700
         assert dealer.send(b"hello")
-        assert bus.Poll(router).wait(120) == [router]
+        assert sockets.Poll(router).wait(120) == [router]
         [(sender, data)] = router.receive()
         assert data == b"hello"
         assert router.send(sender, b"run")
-        assert bus.Poll(dealer).wait(120) == [dealer]
+        assert sockets.Poll(dealer).wait(120) == [dealer]
         assert dealer.receive() == [b"run"]
         assert not router.send(b"nobody", b"run")
     assert not (tmp_path / "ipc" / "almighty.ipc").exists()
@@ -67,7 +67,7 @@ def test_children_and_their_parent_speak_over_the_control_endpoint(
 def test_a_poll_ends_when_its_time_is_over() -> None:
     reader, writer = socket.socketpair()
     with reader, writer:
-        poll = bus.Poll(reader)
+        poll = sockets.Poll(reader)
         assert poll.wait(0) == []
         assert poll.wait(0.01) == []
         writer.send(b"x")
@@ -90,7 +90,7 @@ class Served:
         self._thread.start()
 
     def _serve(self) -> None:
-        poll = bus.Poll(self.port)
+        poll = sockets.Poll(self.port)
         while not self._stop.is_set():
             poll.wait(0.05)
             for line in self.port.receive(time.monotonic()):
@@ -162,7 +162,7 @@ def test_a_line_that_is_too_long_and_one_that_is_empty_close_the_connection(serv
 
 
 def wait_readable(port: LinePort) -> None:
-    assert bus.Poll(port).wait(120)
+    assert sockets.Poll(port).wait(120)
 
 
 def test_a_silent_client_is_sent_away_after_its_time() -> None:

@@ -20,11 +20,13 @@ import node_base
 import node_check
 import pytest
 
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, NodeCheck, ResourceState
-from oar.lib.io.remote.requests import CommandRan
-from oar.lib.resources import nodes
-from oar.lib.resources.nodes import Suspicion
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import LaunchHold
+from oar.lib.jobs.states import JobState, LaunchFault
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.state_changes import Suspicion
+from oar.lib.nodes.states import NodeCheck, ResourceState
+from oar.lib.remote.requests import CommandRan
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import check, finish
@@ -130,7 +132,7 @@ def test_a_site_that_forbids_it_uses_no_node_again_after_a_check(world: World) -
 def test_a_node_that_fails_its_check_stays_suspected(world: World) -> None:
     with world.database.begin() as tx:
         reasons = {NODE: Suspicion("USER_SHELL: gone", NodeCheck.ACCOUNT, "gone")}
-        nodes.suspect(tx, [NODE], finaud=True, reasons=reasons)
+        state_changes.suspect(tx, [NODE], finaud=True, reasons=reasons)
     check.check(world.context, NODE)
     with world.database.begin() as tx:
         assert tx.resources.to_sweep() == []

@@ -16,10 +16,10 @@ from oar.cli import oarsub
 from oar.cli.common.command import Hangup
 from oar.cli.warm import manager
 from oar.cli.warm.request import PROTOCOL
+from oar.lib.base.version import VERSION
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import JobState
-from oar.lib.facts.version import VERSION
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.postgres import PostgreSQL
 from tests.process.command_server import (
@@ -620,7 +620,7 @@ sys.path.insert(0, {repository!r})
 from oar.cli.warm import manager
 from oar.cli.common.command import Context, invoke
 from oar.cli.common.start_up import load
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
 from oar.lib.runtime import open_runtime
 
 manager.preload()

@@ -9,11 +9,11 @@ import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
 from oar.lib.db.database import Database
-from oar.lib.db.sql.statements import Parameters, Prepared, Statements
+from oar.lib.db.statements import Parameters, Prepared, Statements
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.states import JobState
-from oar.lib.io.remote.requests import NodeCommand, NodeRequest, Outcome
+from oar.lib.jobs.states import JobState
+from oar.lib.remote.protocol import NodeAction
+from oar.lib.remote.requests import NodeCommand, NodeRequest, Outcome
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish

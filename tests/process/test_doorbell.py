@@ -7,24 +7,24 @@ from contextlib import closing
 import pytest
 import zmq
 
+from oar.lib.base.errors import ServerUnavailable
+from oar.lib.bus import doorbell, sockets
+from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
-from oar.lib.io import bus, doorbell
 from tests.process.this_machine import free_ports
 
 
-def heard(pull: bus.Pull, count: int) -> list[bytes]:
+def heard(pull: sockets.Pull, count: int) -> list[bytes]:
     messages: list[bytes] = []
     while len(messages) < count:
-        assert bus.Poll(pull).wait(120)
+        assert sockets.Poll(pull).wait(120)
         messages += pull.receive()
     return messages
 
 
 def test_the_server_hears_each_effect_once(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     port = free_ports(1)[0]
-    with closing(bus.Pull(context, "localhost", port)) as pull:
+    with closing(sockets.Pull(context, "localhost", port)) as pull:
         config = Config(server_hostname="localhost", appendice_server_port=port)
         doorbell.send_effects(config, [Wake(Tag.QSUB), Wake(Tag.QSUB), Ask(JobAction.SIGNAL, 3)])
         assert heard(pull, 2) == [b'{"cmd": "Qsub"}', b'{"cmd": "SIGNAL", "job_id": 3}']
@@ -32,7 +32,7 @@ def test_the_server_hears_each_effect_once(context: "zmq.Context[zmq.Socket[byte
 
 def test_nothing_is_lost_when_hundreds_ring_and_leave_at_once(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     port = free_ports(1)[0]
-    with closing(bus.Pull(context, "localhost", port)) as pull:
+    with closing(sockets.Pull(context, "localhost", port)) as pull:
         for number in range(300):
             with doorbell.Doorbell("localhost", port) as bell:
                 bell.ring(Ask(JobAction.KILL, number))
@@ -41,7 +41,7 @@ def test_nothing_is_lost_when_hundreds_ring_and_leave_at_once(context: "zmq.Cont
 
 def test_one_connection_serves_several_times(context: "zmq.Context[zmq.Socket[bytes]]") -> None:
     port = free_ports(1)[0]
-    with closing(bus.Pull(context, "localhost", port)) as pull, doorbell.Doorbell("127.0.0.1", port) as bell:
+    with closing(sockets.Pull(context, "localhost", port)) as pull, doorbell.Doorbell("127.0.0.1", port) as bell:
         bell.ring(Wake(Tag.TERM))
         bell.ring(Wake(Tag.QDEL))
         assert heard(pull, 2) == [b'{"cmd": "Term"}', b'{"cmd": "Qdel"}']

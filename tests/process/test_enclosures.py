@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.io.remote.requests import CommandRan, TimedOut
+from oar.lib.remote.requests import CommandRan, TimedOut
 from tests.process.node_box import NODE, NodeBox, remove_groups
 from tests.process.this_machine import wait_until
 

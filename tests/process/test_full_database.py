@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable, DatabaseWithoutRoom
+from oar.lib.bus.doorbell import Doorbell
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import DatabaseUnavailable, DatabaseWithoutRoom
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.states import JobState
-from oar.lib.io.doorbell import Doorbell
+from oar.lib.jobs.states import JobState
 from tests.builders import add_array, add_job, add_resources
 from tests.postgres import PostgreSQL
 from tests.process.test_server import Installation, installation

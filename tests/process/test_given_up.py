@@ -3,11 +3,11 @@
 import threading
 from dataclasses import replace
 
-from oar.lib.facts.states import JobState, Phase
-from oar.lib.io.remote.channels import SessionChannel
-from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import RemoteSettings
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.remote.channels import SessionChannel
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import RemoteSettings
 from oar.modules.runner.actions.launch import launch_job
 from tests.process.node_box import NODE
 from tests.process.this_machine import wait_until

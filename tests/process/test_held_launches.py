@@ -9,11 +9,13 @@ from unittest.mock import Mock
 import pytest
 
 from oar.kao.rounds.meta_sched import run
+from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, JobState, LaunchFault, Phase, Reservation, ResourceState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds
+from oar.lib.jobs.records import LaunchHold
+from oar.lib.jobs.states import JobState, LaunchFault, Phase, Reservation
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch_needs, signals
@@ -327,7 +329,9 @@ def test_a_checker_that_cannot_be_started_for_now_holds_nothing(world: World, mo
     configure(world, pingchecker_generic_command="/bin/true")
     job_id = world.job("true")
     with monkeypatch.context() as patch:
-        patch.setattr("oar.lib.io.ping_checker.subprocess.run", Mock(side_effect=OSError(errno.EAGAIN, "no process")))
+        patch.setattr(
+            "oar.lib.nodes.ping_checker.subprocess.run", Mock(side_effect=OSError(errno.EAGAIN, "no process"))
+        )
         assert isinstance(launch_job(world.context, job_id), RetryAfter)
     assert (open_holds(world), mails(world)) == ([], [])
     assert launch_job(world.context, job_id) is None
@@ -352,7 +356,7 @@ def begin_counted_launch(world: World, tmp_path: Path, monkeypatch: pytest.Monke
             stream.write("x ")
         raise OSError(errno.ENOEXEC, "Exec format error")
 
-    monkeypatch.setattr("oar.lib.io.ping_checker.subprocess.run", fail)
+    monkeypatch.setattr("oar.lib.nodes.ping_checker.subprocess.run", fail)
     return begin_broken_launch(world, tmp_path)
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from oar.lib.facts.records import Cause, NodeUsage
-from oar.lib.facts.states import EndCode, Phase
-from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import RemoteSettings
-from oar.lib.io.remote.transports import LocalTransport
-from oar.lib.rules import end_causes
-from oar.lib.rules.end_causes import EndFacts
+from oar.lib.jobs import ends
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import EndFacts
+from oar.lib.jobs.records import Cause, NodeUsage
+from oar.lib.jobs.states import Phase
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import RemoteSettings
+from oar.lib.remote.transports import LocalTransport
 from tests.process.node_box import NODE, NodeBox
 from tests.process.report_taker import Almighty
 from tests.process.test_node_cgroups import run as run_script
@@ -43,14 +44,14 @@ def end(box: NodeBox, job: dict[str, Any], lines: list[str] | None = None) -> Ca
     if told:
         assert json.loads(told[0][len("REASON ") :]) == said["reason"]
     figures = {name: said["usage"][name] for name in ("memory_peak", "memory_limit", "oom_kills", "forks_denied")}
-    return end_causes.decide(
+    return ends.decide(
         EndFacts(
             job["job_id"],
             exit_code=None if ended["status"] == "N" else int(ended["status"]),
             oarexec_code=ended["code"],
             phase=Phase.CLEANED,
             head=NODE,
-            fault=end_causes.read_fault(said["reason"]),
+            fault=ends.read_fault(said["reason"]),
             usage=[NodeUsage(NODE, 1, **figures)],
         )
     )

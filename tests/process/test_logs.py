@@ -14,9 +14,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oar.lib import logs
+from oar.lib.base.journal import Journal, datagram
 from oar.lib.config.files import Config, parse
-from oar.lib.io import logs
-from oar.lib.io.journal import Journal, datagram
 
 LOG = logging.getLogger("oar.modules.test")
 
@@ -105,7 +105,7 @@ def test_passwords_and_challenges_are_never_written(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     program = (
-        "import logging\nfrom oar.lib.io import logs\nfrom oar.lib.config.files import Config\n"
+        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config.files import Config\n"
         f"logs.set_up(Config(log_file={str(tmp_path / 'no' / 'oar.log')!r}), 'Leon')\n"
         "logging.getLogger('oar.x').error('told anyway')\n"
     )
@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
 def test_many_processes_share_one_file_without_mixing_lines(tmp_path: Path) -> None:
     file = tmp_path / "oar.log"
     program = (
-        "import logging\nfrom oar.lib.io import logs\nfrom oar.lib.config.files import Config\n"
+        "import logging\nfrom oar.lib import logs\nfrom oar.lib.config.files import Config\n"
         f"logs.set_up(Config(log_file={str(file)!r}), 'Many')\n"
         "for i in range(200): logging.getLogger('oar.x').info('x' * 500)\n"
     )
@@ -187,7 +187,7 @@ def test_a_field_of_several_lines_stands_behind_its_length() -> None:
 
 def test_without_a_journal_the_line_goes_to_standard_error() -> None:
     program = (
-        "import logging\nfrom oar.lib.io import journal, logs\n"
+        "import logging\nfrom oar.lib import logs\nfrom oar.lib.base import journal\n"
         "handler = logs.JournalHandler(journal.Journal('/nonexistent/socket'), 'Leon')\n"
         "logging.getLogger().addHandler(handler)\nlogging.error('told anyway')\n"
     )

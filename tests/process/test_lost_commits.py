@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from oar.kao.rounds.meta_sched import MetaScheduler
+from oar.lib.db import migrations
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.installation import migrations
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.states import EventType, JobState, Reservation
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState, Reservation
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, launch

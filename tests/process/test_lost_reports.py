@@ -2,8 +2,8 @@
 
 import json
 
-from oar.lib.facts.records import Cause
-from oar.lib.facts.states import EndCode
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
 from oar.modules.runner.actions import finish, probe
 from oar.modules.runner.actions.launch import launch_job
 from tests.process.node_box import NODE

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from oar.cli.oarsub_parts.listener import Listener
+from oar.lib.base.rate_limit import HourlyLimit
 from oar.lib.config.files import Config
-from oar.lib.io.hourly_limit import HourlyLimit
-from oar.lib.io.mailer import Mailer, MailQueue, QueuedMail
-from oar.lib.io.oarsub_lines import tell_oarsub
+from oar.lib.notifications.mailer import Mailer, MailQueue, QueuedMail
+from oar.lib.submission.oarsub_lines import tell_oarsub
 from tests.process.this_machine import free_ports, wait_until
 from tests.silence import deaf_server
 from tests.smtp import MailServer

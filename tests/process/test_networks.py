@@ -2,8 +2,8 @@
 
 import pytest
 
-from oar.lib.facts.errors import NotAllowed
-from oar.lib.io.allowed_networks import Networks, check_this_host
+from oar.lib.base.allowed_networks import Networks, check_this_host
+from oar.lib.base.errors import NotAllowed
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oar.lib.io.remote.bootstrap import TOOLS
+from oar.lib.remote.bootstrap import TOOLS
 from tests.process.node_box import NodeBox
 
 HEAD = f"import json, os, sys, time; sys.path.insert(0, {str(TOOLS)!r}); sys.dont_write_bytecode = True\n"

@@ -15,7 +15,7 @@ import node_session
 import pytest
 from node_session import Child, SessionLoop
 
-from oar.lib.io.remote import bootstrap
+from oar.lib.remote import bootstrap
 from tests.process.this_machine import wait_until
 
 PROGRAM = """

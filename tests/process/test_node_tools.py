@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.io.remote.bootstrap import TOOLS
+from oar.lib.remote.bootstrap import TOOLS
 from tests.process.node_box import NODE, NodeBox
 
 # -- oarprint ----------------------------------------------------------------------------------------------------------

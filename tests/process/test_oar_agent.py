@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from oar.lib.access import tokens
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Cause, User
-from oar.lib.facts.states import EndCode, JobState, Phase, ResourceState
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.nodes.states import ResourceState
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions.launch import launch_job
 from tests.api.conftest import Api

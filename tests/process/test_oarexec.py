@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from oar.lib.io.remote import bootstrap
-from oar.lib.io.remote.requests import CommandRan
+from oar.lib.remote import bootstrap
+from oar.lib.remote.requests import CommandRan
 from tests.process.node_box import NODE, NodeBox
 from tests.process.report_taker import Almighty
 from tests.process.this_machine import wait_until

@@ -161,7 +161,7 @@ def test_an_environment_has_the_libraries_for_the_python_of_the_machine(base: Pa
     found = {path.name for path in (place / "packages").iterdir()}
     assert {"base_all", f"base_{PYTHON.replace('.', '_')}", "base_all_too.py", "oar"} <= found
     assert len([name for name in found if name.startswith("base_3")]) == 2
-    program = "from oar.lib.facts.version import VERSION; print(VERSION)"
+    program = "from oar.lib.base.version import VERSION; print(VERSION)"
     said = subprocess.run([place / "bin/python", "-I", "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == environments.version()
     assert (place / environments.PACKAGES / environments.CLIENT).is_file()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.errors import ConfigError
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import ConfigError
-from oar.lib.io import ping_checker
+from oar.lib.nodes import ping_checker
 
 
 def use_ping(directory: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:

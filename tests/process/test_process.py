@@ -16,8 +16,8 @@ from typing import IO
 
 import pytest
 
-from oar.lib.io import processes
-from oar.lib.io.processes import ChildProcess, Lifeline, ParentWatch, PidFile, ServiceManager, is_ending
+from oar.lib.base import processes
+from oar.lib.base.processes import ChildProcess, Lifeline, ParentWatch, PidFile, ServiceManager, is_ending
 from tests.process.this_machine import is_alive, wait_until
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -139,7 +139,7 @@ def test_a_child_that_cannot_be_started_raises() -> None:
 
 CHILD = """
 import os, select, sys
-from oar.lib.io import processes
+from oar.lib.base import processes
 watch = processes.watch_parent(os.environ)
 print("up", flush=True)
 select.select([watch], [], [], 60)
@@ -170,7 +170,7 @@ def test_a_child_with_many_descriptors_ends_after_its_parent(monkeypatch: pytest
 
 PARENT = f"""
 import os, sys, time
-from oar.lib.io.processes import ChildProcess, Lifeline
+from oar.lib.base.processes import ChildProcess, Lifeline
 lifeline = Lifeline()
 child = ChildProcess([sys.executable, "-c", {CHILD!r}], environment=os.environ, lifeline=lifeline)
 while not child.tail:

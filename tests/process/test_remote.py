@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.facts.errors import NodeUnavailable
-from oar.lib.io.remote.channels import SessionChannel
-from oar.lib.io.remote.pool import CONNECTING_THREADS, Remote
-from oar.lib.io.remote.requests import (
-    CommandRan,
-    NodeCommand,
-    NodeRequest,
-    Outcome,
-    RemoteSettings,
-    TimedOut,
-    Unreachable,
-)
-from oar.lib.io.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
-from oar.lib.io.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
+from oar.lib.base.errors import NodeUnavailable
+from oar.lib.remote.channels import SessionChannel
+from oar.lib.remote.pool import CONNECTING_THREADS, Remote
+from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest, Outcome, RemoteSettings, TimedOut, Unreachable
+from oar.lib.remote.session import Event, Lost, NodeSession, OutputLine, ProgramEnded
+from oar.lib.remote.transports import CannotReach, LocalTransport, OpensshTransport, ParamikoTransport, choose
 from tests.process.ssh_nodes import SshNodes, ssh_nodes
 from tests.process.this_machine import wait_until
 
@@ -120,8 +112,8 @@ def test_a_hanging_node_costs_its_own_deadline_and_no_other_s(remote: Remote, ss
 @pytest.mark.slow
 def test_the_alarm_is_raised_for_a_node_that_falls_silent(ssh_nodes: SshNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, good = ssh_nodes.nodes
-    monkeypatch.setattr("oar.lib.io.remote.session.SILENT_SECONDS", 12.0)
-    monkeypatch.setattr("oar.lib.io.remote.pool.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("oar.lib.remote.session.SILENT_SECONDS", 12.0)
+    monkeypatch.setattr("oar.lib.remote.pool.LOOK_SECONDS", 0.1)
     alarms: list[str] = []
     with Remote(ssh_nodes.settings("paramiko"), alarm=alarms.append) as remote:
         assert remote.run({hanging.name: PING, good.name: PING}, 120) == {hanging.name: DONE, good.name: DONE}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.io import ping_checker
+from oar.lib.nodes import ping_checker
 
 PROGRAM = (sys.executable, "-c", "from oar.cli.sentinelle import main; main()")
 #: Reaches no host, but runs the command as the host would: one is silent, one kills what it is asked to run.

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.doorbell import Doorbell
+from oar.lib.bus.frames import Status, StatusQuestion
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.facts import frames
-from oar.lib.facts.frames import Status, StatusQuestion
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.states import JobState
-from oar.lib.io import bus
-from oar.lib.io.doorbell import Doorbell
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.jobs.states import JobState
 from tests.builders import add_job
 from tests.postgres import PostgreSQL
 from tests.process.this_machine import free_ports, is_alive, wait_until
@@ -67,9 +66,9 @@ class Installation:
         return int((self.directory / "run" / "oar-server.pid").read_text())
 
     def state(self) -> dict[str, Any]:
-        with bus.connected(f"ipc://{self.directory}/run/ipc/almighty.ipc") as dealer:
+        with sockets.connected(f"ipc://{self.directory}/run/ipc/almighty.ipc") as dealer:
             dealer.send(frames.encode(StatusQuestion()))
-            assert bus.Poll(dealer).wait(60)
+            assert sockets.Poll(dealer).wait(60)
             answer = frames.decode(dealer.receive()[0])
         assert isinstance(answer, Status)
         return answer.state

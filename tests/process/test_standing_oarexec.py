@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from node_base import JobFiles, lock_is_held
 
-from oar.lib.io.remote.bootstrap import TOOLS
+from oar.lib.remote.bootstrap import TOOLS
 from tests.process.node_box import NodeBox
 from tests.process.report_taker import Almighty
 from tests.process.this_machine import wait_until

@@ -1,7 +1,9 @@
 """After a restore: nodes are asked for jobs that were started after the dump, and only then swept."""
 
-from oar.lib.facts.states import EventType, JobState, ResourceState
-from oar.lib.resources import nodes, restoration
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes import restoration, state_changes
+from oar.lib.nodes.states import ResourceState
 from oar.modules.runner.actions import probe, survey
 from oar.modules.runner.actions.context import RetryAfter
 from oar.modules.runner.actions.launch import launch_job
@@ -45,7 +47,7 @@ def test_a_node_that_was_absent_at_the_time_of_the_dump_is_asked_when_it_comes_b
         tx.resources.move(ids, ResourceState.ABSENT, finaud=False)
     go_back_to_before_the_start(world, job_id)
     with world.database.begin() as tx:
-        nodes.ask_state(tx, ids, ResourceState.ALIVE)
+        state_changes.ask_state(tx, ids, ResourceState.ALIVE)
     assert probe.sweep(world.context, NODE) is None
     assert state_of(world.database, job_id) is JobState.RUNNING
     end(world, job_id)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.states import JobState
 from oar.modules.runner.actions import suspend
 from oar.modules.runner.actions.launch import launch_job
 from tests.builders import state_of

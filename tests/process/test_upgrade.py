@@ -36,7 +36,7 @@ def libraries() -> Path:
 
 #: The smallest package of which the flavours server and api have a program each, and the agent is made.
 PACKAGE = (
-    *("__init__.py", "lib/facts/version.py", "modules/meta_sched.py", "api/server.py"),
+    *("__init__.py", "lib/base/version.py", "modules/meta_sched.py", "api/server.py"),
     *(f"tools/{name}" for name in (tables.AGENT_MAIN, *tables.AGENT_PARTS)),
 )
 
@@ -87,13 +87,13 @@ def kept(oardir: Path) -> set[str]:
 
 def has(oardir: Path, environment: str, text: str) -> bool:
     """Whether the package of an environment has a line of the sources as they were changed."""
-    (version,) = (oardir / "environments" / environment).glob("lib/python3*/site-packages/oar/lib/facts/version.py")
+    (version,) = (oardir / "environments" / environment).glob("lib/python3*/site-packages/oar/lib/base/version.py")
     return text in version.read_text()
 
 
 def change(sources: Path, text: str) -> None:
     """Make another release of the sources."""
-    with (sources / "oar/lib/facts/version.py").open("a") as file:
+    with (sources / "oar/lib/base/version.py").open("a") as file:
         file.write(f"# {text}\n")
 
 

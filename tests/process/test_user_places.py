@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.base.user_places import OF_ALL, OF_FURTHER, OF_ONE, UserPlace
+from oar.lib.db.connections import ConnectionPool, DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.io.user_places import OF_ALL, OF_FURTHER, OF_ONE, UserPlace
 from tests.postgres import PostgreSQL
 from tests.process.this_machine import wait_until
 
@@ -24,8 +24,8 @@ sys.path.insert(0, {repository!r})
 from oar.cli import oarstat
 from oar.cli.common.command import Context
 from oar.lib import runtime
-from oar.lib.facts.records import User
-from oar.lib.io import user_places
+from oar.lib.access.records import User
+from oar.lib.base import user_places
 runtime.DEFAULT_FILES = ({conf!r},)
 user_places.place_of = lambda uid: user_places.UserPlace(uid, {places!r})
 pids = []
@@ -42,7 +42,7 @@ print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pi
 _HOLDERS = """\
 import os, sys
 sys.path.insert(0, {repository!r})
-from oar.lib.io.user_places import UserPlace
+from oar.lib.base.user_places import UserPlace
 for uid in sys.argv[2:]:
     reader, writer = os.pipe()
     if not os.fork():

@@ -11,22 +11,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from oar.lib.facts import frames
-from oar.lib.facts.frames import (
-    At,
-    Done,
-    Frame,
-    Hello,
-    Ping,
-    Pong,
-    Renewal,
-    RunPass,
-    Status,
-    StatusQuestion,
-    StopChild,
-)
-from oar.lib.facts.messages import Ask, Due, JobAction, Mail, Notice, NoticeTag, OarsubLine, Tag, Wake
-from oar.lib.io import bus
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.frames import At, Done, Frame, Hello, Ping, Pong, Renewal, RunPass, Status, StatusQuestion, StopChild
+from oar.lib.bus.messages import Ask, Due, JobAction, Mail, Notice, NoticeTag, OarsubLine, Tag, Wake
 from oar.modules.worker import BROKEN, SETTLING
 
 
@@ -46,8 +33,8 @@ class Parent:
         self.directory = directory
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         endpoint = f"ipc://{directory}/ipc/x.ipc"
-        self._router = bus.Router(self._context, endpoint)
-        self._poll = bus.Poll(self._router)
+        self._router = sockets.Router(self._context, endpoint)
+        self._poll = sockets.Poll(self._router)
         self._heard: list[tuple[bytes, bytes]] = []  # what came together is heard one by one
         (directory / "oar.conf").write_text(f"LOG_FILE={directory}/oar.log\n")
         self.child = subprocess.Popen(
@@ -207,8 +194,11 @@ def pass_by_hand(directory: Path) -> "subprocess.Popen[str]":
 
 def test_a_module_run_by_hand_delivers_all_its_effects_over_the_control_endpoint(tmp_path: Path) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    with closing(bus.Router(context, f"ipc://{tmp_path}/ipc/almighty.ipc")) as router, pass_by_hand(tmp_path) as child:
-        poll, received = bus.Poll(router), list[tuple[bytes, bytes]]()
+    with (
+        closing(sockets.Router(context, f"ipc://{tmp_path}/ipc/almighty.ipc")) as router,
+        pass_by_hand(tmp_path) as child,
+    ):
+        poll, received = sockets.Poll(router), list[tuple[bytes, bytes]]()
         while len(received) <= len(EFFECTS):
             assert poll.wait(60)
             received += router.receive()

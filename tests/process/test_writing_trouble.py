@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oar.cli.common.health_probes import find_writing_problem
-from oar.lib.io import newest_job
+from oar.lib.jobs import newest_job
 from oar.modules.chronicle import append
 
 _PAGE = 4096

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from oar.lib.bus.frames import EndReport, decode_tag
+from oar.lib.bus.messages import Effect
 from oar.lib.config import files as configuration
 from oar.lib.db.database import Database
-from oar.lib.facts.frames import EndReport, decode_tag
-from oar.lib.facts.messages import Effect
-from oar.lib.facts.records import Cause, Job, JobRun
-from oar.lib.facts.states import JobState, KillState, Phase
-from oar.lib.io.remote.channels import SessionChannel
-from oar.lib.io.remote.transports import CannotReach, LocalTransport
+from oar.lib.jobs.records import Cause, Job, JobRun
+from oar.lib.jobs.states import JobState, KillState, Phase
+from oar.lib.remote.channels import SessionChannel
+from oar.lib.remote.transports import CannotReach, LocalTransport
 from oar.lib.runtime import Runtime
 from oar.modules import node_change_state
 from oar.modules.runner.actions import finish, signals

@@ -19,10 +19,12 @@ from oar.kao.facts.snapshot import (
     WaitingJob,
 )
 from oar.kao.planner.schedule import schedule
-from oar.lib.facts.records import Dependency, PropertyValue, Queue
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.resource_set import ResourceSet, positions
-from oar.lib.facts.states import JobState, QueueState, Reservation, ResourceState
+from oar.lib.base.resource_set import ResourceSet, positions
+from oar.lib.jobs.records import Dependency, Queue
+from oar.lib.jobs.states import JobState, QueueState, Reservation
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import parse_request
 
 NOW = 1_800_000_000
 

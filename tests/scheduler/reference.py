@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from oar.kao.facts.job_types import ParsedTypes, SharingKey, parse_types
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import FOREVER, Alternative, Snapshot, WaitingJob
-from oar.lib.facts.hierarchy import PooledGroup
-from oar.lib.facts.records import PropertyValue
-from oar.lib.facts.resource_set import positions
-from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.base.resource_set import positions
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.hierarchy import PooledGroup
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.nodes.states import ResourceState
 from tests.unit.test_hierarchy import naive_fit
 
 

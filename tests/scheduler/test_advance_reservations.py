@@ -15,12 +15,13 @@ from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.external_proposals import SchedulerProposal
 from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.planner.walltime_grants import RequestedWalltime, WalltimeGrants
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.records import Level, Queue
-from oar.lib.facts.reservation_states import ReservationEvent
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.resource_set import ResourceSet, from_positions
-from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions
+from oar.lib.jobs.records import Level, Queue
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.states import ReservationEvent
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW, Cluster
 
 O = 6  # noqa: E741 - the letter of the design: seconds before its end at which jobs of a reservation are over

@@ -14,12 +14,12 @@ from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.schedule import Round
-from oar.lib.facts import block_units
-from oar.lib.facts.block_units import BlockUnits
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
-from oar.lib.facts.records import Level
-from oar.lib.facts.request import ALL, BEST, BEST_HALF
-from oar.lib.facts.resource_set import positions
+from oar.lib.base.resource_set import positions
+from oar.lib.jobs.records import Level
+from oar.lib.nodes import block_units
+from oar.lib.nodes.block_units import BlockUnits
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
+from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF
 from tests.examples import at_most
 from tests.scheduler.test_invariants import random_cluster
 from tests.scheduler.test_slot_search import KEYS

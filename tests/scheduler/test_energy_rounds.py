@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.schedule import Round, schedule
-from oar.lib.facts.states import ResourceState
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_placement_reuse import carried_out, disturbed, planned
 from tests.scheduler.test_urgent_pass import busy, crowded, saving

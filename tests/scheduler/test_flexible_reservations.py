@@ -4,7 +4,7 @@ from typing import Any
 
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import GROUPS, Site, change
 from tests.scheduler.test_reservation_replacement import lost

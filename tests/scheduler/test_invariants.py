@@ -13,8 +13,9 @@ from oar.kao.facts.job_types import parse_types
 from oar.kao.facts.record_json import from_json, to_json
 from oar.kao.facts.snapshot import Pool, Snapshot
 from oar.kao.planner.schedule import schedule
-from oar.lib.facts.states import JobState, Reservation, ResourceState
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.states import ResourceState
 from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.reference import Occupation, Reference

@@ -15,8 +15,9 @@ from oar.kao.planner.site.site_extensions import JobSorting, SiteExtensions
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import sorting
 from oar.lib.config.files import Config
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobPriority, JobState, QueueState, ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobPriority, JobState, QueueState
 from tests.scheduler.builders import NOW, Cluster, Result, hours
 
 USED = ConsumptionSums(

@@ -8,10 +8,12 @@ import pytest
 from oar.kao.facts.job_types import PluginCall, parse_types
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas
 from oar.kao.planner.schedule import schedule
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Dependency, Queue
-from oar.lib.facts.states import DependencyCondition, JobState, QueueState, ReasonCode, ResourceState
-from oar.lib.facts.times import format_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import format_date
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Dependency, Queue
+from oar.lib.jobs.states import DependencyCondition, JobState, QueueState
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, Result
 
 H = 3600

@@ -24,7 +24,8 @@ from oar.kao.facts.snapshot import (
 from oar.kao.planner.placement.round_memory import RoundMemory
 from oar.kao.planner.schedule import Round, schedule
 from oar.kao.planner.site.site_extensions import FIND_PLUGINS
-from oar.lib.facts.states import JobState, Reservation, ResourceState
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.test_invariants import random_cluster
 from tests.scheduler.test_plugins import with_plugin

@@ -11,7 +11,7 @@ from oar.kao.facts.snapshot import Snapshot
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.schedule import schedule
 from oar.kao.rounds.plan_faults import MAX_SAVED_ROUNDS, PlanGuard
-from oar.lib.facts.states import ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
 from tests.scheduler.builders import Cluster
 
 

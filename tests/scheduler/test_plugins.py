@@ -16,11 +16,12 @@ from oar.kao.planner.site.plugin_choices import FreeSpace
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, MissingPlugin, SiteExtensions
 from oar.kao.rounds.site import plugins
 from oar.kao.rounds.site.plugins import has_extra, site_of
+from oar.lib.base.resource_set import ResourceSet
 from oar.lib.config.files import Config
-from oar.lib.facts.hierarchy import PooledGroup
-from oar.lib.facts.records import Queue
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import ReasonCode, ResourceState
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.nodes.hierarchy import PooledGroup
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, Result, hours
 
 

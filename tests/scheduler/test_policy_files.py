@@ -7,10 +7,11 @@ import pytest
 
 from oar.kao.facts.snapshot import QuotaRule, Quotas, Snapshot
 from oar.kao.rounds.reading.policy_files import PolicyFiles
+from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import QueueState, ResourceState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import Cluster
 
 OLD_POLICY = "oar_sched_gantt_with_timesharing_and_fairsharing_and_quotas"

@@ -9,7 +9,7 @@ import pytest
 from oar.kao.planner.limits.quota_calendar import Calendar, parse_single, parse_weekly
 from oar.kao.planner.limits.quota_files import parse_json
 from oar.kao.rounds.reading import time_zone
-from oar.lib.facts.times import format_date, parse_date
+from oar.lib.base.times import format_date, parse_date
 
 EXAMPLE = """{ "periodical": [ ["08:00-19:00 mon-fri * *", "day",     "working hours"],
                   ["* sat-sun * *",           "weekend", ""],

@@ -16,10 +16,11 @@ from oar.kao.facts.snapshot import PlannedJob, QuotaPeriod, QuotaRule, Quotas, S
 from oar.kao.planner.limits.quota_files import QuotaFileError, parse_json, parse_statements
 from oar.kao.planner.limits.quota_rules import binding_rules
 from oar.kao.planner.schedule import schedule
-from oar.lib.facts.records import Queue
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobState, QueueState, ReasonCode
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.submission.resource_request import JobTypes
 from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster, hours
 from tests.scheduler.reference import Reference

@@ -17,11 +17,11 @@ from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.records import Level
-from oar.lib.facts.reservation_states import GRANTED, ReservationEvent
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import GRANTED, ReservationEvent
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import O, Site, bits
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Pool
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.records import Level
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.resource_set import from_positions
-from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.base.resource_set import from_positions
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import Site, bits, change
 

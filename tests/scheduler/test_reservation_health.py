@@ -8,8 +8,8 @@ from oar.kao.planner.resources import reservation_health
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import ResourceState
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import Site
 

@@ -1,11 +1,13 @@
 """Why jobs wait inside advance reservations, and for them."""
 
 from oar.kao.facts.plan import Reason
-from oar.lib.facts.records import Queue
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import JobState, QueueState, ReasonCode, ResourceState
-from oar.lib.facts.times import format_date
-from oar.lib.rules.wait_reason_texts import reason_label
+from oar.lib.base.times import format_date
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.reason_texts import reason_label
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_advance_reservations import Site
 from tests.scheduler.test_reasons import stored, told

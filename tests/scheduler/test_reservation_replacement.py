@@ -8,11 +8,12 @@ import pytest
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.records import Level, Queue
-from oar.lib.facts.reservation_states import ReservationEvent
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.resource_set import ResourceSet, positions
-from oar.lib.facts.states import QueueState, ResourceState
+from oar.lib.base.resource_set import ResourceSet, positions
+from oar.lib.jobs.records import Level, Queue
+from oar.lib.jobs.states import QueueState
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationEvent
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW, QUEUES, Cluster
 from tests.scheduler.test_advance_reservations import GROUPS, Site
 

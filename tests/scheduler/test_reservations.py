@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from oar.kao.facts.plan import Placement
-from oar.lib.facts.records import Dependency
-from oar.lib.facts.states import JobState, ReasonCode, Reservation, ResourceState
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster, Result
 
 H = 3600

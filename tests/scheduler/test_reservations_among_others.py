@@ -17,11 +17,12 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import QuotaPeriod, QuotaRule, Quotas, Snapshot
 from oar.kao.planner.plan_check import faults_of
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.records import Level
-from oar.lib.facts.reservation_states import GRANTED
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import JobState, ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import GRANTED
+from oar.lib.reservations.states import ReservationState as S
 from tests.examples import at_most
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import O, Site

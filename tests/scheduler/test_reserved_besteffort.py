@@ -4,7 +4,7 @@ import pytest
 
 from oar.kao.facts.plan import KillAction
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.reservation_states import ReservationState as S
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import O, Site
 

@@ -20,10 +20,11 @@ from oar.kao.rounds.reading import time_zone
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_weights
 from oar.kao.rounds.site.plugins import EXTRA_PLUGINS, SORTING_PLUGINS
+from oar.lib.base.times import parse_duration
 from oar.lib.config.files import parse
-from oar.lib.db.jobs.job_predictions import Errors
-from oar.lib.facts.states import JobPriority, LaunchFault, ReasonCode, RoundLimit
-from oar.lib.facts.times import parse_duration
+from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.sql_predictions import Errors
+from oar.lib.jobs.states import JobPriority, LaunchFault
 from oar.modules.kao_commands import plan_table
 from oar.modules.prediction_errors import ErrorsOfQueue, table
 from tests.documents import SOURCE, named_blocks

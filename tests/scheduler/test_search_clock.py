@@ -10,9 +10,9 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.planner.placement.reservation_search import NO_TIME
 from oar.kao.planner.placement.search_clock import SEARCH_SECONDS, SearchClock
 from oar.kao.planner.schedule import Round
-from oar.lib.facts.records import Level
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import ResourceState
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState as S
 from tests.scheduler.builders import NOW
 from tests.scheduler.test_advance_reservations import Site
 

@@ -12,10 +12,10 @@ from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources import slots as slots_module
 from oar.kao.planner.resources.slot_search import earliest, fit_at
 from oar.kao.planner.resources.slots import SlotQuery, SlotSet
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
-from oar.lib.facts.records import Level
-from oar.lib.facts.request import ALL, BEST, BEST_HALF
-from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import JobTypeName
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
+from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF
 
 CORES = 12
 ALL_CORES = (1 << CORES) - 1

@@ -8,7 +8,7 @@ from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.facts.steps import PORTION
 from oar.kao.planner.resources.slots import FEW, Occupant, SlotSet
-from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs.states import JobTypeName
 from tests.examples import at_most
 
 TAG: SharingKey = (JobTypeName.TIMESHARING, "*,*")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from oar.kao.planner.resources import spaces
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import StartBounds
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup
-from oar.lib.facts.records import Level
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup
 
 CORES = 16
 ALL_CORES = (1 << CORES) - 1

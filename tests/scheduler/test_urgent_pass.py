@@ -22,9 +22,10 @@ from oar.kao.planner.resources import slot_search
 from oar.kao.planner.resources.slot_search import Check, _Search
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.schedule import Round, schedule
-from oar.lib.facts.records import Dependency, Queue
-from oar.lib.facts.reservation_states import ReservationState as S
-from oar.lib.facts.states import QueueState, Reservation, ResourceState
+from oar.lib.jobs.records import Dependency, Queue
+from oar.lib.jobs.states import QueueState, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState as S
 from tests.examples import at_most
 from tests.scheduler.builders import NOW, Cluster
 from tests.scheduler.test_advance_reservations import Site

@@ -13,8 +13,8 @@ from oar.kao.planner.walltime_grants import (
     RequestedWalltime,
     WalltimeGrants,
 )
-from oar.lib.facts.states import ResourceState
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.nodes.states import ResourceState
 from tests.scheduler.builders import NOW, Cluster
 
 HOUR = 3600

@@ -5,8 +5,8 @@ import pytest
 from oar.kao.planner.schedule import schedule
 from oar.kao.planner.site.site_extensions import SiteExtensions
 from oar.kao.rounds.hypothetical.what_if import HelpfulChange, smallest_change, with_walltime, without_nodes
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.states import JobPriority
+from oar.lib.base.errors import BadRequest
+from oar.lib.jobs.states import JobPriority
 from tests.scheduler.builders import NOW, Cluster, hours
 
 

@@ -18,7 +18,7 @@ from machines.site import Site
 from packager import libraries
 from room import cache
 
-from oar.lib.facts.version import version_number
+from oar.lib.base.version import version_number
 from tests.site.chapter import Reader
 from tests.site.steps import mpi_begun, mpi_ends_well
 
@@ -63,7 +63,7 @@ def next_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = tmp_path_factory.mktemp("next") / "oar"
     shutil.copytree(SOURCE, sources, ignore=shutil.ignore_patterns(".git", ".*_cache", "__pycache__", ".hypothesis"))
     before = environments.version()
-    for name in ("pyproject.toml", "oar/lib/facts/version.py"):
+    for name in ("pyproject.toml", "oar/lib/base/version.py"):
         text = (sources / name).read_text()
         text = re.sub(rf'(?m)^(version|VERSION) = "{before}"', rf'\1 = "{NEXT_VERSION}"', text)
         (sources / name).write_text(re.sub(r"(?m)^SCHEMA = .*", f'SCHEMA = "{NEXT_SCHEMA}"', text))

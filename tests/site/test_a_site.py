@@ -133,7 +133,7 @@ def runs_on_both(site: Site) -> bool:
 def test_a_site_without_packages_is_installed_upgraded_removed_and_installed_again(site_from_sources: Site) -> None:
     server = site_from_sources["server"]
     job = begun(site_from_sources)
-    server.run(f"echo '# another release' >> {SOURCES}/oar/lib/facts/version.py")
+    server.run(f"echo '# another release' >> {SOURCES}/oar/lib/base/version.py")
     before = server.run("head -1 /usr/lib/oar/oar-almighty")
     server.run("systemctl stop oar-server.service")
     server.run(f"cd {SOURCES} && make PREFIX=/usr server-install user-install")

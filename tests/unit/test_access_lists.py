@@ -2,9 +2,9 @@
 
 import pytest
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.rules import access_lists
-from oar.lib.rules.access_lists import Visitor
+from oar.lib.base.errors import BadRequest
+from oar.lib.reservations import access_lists
+from oar.lib.reservations.access_lists import Visitor
 
 USERSETS = {"team": ["alice", "b*", "@physics"], "empty": []}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from oar.lib.base.errors import ConfigError
 from oar.lib.config.files import Config
-from oar.lib.db.submission.admission_rules import AdmissionRule
-from oar.lib.facts.errors import ConfigError
 from oar.lib.submission import admission_rules
 from oar.lib.submission.admission_rules import Namespace, RuleFailed, RuleOutput, RuleRefused, RuleSet
+from oar.lib.submission.sql_rules import AdmissionRule
 
 
 def run(

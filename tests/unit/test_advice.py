@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from oar.lib.facts.records import Dependency, Job, WaitReason
-from oar.lib.facts.states import DependencyCondition, JobState, JobType, ReasonCode, Reservation, ResourceState
-from oar.lib.facts.times import format_date
-from oar.lib.views.advice import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
+from oar.lib.base.times import format_date
+from oar.lib.jobs.advice import Advice, LostNode, advise_on_dependencies, advise_on_lost_nodes, advise_on_request
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Dependency, Job, WaitReason
+from oar.lib.jobs.states import DependencyCondition, JobState, JobType, Reservation
+from oar.lib.nodes.states import ResourceState
 
 OK = DependencyCondition.OK
 BROKEN = WaitReason(0, ReasonCode.DEPENDENCY, "dependency on job 2 cannot be satisfied", {"job": 2})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oar.lib.facts.messages import Tag
+from oar.lib.bus.messages import Tag
 from oar.modules.automaton import (
     LANES,
     MODULE_OF_TAG,

@@ -1,8 +1,8 @@
-"""A clock that was set is noticed, one that only waits is not: oar/lib/rules/clock_watch.py."""
+"""A clock that was set is noticed, one that only waits is not: oar/lib/base/clock_watch.py."""
 
 import pytest
 
-from oar.lib.rules.clock_watch import GRACE, ClockWatch, Look
+from oar.lib.base.clock_watch import GRACE, ClockWatch, Look
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import pytest
 
 from oar.cli.common.command import CommandResult, Context, caller, invoke, oar_command
 from oar.cli.common.options import ADMIN, NUMBER, USER, Stop, machine_formats, optional_argument
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, DatabaseReadOnly, DatabaseWithoutRoom, NotAllowed, Refused
+from oar.lib.base.formats import Format
 from oar.lib.config.files import Config
+from oar.lib.db.connections import DatabaseSettings
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import DatabaseSettings
-from oar.lib.facts.errors import BadRequest, DatabaseReadOnly, DatabaseWithoutRoom, NotAllowed, Refused
-from oar.lib.facts.formats import Format
-from oar.lib.facts.records import User
 from oar.lib.runtime import Runtime
 
 REPOSITORY = Path(__file__).parent.parent.parent

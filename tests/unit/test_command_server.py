@@ -14,7 +14,7 @@ from oar.cli.warm import manager, request
 from oar.cli.warm.caller import BESIDE_ANSWER, LONGEST, longest_time
 from oar.cli.warm.places import HELD_FACTOR, LONGEST_IDLE, LONGEST_IDLE_OWN, SPARE, Places, QueuedRequest
 from oar.cli.warm.request import BadRequestError, CallerLimits, CommandRequest
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 SUDOERS = REPOSITORY / "setup" / "nodes" / "sudoers"

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oar.lib.base.errors import BadCondition
 from oar.lib.conditions import bounds
 from oar.lib.conditions.functions import FUNCTIONS
 from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.sql import Mask, Statement, joined, statement
 from oar.lib.conditions.tokens import tokenise
 from oar.lib.conditions.tree import Column, Node, Operation, Text
-from oar.lib.facts.errors import BadCondition
 from tests.conditions_corpus import ACCEPTED, COLUMNS, HOSTILE
 
 TEXT, INTEGER = "character varying", "integer"

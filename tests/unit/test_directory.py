@@ -9,8 +9,8 @@ import pytest
 from oar.api import accounts
 from oar.api.concurrency import SEAT, FairPlaces, Places, Seat
 from oar.api.errors import TooMany
+from oar.lib.base.errors import NotAllowed, Unavailable
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import NotAllowed, Unavailable
 
 
 @pytest.fixture(autouse=True)

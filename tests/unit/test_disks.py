@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from oar.lib.io.disks import nearly_full
+from oar.lib.base.disks import nearly_full
 
 
 class Usage(NamedTuple):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.db.jobs.job_runs import InHand
-from oar.lib.facts.states import JobState, Phase
+from oar.lib.jobs.sql_runs import InHand
+from oar.lib.jobs.states import JobState, Phase
 from oar.modules.runner import protocol
 from oar.modules.runner.dispatch import (
     AR_EVENTS_AT_A_TIME,

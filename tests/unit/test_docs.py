@@ -17,10 +17,10 @@ from oar.cli.common.options import ADMIN, USER, BadOption
 from oar.cli.oarsub_parts import job_shell
 from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.config.files import Config
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import JOB_MOVES, JobState
+from oar.lib.jobs.states import JOB_MOVES, JobState
 from oar.lib.submission import dependencies
 from oar.lib.submission.checks import Code
+from oar.lib.submission.resource_request import parse_request
 from tests.documents import DOCUMENTS, SOURCE, links, literals, matches, programs_of, typed
 
 BY_NAME = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

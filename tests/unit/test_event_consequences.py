@@ -1,22 +1,9 @@
-"""What follows from an event or an exit code of oarexec: oar/lib/rules/event_consequences.py."""
+"""What follows from an event or an exit code of oarexec: oar/lib/history/event_consequences.py."""
 
 import pytest
 
-from oar.lib.facts.messages import JobAction, Tag
-from oar.lib.facts.records import Event, Job
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import (
-    FINAL,
-    JOB_MOVES,
-    Accounted,
-    EventType,
-    ExecCode,
-    JobState,
-    JobType,
-    NodeCheck,
-    Reservation,
-)
-from oar.lib.rules.event_consequences import (
+from oar.lib.bus.messages import JobAction, Tag
+from oar.lib.history.event_consequences import (
     CONSEQUENCES,
     EXEC_EVENTS,
     ConsequenceSettings,
@@ -30,6 +17,13 @@ from oar.lib.rules.event_consequences import (
     judge,
     may_be_rerun,
 )
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import FINAL, JOB_MOVES, Accounted, JobState, JobType, Reservation
+from oar.lib.nodes.states import NodeCheck
+from oar.lib.submission.resource_request import JobTypes
 from oar.modules.runner.actions.server_scripts import (
     FAILURE_EVENTS,
     ScriptFailure,

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 
-from oar.lib.facts.formats import Format, RecordTable, RecordTables, dump, pieces
+from oar.lib.base.formats import Format, RecordTable, RecordTables, dump, pieces
 from tests.plain import as_texts, read_perl, read_xml
 
 JOB = {
@@ -190,7 +190,7 @@ def test_what_records_have_in_common_is_written_once(monkeypatch: pytest.MonkeyP
         written.append(text)
         return encode_basestring(text)
 
-    monkeypatch.setattr("oar.lib.facts.formats.quoted_json", count)
+    monkeypatch.setattr("oar.lib.base.formats.quoted_json", count)
     records = [{"id": number, "file": f"OAR.{number}.stdout", **COMMON} for number in range(1000)]
     assert json.loads(dump(records, Format.JSON)) == records
     assert len(written) < 1.5 * len(records)

@@ -1,4 +1,4 @@
-"""From what machines say of themselves to the resources to create: oar/lib/facts/found_machines.py."""
+"""From what machines say of themselves to the resources to create: oar/lib/nodes/machine_descriptions.py."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.facts.found_machines import FoundThread, read, units_of
-from oar.lib.facts.topology import BadTopology
+from oar.lib.nodes.machine_descriptions import FoundThread, read, units_of
+from oar.lib.nodes.topology import BadTopology
 
 PROBE = Path(__file__).parent.parent.parent / "oar" / "tools" / "describe_machine.sh"
 #: Two processors of two cores with two threads, as the kernel numbers them; and four GPUs.

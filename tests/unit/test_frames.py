@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts import frames
-from oar.lib.facts.frames import BadFrame, decode, decode_request, decode_tag, encode
-from oar.lib.facts.messages import (
+from oar.lib.bus import frames
+from oar.lib.bus.frames import BadFrame, decode, decode_request, decode_tag, encode
+from oar.lib.bus.messages import (
     Ask,
     Energy,
     EnergyCommand,
@@ -20,7 +20,7 @@ from oar.lib.facts.messages import (
     Wake,
     encode_request,
 )
-from oar.lib.facts.node_protocol import ReportAnswer
+from oar.lib.remote.protocol import ReportAnswer
 
 EXAMPLES: list[frames.Frame] = [
     frames.Hello("sarko", 12),

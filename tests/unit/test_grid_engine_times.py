@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from oar.kao.rounds.reading import time_zone
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.grid_engine_times import read_date, read_duration, write_date, write_option_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.reservations.grid_engine_times import read_date, read_duration, write_date, write_option_date
 
 
 def epoch(*fields: int) -> int:

@@ -8,19 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts import resource_set
-from oar.lib.facts.bit_runs import BitRuns
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, TakingOrder, numbering
-from oar.lib.facts.records import Level, PropertyValue
-from oar.lib.facts.request import ALL, BEST, BEST_HALF, parse_request
-from oar.lib.facts.resource_set import (
-    format_ranges,
-    from_positions,
-    lowest,
-    parse_ranges,
-    positions,
-    without,
-)
+from oar.lib.base import resource_set
+from oar.lib.base.bit_runs import BitRuns
+from oar.lib.base.resource_set import format_ranges, from_positions, lowest, parse_ranges, positions, without
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, TakingOrder, numbering
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.submission.resource_request import ALL, BEST, BEST_HALF, parse_request
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

@@ -1,10 +1,10 @@
-"""What may be the name of a host: oar/lib/facts/host_names.py."""
+"""What may be the name of a host: oar/lib/base/host_names.py."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts.host_names import is_host_name
+from oar.lib.base.host_names import is_host_name
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts.records import Job, NodeUsage
-from oar.lib.views.job_usage import JobUsage
+from oar.lib.jobs.records import Job, NodeUsage
+from oar.lib.jobs.usage import JobUsage
 
 #: Processor time as nodes measure it: microseconds, in seconds.
 _CPU_SECONDS = st.integers(0, 10**10).map(lambda microseconds: microseconds / 1e6)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oar.lib.rules.key_installation import KeyFiles, host_keys, merged, node_script, port_of
+from oar.lib.remote.key_installation import KeyFiles, host_keys, merged, node_script, port_of
 
 FILES = KeyFiles(
     "ssh-ed25519 AAAAserver oar server\n", "-----PRIVATE-----\n$HOME `id`\n", "ssh-ed25519 AAAAoarsh oarsh\n"

@@ -15,30 +15,30 @@ import pytest
 
 from tests.unit.sources import ROOT, Module, modules, tools
 
-#: Each package and the packages that it may use, besides itself.  A package that is not named here has no floor.
-TABLES = {
-    "oar.lib.db.access",
-    "oar.lib.db.history",
-    "oar.lib.db.jobs",
-    "oar.lib.db.planning",
-    "oar.lib.db.reservations",
-    "oar.lib.db.resources",
-    "oar.lib.db.schema",
-    "oar.lib.db.submission",
-    "oar.lib.db.upkeep",
+#: What knows nothing of the database: services, planner and processes may all use it.
+INFRASTRUCTURE = {
+    "oar.lib.base",
+    "oar.lib.bus",
+    "oar.lib.conditions",
+    "oar.lib.config",
+    "oar.lib.notifications",
+    "oar.lib.remote",
+    "oar.lib.user_files",
 }
-DATABASE = {"oar.lib.db.sql", *TABLES, "oar.lib.db"}
-DATABASE |= {"oar.lib.db.foreign_code", "oar.lib.db.listening", "oar.lib.db.installation"}
-BELOW_TABLES = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.rules", "oar.lib.db.sql"}
-LIBRARY = {"oar.lib.facts", "oar.lib.conditions", "oar.lib.config", "oar.lib.rules", *DATABASE, "oar.lib.views"}
-SERVICES = {
+#: Subjects: in each, records import records only, statements (``sql*.py``) import nothing that uses statements.
+SUBJECTS = {
     "oar.lib.access",
-    "oar.lib.jobs",
-    "oar.lib.resources",
-    "oar.lib.submission",
-    "oar.lib.reservations",
+    "oar.lib.adoption",
     "oar.lib.desktop",
+    "oar.lib.history",
+    "oar.lib.jobs",
+    "oar.lib.monitoring",
+    "oar.lib.nodes",
+    "oar.lib.planning",
+    "oar.lib.reservations",
+    "oar.lib.submission",
 }
+RECORDS = re.compile(r"(records|states|fields|event_types|\w+_records|\w+_codes)")
 PLANNER = {
     "oar.kao.facts",
     "oar.kao.planner.resources",
@@ -47,7 +47,16 @@ PLANNER = {
     "oar.kao.planner.placement",
     "oar.kao.planner",
 }
-BELOW_ROUNDS = {*LIBRARY, *SERVICES, *PLANNER, "oar.lib.io", "oar.lib"}
+#: Which packages each package above the library may use, besides itself.
+BELOW_PLANNER = {
+    "oar.lib.base",
+    "oar.lib.access",
+    "oar.lib.jobs",
+    "oar.lib.nodes",
+    "oar.lib.reservations",
+    "oar.lib.submission",
+}
+BELOW_ROUNDS = {*INFRASTRUCTURE, *SUBJECTS, *PLANNER, "oar.lib.db", "oar.lib"}
 ROUNDS = {
     "oar.kao.rounds.reading",
     "oar.kao.rounds.site",
@@ -59,42 +68,21 @@ BELOW_FACES = {*BELOW_ROUNDS, *ROUNDS}
 #: The API: one file for each subject, and the older dialects.
 API = {"oar.api", "oar.api.legacy"}
 MAY_USE: dict[str, set[str]] = {
-    "oar.lib.facts": set(),
-    "oar.lib.config": {"oar.lib.facts"},
-    "oar.lib.conditions": {"oar.lib.facts"},
-    "oar.lib.rules": {"oar.lib.facts"},
-    "oar.lib.db.sql": {"oar.lib.facts"},
-    **dict.fromkeys(TABLES, BELOW_TABLES),
-    "oar.lib.db.upkeep": {*BELOW_TABLES, "oar.lib.db.reservations", "oar.lib.db.schema"},
-    "oar.lib.db": {*BELOW_TABLES, *TABLES},
-    "oar.lib.db.foreign_code": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
-    "oar.lib.db.listening": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
-    "oar.lib.db.installation": {*BELOW_TABLES, *TABLES, "oar.lib.db"},
-    "oar.lib.io": {"oar.lib.facts", "oar.lib.config"},
-    "oar.lib.io.remote": {"oar.lib.facts", "oar.lib.config"},
-    "oar.lib.views": {"oar.lib.facts", "oar.lib.config", "oar.lib.rules", *DATABASE},
-    "oar.lib.access": LIBRARY,
-    "oar.lib.resources": LIBRARY,
-    "oar.lib.jobs": LIBRARY,
-    "oar.lib.submission": {*LIBRARY, "oar.lib.access", "oar.lib.jobs"},
-    "oar.lib.reservations": {*LIBRARY, "oar.lib.access", "oar.lib.jobs", "oar.lib.submission"},
-    "oar.lib.desktop": {*LIBRARY, "oar.lib.jobs", "oar.lib.resources", "oar.lib.submission"},
-    "oar.lib": {"oar.lib.facts", "oar.lib.config", *DATABASE, "oar.lib.io"},  # runtime
-    "oar.kao.facts": {"oar.lib.facts"},
-    "oar.kao.planner.resources": {"oar.lib.facts", "oar.kao.facts"},
-    "oar.kao.planner.limits": {"oar.lib.facts", "oar.kao.facts"},
-    "oar.kao.planner.site": {"oar.lib.facts", "oar.kao.facts", "oar.kao.planner.resources"},
-    "oar.kao.planner.placement": {"oar.lib.facts", *PLANNER - {"oar.kao.planner"}},
-    "oar.kao.planner": {"oar.lib.facts", *PLANNER},
+    "oar.kao.facts": BELOW_PLANNER,
+    "oar.kao.planner.resources": {*BELOW_PLANNER, "oar.kao.facts"},
+    "oar.kao.planner.limits": {*BELOW_PLANNER, "oar.kao.facts"},
+    "oar.kao.planner.site": {*BELOW_PLANNER, "oar.kao.facts", "oar.kao.planner.resources"},
+    "oar.kao.planner.placement": {*BELOW_PLANNER, *PLANNER - {"oar.kao.planner"}},
+    "oar.kao.planner": {*BELOW_PLANNER, *PLANNER},
     "oar.kao.rounds.reading": BELOW_ROUNDS,
     "oar.kao.rounds.site": {*BELOW_ROUNDS, "oar.kao.rounds.reading"},
     "oar.kao.rounds.writing": {*BELOW_ROUNDS, "oar.kao.rounds.reading"},
     "oar.kao.rounds.hypothetical": {*BELOW_ROUNDS, "oar.kao.rounds.reading", "oar.kao.rounds.site"},
     "oar.kao.rounds": BELOW_FACES,
     "oar.modules": {*BELOW_FACES, "oar.modules.runner", "oar.modules.runner.actions"},
-    "oar.modules.runner.actions": {*BELOW_FACES, "oar.lib.io.remote"},
-    "oar.modules.runner": {*BELOW_FACES, "oar.lib.io.remote", "oar.modules.runner.actions"},
-    "oar.cli.common": {*BELOW_FACES, "oar.lib.io.remote"},
+    "oar.modules.runner.actions": BELOW_FACES,
+    "oar.modules.runner": {*BELOW_FACES, "oar.modules.runner.actions"},
+    "oar.cli.common": BELOW_FACES,
     "oar.cli.oarsub_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.oarstat_parts": {*BELOW_FACES, "oar.cli.common"},
     "oar.cli.warm": {*BELOW_FACES, "oar.cli.common"},
@@ -106,12 +94,12 @@ MAY_USE: dict[str, set[str]] = {
 #: Where a library may be imported: everywhere under these prefixes.
 HOMES = {
     "psycopg2": ("oar.lib.db",),
-    "sqlalchemy": ("oar.lib.db",),
+    "sqlalchemy": ("oar.lib.db", "oar.lib.submission.oar3_names"),
     "alembic": ("oar.lib.db",),
-    "zmq": ("oar.lib.io.bus",),
-    "paramiko": ("oar.lib.io.remote",),
+    "zmq": ("oar.lib.bus.sockets",),
+    "paramiko": ("oar.lib.remote",),
     "cryptography": ("oar.lib.submission.job_keys",),  # comes with paramiko: the keys of jobs are made with it
-    "yaml": ("oar.lib.facts.formats", "oar.web.site_file"),
+    "yaml": ("oar.lib.base.formats", "oar.web.site_file"),
     "click": ("oar.cli",),
     "dateutil": ("oar.lib.reservations.recurrence",),
     "rich": ("oar.cli",),
@@ -128,16 +116,20 @@ HOMES = {
     "jinja2": ("oar.web",),
 }
 
-#: What services and planner decide from must be given to them: they reach for nothing.
-OUTER_WORLD = {
-    **{
-        name: {"socket", "subprocess", "zmq", "smtplib", "threading", "multiprocessing"}
-        for name in (*SERVICES, "oar.lib.views")
-    },
-    **{name: {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"} for name in PLANNER},
-    "oar.lib.rules": {"socket", "subprocess", "time", "random", "os", "datetime", "logging", "threading"},
-    "oar.lib.facts": {"socket", "subprocess", "os", "random", "logging", "threading", "pathlib"},
-    "oar.lib.config": {"socket", "subprocess", "random", "logging", "threading"},
+#: What the planner decides from must be given to it: neither it nor what it imports reaches for anything.
+OUTER_WORLD = {"socket", "subprocess", "zmq", "smtplib", "multiprocessing", "random", "logging", "threading"}
+
+#: Modules of subjects that reach for the outer world; all others leave that to the processes.
+REACHING = {
+    "oar.lib.access.name_service",
+    "oar.lib.adoption.sql_adoption",
+    "oar.lib.jobs.end_listener",
+    "oar.lib.nodes.energy",
+    "oar.lib.nodes.ping_checker",
+    "oar.lib.nodes.reboot_commands",
+    "oar.lib.reservations.listener",
+    "oar.lib.reservations.sql_feed",
+    "oar.lib.submission.oarsub_lines",
 }
 
 USER_COMMANDS = ("oarsub", "oarstat", "oardel", "oarnodes", "oarhold", "oarresume", "oarwalltime", "oaralter")
@@ -174,9 +166,65 @@ ARROWS = [
 ]
 
 
+GRAPH: dict[str, set[str]] = {name: set() for name in modules()}
+for _source, _target in ARROWS:
+    GRAPH[_source].add(_target)
+
+
+def all_imports(name: str) -> set[str]:
+    """Return the modules that a module imports, directly or by others."""
+    reached: set[str] = set()
+    todo = [name]
+    while todo:
+        for target in GRAPH[todo.pop()] - reached:
+            reached.add(target)
+            todo.append(target)
+    return reached
+
+
+def has_statements(name: str) -> bool:
+    subject, _, file = name.rpartition(".")
+    return fits(name, "oar.lib.db") or (subject in SUBJECTS and file.startswith("sql_"))
+
+
+def uses_the_database(name: str) -> bool:
+    return has_statements(name) or any(map(has_statements, all_imports(name)))
+
+
 def test_each_package_has_its_floor() -> None:
     places = {package(module.name) for module in modules().values() if not module.is_package}
-    assert places == set(MAY_USE)
+    assert places == set(MAY_USE) | INFRASTRUCTURE | SUBJECTS | {"oar.lib", "oar.lib.db", "oar.lib.facts"}
+
+
+def test_base_imports_nothing_of_oar() -> None:
+    assert not [
+        arrow for arrow in ARROWS if package(arrow[0]) == "oar.lib.base" and package(arrow[1]) != "oar.lib.base"
+    ]
+
+
+def test_infrastructure_and_planner_do_not_know_the_database() -> None:
+    below = INFRASTRUCTURE | PLANNER
+    assert not [name for name in modules() if package(name) in below and uses_the_database(name)]
+
+
+def test_records_import_records_only() -> None:
+    def is_record(name: str) -> bool:
+        return bool(RECORDS.fullmatch(name.rpartition(".")[2])) and fits(name, "oar.lib")
+
+    assert not [
+        (source, target)
+        for source, target in ARROWS
+        if is_record(source) and not is_record(target) and package(target) != "oar.lib.base"
+    ]
+
+
+def test_statements_do_not_know_services() -> None:
+    """They import other statements, and what knows no database."""
+    assert not [
+        (source, target)
+        for source, target in ARROWS
+        if has_statements(source) and not has_statements(target) and uses_the_database(target)
+    ]
 
 
 def shown_packages() -> dict[str, int]:
@@ -198,31 +246,19 @@ def test_contributors_are_shown_each_package() -> None:
     assert not [name for name in MAY_USE if name not in shown and name.rpartition(".")[0] not in around]
 
 
-def test_what_contributors_are_shown_further_up_uses_what_is_further_down() -> None:
-    shown = shown_packages()
-
-    def row(module: str) -> int:
-        return shown[package(module)] if package(module) in shown else shown[package(module).rpartition(".")[0]]
-
-    assert not [
-        (source, target) for source, target in ARROWS if not modules()[target].is_package and row(source) > row(target)
-    ]
-
-
 def test_imports_point_down() -> None:
     assert not [
         (source, target)
         for source, target in ARROWS
-        if package(target) not in MAY_USE[package(source)] | {package(source)} and not modules()[target].is_package
+        if package(source) in MAY_USE
+        and package(target) not in MAY_USE[package(source)] | {package(source)}
+        and not modules()[target].is_package
     ]
 
 
 def test_no_circles() -> None:
     """The order of the graph exists: CycleError shows the way round otherwise."""
-    graph: dict[str, set[str]] = {name: set() for name in modules()}
-    for source, target in ARROWS:
-        graph[source].add(target)
-    graphlib.TopologicalSorter(graph).prepare()
+    graphlib.TopologicalSorter(GRAPH).prepare()
 
 
 def test_every_library_is_imported_at_home_only() -> None:
@@ -231,17 +267,21 @@ def test_every_library_is_imported_at_home_only() -> None:
         for name in module.imports():
             library = name.partition(".")[0]
             known = library == "oar" or library in sys.stdlib_module_names
+            known |= library in {"psycopg2", "sqlalchemy"} and has_statements(module.name)
             if not known and not any(fits(module.name, home) for home in HOMES.get(library, ())):
                 strangers.append((module.name, library))
     assert not strangers
 
 
 def test_what_decides_reaches_for_nothing() -> None:
+    planner = {name for name in modules() if package(name) in PLANNER}
+    pure = planner.union(*map(all_imports, planner))
+    subjects = {name for name in modules() if package(name) in SUBJECTS} - REACHING
     assert not [
-        (module.name, name)
-        for module in modules().values()
-        for name in module.imports()
-        if name.partition(".")[0] in OUTER_WORLD.get(package(module.name), set())
+        (name, imported)
+        for name in sorted(pure | subjects)
+        for imported in modules()[name].imports()
+        if imported.partition(".")[0] in OUTER_WORLD
     ]
 
 
@@ -266,7 +306,7 @@ RAW = {"execute", "rows", "row", "value", "column", "rows_and_names", "insert_ma
 
 
 def outside_the_database() -> list[Module]:
-    return [module for module in modules().values() if package(module.name) not in DATABASE]
+    return [module for module in modules().values() if not has_statements(module.name)]
 
 
 def test_sql_is_written_in_the_database_package_only() -> None:
@@ -291,10 +331,10 @@ def test_nobody_else_sends_text_to_the_database() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "door"), [("jobs", "oar.lib.jobs.lifecycle"), ("resources", "oar.lib.resources.nodes")]
+    ("table", "door"), [("jobs", "oar.lib.jobs.lifecycle"), ("resources", "oar.lib.nodes.state_changes")]
 )
 def test_states_change_through_one_door(table: str, door: str) -> None:
-    """``tx.jobs.move`` is called by lifecycle alone, ``tx.resources.move`` by nodes alone."""
+    """``tx.jobs.move`` is called by lifecycle alone, ``tx.resources.move`` by state_changes alone."""
     callers = {
         module.name
         for module in modules().values()

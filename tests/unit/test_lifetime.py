@@ -2,7 +2,7 @@
 
 import pytest
 
-from oar.lib.facts.frames import Renewal
+from oar.lib.bus.frames import Renewal
 from oar.modules.worker import PASSES_OF_A_LIFE, SETTLING, Lifetime
 
 MIB = 1 << 20

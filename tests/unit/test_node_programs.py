@@ -12,7 +12,7 @@ import node_base
 import pytest
 from parso.grammar import load_grammar
 
-from oar.lib.io.remote.bootstrap import PROGRAMS, SESSION
+from oar.lib.remote.bootstrap import PROGRAMS, SESSION
 from tests.unit.sources import ROOT, Module, tools
 
 OLDEST = "3.6"

@@ -8,9 +8,9 @@ import node_session
 import oarexec_user
 import pytest
 
-from oar.lib.facts import node_protocol as server
-from oar.lib.facts.states import ExecCode
-from oar.lib.io.remote import bootstrap
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.remote import bootstrap
+from oar.lib.remote import protocol as server
 from oar.lib.submission import checks
 
 

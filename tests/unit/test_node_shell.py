@@ -12,9 +12,9 @@ import pytest
 
 from oar.cli.common import node_shell
 from oar.cli.common.node_shell import NodeConnection, quick_connection
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.facts.records import User
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 NOBODYS_PID = 999999999
 

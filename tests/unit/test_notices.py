@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.messages import NoticeTag
-from oar.lib.rules.notices import mail_subject, parse_subscription
+from oar.lib.base.errors import BadRequest
+from oar.lib.bus.messages import NoticeTag
+from oar.lib.notifications.notices import mail_subject, parse_subscription
 
 
 def test_a_mail_may_go_to_several_addresses_for_some_tags() -> None:

@@ -9,9 +9,9 @@ import pytest
 from oar.cli import oar_conf as oar_conf_command
 from oar.cli.common.command import CommandResult, invoke
 from oar.cli.oar_conf import main
+from oar.lib.access.records import User
 from oar.lib.config import files
 from oar.lib.config.files import Config, parse, sample
-from oar.lib.facts.records import User
 
 OAR = User("oar", 6660)
 

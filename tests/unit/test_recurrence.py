@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.reservation_series import MAX_OCCURRENCES
+from oar.lib.base.errors import BadRequest
 from oar.lib.reservations import recurrence
+from oar.lib.reservations.series_records import MAX_OCCURRENCES
 
 PARIS = ZoneInfo("Europe/Paris")
 

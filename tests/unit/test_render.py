@@ -3,7 +3,7 @@
 import pytest
 
 from oar.cli.common import render
-from oar.lib.facts.records import Event
+from oar.lib.history.records import Event
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oar.lib.facts import request
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Group, Level, Moldable
-from oar.lib.facts.request import (
+from oar.lib.base.errors import BadRequest
+from oar.lib.jobs.records import Group, Level, Moldable
+from oar.lib.jobs.states import JobTypeName
+from oar.lib.submission import resource_request
+from oar.lib.submission.resource_request import (
     ALL,
     BEST,
     BEST_HALF,
@@ -23,7 +24,6 @@ from oar.lib.facts.request import (
     parse_request,
     parse_type,
 )
-from oar.lib.facts.states import JobTypeName
 
 
 def group(*levels: tuple[str, int], where: str = "") -> Group:
@@ -159,7 +159,7 @@ requests = st.builds(
 
 @given(requests)
 def test_text_of_a_request_reads_back_as_the_same_request(asked: ResourceRequest) -> None:
-    assert parse_request(request.format_request(asked.groups, asked.walltime)) == asked
+    assert parse_request(resource_request.format_request(asked.groups, asked.walltime)) == asked
 
 
 @given(st.text(max_size=40))
@@ -170,18 +170,18 @@ def test_any_text_is_either_read_or_refused(text: str) -> None:
 
 def test_nodes_stand_for_the_property_of_the_site() -> None:
     asked = (group(("nodes", 2), ("core", 1)),)
-    assert request.name_nodes(asked, ["core"], "host") == (group(("host", 2), ("core", 1)),)
+    assert resource_request.name_nodes(asked, ["core"], "host") == (group(("host", 2), ("core", 1)),)
 
 
 def test_a_column_named_node_wins_over_the_alias() -> None:
     asked = (group(("node", 2)),)
-    assert request.name_nodes(asked, ["node"], "host") == asked
+    assert resource_request.name_nodes(asked, ["node"], "host") == asked
 
 
 def test_wanted_resources_show_every_alternative() -> None:
     first = Moldable(1, 1, 7200, (group(("network_address", 1), ("core", BEST), where="type = 'default'"),))
     second = Moldable(2, 1, 60, (group(("core", 2)), group(("lic", 1), where="a")))
-    assert request.format_wanted_resources([first, second]) == (
+    assert resource_request.format_wanted_resources([first, second]) == (
         '-l "{type = \'default\'}/network_address=1/core=BEST,walltime=2:0:0" -l "/core=2+{a}/lic=1,walltime=0:1:0" '
     )
 
@@ -203,7 +203,7 @@ def test_types_of_a_job_answer_questions() -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(request).failed == 0
+    assert doctest.testmod(resource_request).failed == 0
 
 
 def test_the_largest_request_is_read() -> None:

@@ -3,12 +3,12 @@
 import pytest
 
 from oar.lib.config.files import Config
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
+from oar.lib.jobs.records import Group, Level
 from oar.lib.reservations import requests
 from oar.lib.reservations.environments import SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
 from oar.lib.reservations.queue_lists import SiteQueues
+from oar.lib.reservations.request_records import ReservationAlternative, decode, encode
 
 HOSTS = 100
 

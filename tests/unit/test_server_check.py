@@ -7,8 +7,8 @@ import pytest
 
 from oar.cli import oar_server
 from oar.cli.common.command import invoke
+from oar.lib.access.records import User
 from oar.lib.config.files import Config, Parsed
-from oar.lib.facts.records import User
 
 CRITICAL, UNKNOWN = 2, 3
 

@@ -1,13 +1,12 @@
-"""Whether the server is well: oar/lib/rules/server_health.py."""
+"""Whether the server is well: oar/lib/monitoring/health.py."""
 
 from typing import Any
 
 import pytest
 
-from oar.lib.facts.health import FailedLaunches, HealthFacts, QueueStatus, Refusals, ServerTask, UserHold
-from oar.lib.facts.states import EndCode
-from oar.lib.facts.times import format_date
-from oar.lib.rules.server_health import (
+from oar.lib.base.times import format_date
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.monitoring.health import (
     LATE_ACCOUNTING,
     LATE_ROUND,
     LOST_ROUND,
@@ -18,6 +17,7 @@ from oar.lib.rules.server_health import (
     judge_status,
     judge_surroundings,
 )
+from oar.lib.monitoring.records import FailedLaunches, HealthFacts, QueueStatus, Refusals, ServerTask, UserHold
 
 NOW = 1_900_000_000.0
 #: A finding about a pass that failed.

@@ -37,18 +37,18 @@ FORBIDDEN = frozenset(
 OTHERS = {"_bisect", "bisect", "fnmatch", "gc", "importlib._abc", "importlib.util", "shlex", "signal"}
 #: Modules of ours with their packages: each costs a fifth of a millisecond before it does anything.
 MOST_OF_OURS = {
-    "oarstat": 33,
-    "oarnodes": 36,
-    "oardel": 36,
-    "oarhold": 34,
-    "oarresume": 35,
-    "oarwalltime": 39,
-    "oaralter": 34,
-    "oarsub": 42,
-    "qrdel": 63,
-    "qrstat": 41,
-    "qrsub": 92,
-    "qralter": 116,
+    "oarstat": 39,
+    "oarnodes": 42,
+    "oardel": 42,
+    "oarhold": 40,
+    "oarresume": 41,
+    "oarwalltime": 45,
+    "oaralter": 40,
+    "oarsub": 48,
+    "qrdel": 72,
+    "qrstat": 47,
+    "qrsub": 98,
+    "qralter": 122,
 }
 _IMPORT = re.compile(r"^import time:[^|]*\|[^|]*\|\s*(\S+)$", re.MULTILINE)
 
@@ -92,8 +92,8 @@ def test_a_user_command_starts_without_what_is_heavy(command: str, libraries: se
 
 
 def test_the_server_is_rung_without_tables_of_unicode() -> None:
-    code = "from contextlib import suppress; from oar.lib.io import doorbell"
-    code += "; from oar.lib.facts.errors import ServerUnavailable"
+    code = "from contextlib import suppress; from oar.lib.bus import doorbell"
+    code += "; from oar.lib.base.errors import ServerUnavailable"
     ring = "with suppress(ServerUnavailable): doorbell.Doorbell('localhost', 1).ring()"
     loaded = loaded_by(f"exec({code!r}); exec({ring!r})")
     assert "socket" in loaded
@@ -102,7 +102,7 @@ def test_the_server_is_rung_without_tables_of_unicode() -> None:
 
 def test_a_session_on_a_node_loads_only_what_its_programs_need_for_every_job() -> None:
     """Each fork of it, two for a job, copies the tables of its memory and the pages that it writes to."""
-    from oar.lib.io.remote import bootstrap
+    from oar.lib.remote import bootstrap
 
     code = """
 import json, sys, types

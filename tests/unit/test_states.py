@@ -2,7 +2,7 @@
 
 import pytest
 
-from oar.lib.facts.states import FINAL, JOB_MOVES, JobState
+from oar.lib.jobs.states import FINAL, JOB_MOVES, JobState
 
 
 def reached(*origins: JobState) -> set[JobState]:

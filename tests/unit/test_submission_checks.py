@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oar.kao.rounds.reading import time_zone
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import parse_date
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Dependency, Group, JobSpec, Level
-from oar.lib.facts.request import EXAMPLE, ResourceRequest
-from oar.lib.facts.times import parse_date
+from oar.lib.jobs.records import Dependency, Group, JobSpec, Level
 from oar.lib.submission import checks, dependencies, reservation_dates
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import Submission
+from oar.lib.submission.resource_request import EXAMPLE, ResourceRequest
 
 T = TypeVar("T")
 NOON = parse_date("2031-03-04 12:00:00")

@@ -1,8 +1,8 @@
-"""Many hosts are told in few words, of which the first can be expanded again: oar/lib/rules/told_hosts.py."""
+"""Many hosts are told in few words, of which the first can be expanded again: oar/lib/base/host_lists.py."""
 
 import pytest
 
-from oar.lib.rules.told_hosts import told, told_failures
+from oar.lib.base.host_lists import told, told_failures
 
 
 @pytest.mark.parametrize(

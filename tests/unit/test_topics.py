@@ -7,7 +7,8 @@ from importlib import import_module
 
 import pytest
 
-from oar.lib.facts.topics import Topic
+from oar.lib.bus.topics import Topic
+from oar.lib.db.transaction import Lazy, Transaction
 from tests.unit.sources import modules
 
 #: Tables with what listeners are told of their changes.
@@ -82,12 +83,13 @@ class Methods:
 
 
 def _tables() -> Mapping[str, Methods]:
+    """Return the methods of each class of statements, by its attribute of a transaction."""
     return {
-        name.rpartition(".")[2]: Methods(name, node)
-        for name, module in modules().items()
-        if name.startswith("oar.lib.db.")
-        for node in module.tree.body
-        if isinstance(node, ast.ClassDef) and "Table" in [ast.unparse(base) for base in node.bases]
+        attribute: Methods(value.module, node)
+        for attribute, value in vars(Transaction).items()
+        if isinstance(value, Lazy)
+        for node in modules()[value.module].tree.body
+        if isinstance(node, ast.ClassDef) and node.name == value.class_name
     }
 
 

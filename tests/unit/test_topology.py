@@ -1,10 +1,10 @@
-"""From a description of machines to the resources to create: oar/lib/facts/topology.py."""
+"""From a description of machines to the resources to create: oar/lib/nodes/topology.py."""
 
 import dataclasses
 
 import pytest
 
-from oar.lib.facts.topology import BadTopology, Machines, property_types, units
+from oar.lib.nodes.topology import BadTopology, Machines, property_types, units
 
 TWO_BY_FOUR = Machines(hosts=2, cpus=2, cores=4)
 

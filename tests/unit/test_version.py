@@ -2,8 +2,8 @@
 
 import pytest
 
-from oar.lib.facts import version
-from oar.lib.facts.version import SCHEMA, VERSION, StoredSchema, explain_schema_mismatch, schema_number
+from oar.lib.base import version
+from oar.lib.base.version import SCHEMA, VERSION, StoredSchema, explain_schema_mismatch, schema_number
 
 
 @pytest.mark.parametrize(

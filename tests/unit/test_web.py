@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from oar.api.resource_states import LETTERS
-from oar.lib.facts.states import STATE_LETTERS, JobState, ReasonCode, WaitStage
+from oar.lib.jobs.reason_codes import ReasonCode, WaitStage
+from oar.lib.jobs.states import STATE_LETTERS, JobState
 from oar.web.assets import DIRECTORY, Assets
 from oar.web.documents import MENU, POLICY
 from oar.web.words import LANGUAGES, Words, preferred

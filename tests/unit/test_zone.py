@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oar.kao.rounds.reading import time_zone
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
 
 NOW = 1_800_000_000
 

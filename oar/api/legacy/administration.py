@@ -13,15 +13,15 @@ from oar.api.errors import STATUSES, bad_request_of
 from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.node_changes import NewMachines
 from oar.api.service import service_of
-from oar.lib.db.foreign_code.user_sql import everything
-from oar.lib.facts import topology
-from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
-from oar.lib.facts.shell_words import shell_words
+from oar.lib.base.errors import BadRequest, NotAllowed, UserError
+from oar.lib.base.shell_words import shell_words
+from oar.lib.db.user_sql import everything
+from oar.lib.nodes import topology
 from oar.lib.submission import rule_changes
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.submission.admission_rules import AdmissionRule
+    from oar.lib.submission.sql_rules import AdmissionRule
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from oar.api.parameters import LARGEST_ID
 from oar.api.request_bodies import MULTIPART, fields_of
 from oar.api.responses import LINES, encoded
 from oar.api.service import Asking
-from oar.lib.facts.errors import BadRequest, UserError
-from oar.lib.facts.formats import Format, dump, read_yaml
-from oar.lib.facts.times import parse_date
+from oar.lib.base.errors import BadRequest, UserError
+from oar.lib.base.formats import Format, dump, read_yaml
+from oar.lib.base.times import parse_date
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -27,17 +27,17 @@ from oar.api.service import MOST_EXPORTS, counted_client, service_of
 from oar.api.submission import SubmitJobs, at_home, resubmitted
 from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
-from oar.lib.facts.errors import BadRequest, NoSuchJob
-from oar.lib.facts.job_query import JobPlace, JobQuery
-from oar.lib.facts.times import format_duration
+from oar.lib.base.errors import BadRequest, NoSuchJob
+from oar.lib.base.times import format_duration
+from oar.lib.history.views_events import event_record
 from oar.lib.jobs import walltime
+from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.views import JobView, job_view, job_views
 from oar.lib.jobs.walltime import ChangeRefused, WalltimeOutcome, WalltimeRequest
+from oar.lib.nodes.views import resource_views
 from oar.lib.submission.checks import parse_signal
 from oar.lib.submission.once import Once
-from oar.lib.user_files import UserFiles
-from oar.lib.views.events import event_record
-from oar.lib.views.jobs import JobView, job_view, job_views
-from oar.lib.views.nodes import resource_views
+from oar.lib.user_files.files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

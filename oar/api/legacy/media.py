@@ -26,9 +26,9 @@ from oar.api.legacy.calls import LegacyCall, PageOf, Reply, body_of, file_in, is
 from oar.api.request_bodies import MULTIPART, file_of
 from oar.api.service import Asking, Service, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
-from oar.lib.facts.errors import BadRequest, NotAllowed, UserError
-from oar.lib.facts.records import User
-from oar.lib.user_files import UserFiles
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NotAllowed, UserError
+from oar.lib.user_files.files import UserFiles
 
 MOST_LINES = 100_000
 #: Files that are read and written at a time, by all.

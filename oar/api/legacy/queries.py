@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
-from oar.lib.db.foreign_code.user_sql import Subject, evaluate
-from oar.lib.db.jobs.job_pages import MOST_COUNTED
-from oar.lib.facts.did_you_mean import nearest
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.job_query import JobPlace, JobQuery
-from oar.lib.facts.states import JobState
+from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.errors import BadRequest
+from oar.lib.db.user_sql import Subject, evaluate
+from oar.lib.jobs.query import JobPlace, JobQuery
+from oar.lib.jobs.sql_pages import MOST_COUNTED
+from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

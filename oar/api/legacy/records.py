@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oar.api.legacy.calls import link, now, segment
-from oar.lib.facts.job_fields import FIELDS
-from oar.lib.facts.times import format_duration, format_signed_duration
-from oar.lib.views.job_records import legacy_details
+from oar.lib.base.times import format_duration, format_signed_duration
+from oar.lib.jobs.fields import FIELDS
+from oar.lib.jobs.formats import legacy_details
 
 _FIELD_OF = {key: field.name for field in FIELDS for key in field.legacy}
 #: The keys of jobs in lists.
@@ -16,11 +16,11 @@ _LISTED = (
 )
 
 if TYPE_CHECKING:
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.privacy import Privacy
+    from oar.lib.jobs.records import Job
+    from oar.lib.jobs.views import JobView
     from oar.lib.jobs.walltime import WalltimeStatus
-    from oar.lib.views.jobs import JobView
-    from oar.lib.views.nodes import ResourceView
-    from oar.lib.views.privacy import Privacy
+    from oar.lib.nodes.views import ResourceView
 
 
 def short_job(job: "Job", prefix: str) -> dict[str, Any]:

@@ -11,17 +11,17 @@ from oar.api.legacy.queries import by_id, chosen_fields
 from oar.api.legacy.records import full_resource, short_job, short_resource
 from oar.api.responses import Export
 from oar.api.service import service_of
-from oar.lib.db.foreign_code.user_sql import Asker, Subject, evaluate
-from oar.lib.facts.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
-from oar.lib.facts.formats import read_yaml
-from oar.lib.facts.states import ResourceState
-from oar.lib.resources import node_changes, removal
-from oar.lib.resources.node_changes import NodeChange
-from oar.lib.resources.removal import RemovalRefusal
-from oar.lib.views.nodes import ResourceView, resource_views
+from oar.lib.base.errors import BadRequest, NoSuchResource, NotAllowed, WrongState
+from oar.lib.base.formats import read_yaml
+from oar.lib.db.user_sql import Asker, Subject, evaluate
+from oar.lib.nodes import changes, removal
+from oar.lib.nodes.changes import NodeChange
+from oar.lib.nodes.removal import RemovalRefusal
+from oar.lib.nodes.states import ResourceState
+from oar.lib.nodes.views import ResourceView, resource_views
 
 if TYPE_CHECKING:
-    from oar.lib.db.history.accounting import Consumption
+    from oar.lib.jobs.sql_accounting import Consumption
 
 _DETAILED = frozenset({"full", "details"})
 #: Beside what identifies a resource, so much is needed of it in lists.
@@ -156,8 +156,8 @@ def add(call: LegacyCall) -> Reply:
     with call.who.database.begin() as tx:
         for wish in wishes:
             name, values = _described(wish)
-            change = NodeChange(settings=node_changes.checked(tx, values))
-            ids += node_changes.add(tx, user, [name], change)
+            change = NodeChange(settings=changes.checked(tx, values))
+            ids += changes.add(tx, user, [name], change)
     items = [timed({"id": each, "status": "ok"}, [link("self", f"{call.prefix}/resources/{each}")]) for each in ids]
     return Reply({"items": items, "total": len(items), "api_timestamp": items[0]["api_timestamp"]}, HTTPStatus.CREATED)
 
@@ -209,7 +209,7 @@ def set_state(call: LegacyCall, ids: Sequence[int], address: str) -> Reply:
     if text not in list(ResourceState):
         raise BadRequest(f"Bad state: {text!r} is none of {', '.join(ResourceState)}").of("state")
     with service_of(call.request).warnings(), call.who.database.begin() as tx:
-        node_changes.change_resources(tx, user, ids, NodeChange(ResourceState(text)))
+        changes.change_resources(tx, user, ids, NodeChange(ResourceState(text)))
     told = {"id": address, "uri": f"{call.prefix}/resources/{address}", "status": "Change state request registered"}
     return Reply(timed(told), HTTPStatus.ACCEPTED)
 

@@ -52,9 +52,9 @@ from oar.api.legacy.calls import (
 from oar.api.legacy.titles import Titled
 from oar.api.service import asking
 from oar.lib.access import tokens
-from oar.lib.facts.did_you_mean import nearest
-from oar.lib.facts.errors import NoSuchJob, NotAllowed, OarError, Unavailable
-from oar.lib.facts.version import VERSION
+from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.errors import NoSuchJob, NotAllowed, OarError, Unavailable
+from oar.lib.base.version import VERSION
 from oar.lib.submission.once import KeyReused
 
 STATUSES[BadType] = HTTPStatus.NOT_ACCEPTABLE

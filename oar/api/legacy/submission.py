@@ -11,8 +11,8 @@ from oar.api.errors import bad_request_of, field_of
 from oar.api.job_request import JobRequest
 from oar.api.legacy.calls import is_on, number_of
 from oar.api.legacy.titles import Titled
-from oar.lib.facts.did_you_mean import nearest
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.did_you_mean import nearest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.job_form import parameters_of
 
 #: Returns what is in a file of the user, whose name may count from his home.  Raises OSError, SilentProgram, TooMany.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oar.lib.facts.errors import OarError, UserError
+from oar.lib.base.errors import OarError, UserError
 
 
 class Titled(UserError):

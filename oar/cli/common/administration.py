@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 def note(context: Context) -> None:
     """Write one line about a change in the server's log: who did it, by which command."""
-    from oar.lib.io.logs import logging_to
+    from oar.lib.logs import logging_to
 
     parameters = click.get_current_context().params
     parts = [f"{name}={value}" for name, value in sorted(parameters.items()) if value not in ((), None, False)]

@@ -7,12 +7,11 @@ from contextlib import ExitStack, closing
 import click
 
 from oar.kao.facts.queue_policies import POLICIES
-from oar.lib.db.installation import adoption
-from oar.lib.db.installation.migrations import Migrator
-from oar.lib.db.installation.old_databases import LiveJobs, OldDatabase, live_jobs
-from oar.lib.facts.records import OUR_PROPERTIES
-from oar.lib.rules import adoption_report
-from oar.lib.rules.adopted_rules import OldRule
+from oar.lib.adoption import report, sql_adoption
+from oar.lib.adoption.rules import OldRule
+from oar.lib.adoption.sql_old_databases import LiveJobs, OldDatabase, live_jobs
+from oar.lib.db.migrations import Migrator
+from oar.lib.nodes.records import OUR_PROPERTIES
 from oar.lib.submission.admission_rules import explain_bad_text
 
 #: Seconds between two looks at jobs that are waited for.
@@ -31,16 +30,16 @@ def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
         if not dry:
             stack.enter_context(migrator.alone())
         with migrator.database.snapshot() as tx:
-            adoption.require_empty(tx)
+            sql_adoption.require_empty(tx)
         live = _waited(old) if waits and not dry else live_jobs(old)
         if dry or live.number:
             return _told(migrator, old, live, dry=dry)
         with migrator.database.begin() as tx:
-            planned = adoption.plan(tx, old, _choices(migrator))
+            planned = sql_adoption.plan(tx, old, _choices(migrator))
             with _ProgressLine() as progress:
-                adoption.carry_out(tx, old, planned, progress.show)
+                sql_adoption.carry_out(tx, old, planned, progress.show)
             violations = tx.invariants.of_rows()
-    for line in adoption_report.lines(planned.report):
+    for line in report.lines(planned.report):
         click.echo(line)
     for violation in violations:
         click.echo(f"As in the old database: {violation}")
@@ -53,8 +52,8 @@ def _told(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) ->
     refusal = _refusal(live) if live.number else ""
     if dry:
         with migrator.database.snapshot() as tx:
-            planned = adoption.plan(tx, old, _choices(migrator))
-        for line in adoption_report.lines(planned.report._replace(live=refusal)):
+            planned = sql_adoption.plan(tx, old, _choices(migrator))
+        for line in report.lines(planned.report._replace(live=refusal)):
             click.echo(line)
         click.echo("\nNothing is changed.")
     else:
@@ -90,12 +89,12 @@ def _ends(date: int) -> str:
     return f'their walltimes ended {told}: if this is a copy, nobody ends them (docs/adoption.rst, "From a dump")'
 
 
-def _choices(migrator: Migrator) -> adoption.AdoptionChoices:
+def _choices(migrator: Migrator) -> sql_adoption.AdoptionChoices:
     shipped = {
         rule.name: OldRule(number, rule.priority, rule.enabled, rule.text)
         for number, rule in enumerate(migrator.rules, 1)
     }
-    return adoption.AdoptionChoices(
+    return sql_adoption.AdoptionChoices(
         frozenset(POLICIES), OUR_PROPERTIES, shipped, lambda text: explain_bad_text(0, text) is None
     )
 

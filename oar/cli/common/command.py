@@ -23,9 +23,8 @@ from oar.cli.common.look_ups import in_time
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.lib.access import name_service
-from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import use_own_waits
-from oar.lib.facts.errors import (
+from oar.lib.access.records import User
+from oar.lib.base.errors import (
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
@@ -36,14 +35,15 @@ from oar.lib.facts.errors import (
     UserConnectionsUsed,
     WordedRefusal,
 )
-from oar.lib.facts.records import User
-from oar.lib.facts.version import explain_schema_mismatch
+from oar.lib.base.version import explain_schema_mismatch
+from oar.lib.db.connections import use_own_waits
+from oar.lib.db.database import Database
 from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, is_frontend, open_runtime
 
 if TYPE_CHECKING:
-    from oar.lib.db.foreign_code.user_sql import Asker
-    from oar.lib.db.sql.connections import DatabaseSettings
-    from oar.lib.user_files import Start, UserFiles
+    from oar.lib.db.connections import DatabaseSettings
+    from oar.lib.db.user_sql import Asker
+    from oar.lib.user_files.files import Start, UserFiles
 
 #: Errors of a database that answers and cannot be changed, by the code of PostgreSQL.
 _CANNOT_WRITE = {"53100": DatabaseWithoutRoom, "25006": DatabaseReadOnly}
@@ -134,7 +134,7 @@ class Context:
             self.speak_for(runtime)
             self._is_ours = True
             if not self.user.is_admin and self.user.uid != os.geteuid():
-                from oar.lib.io.user_places import place_of
+                from oar.lib.base.user_places import place_of
 
                 runtime.database.use_place(place_of(self.user.uid))
         if not self._follows_server:
@@ -167,7 +167,7 @@ class Context:
     @property
     def files(self) -> "UserFiles":
         """The files of the user."""
-        from oar.lib.user_files import UserFiles
+        from oar.lib.user_files.files import UserFiles
 
         return UserFiles(self.user, self.runtime.config.oar_privilege_cmd, self.place.start)
 
@@ -199,8 +199,8 @@ class Context:
     @property
     def asker(self) -> "Asker":
         """Whose conditions (--sql) the command evaluates."""
-        from oar.lib.db.foreign_code.user_sql import Asker
-        from oar.lib.views.privacy import privacy_for
+        from oar.lib.db.user_sql import Asker
+        from oar.lib.jobs.privacy import privacy_for
 
         config, user = self.runtime.config, self.user
         has_full_sql = user.is_admin or user.name in config.user_sql_full_users

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import parse_quotas, parse_weights
+from oar.lib.base import programs
 from oar.lib.config.files import Config
 from oar.lib.config.kinds import Key, Target
-from oar.lib.facts.states import JobPriority
-from oar.lib.io import ping_checker, programs
-from oar.lib.rules.key_installation import ACCOUNT
+from oar.lib.jobs.states import JobPriority
+from oar.lib.nodes import ping_checker
+from oar.lib.remote.key_installation import ACCOUNT
 
 
 def findings(config: Config, path: str, oardir: str) -> Iterator[str]:

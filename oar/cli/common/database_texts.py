@@ -1,7 +1,6 @@
 """Messages about a database that cannot be used: what failed, where, why, and what to do."""
 
-from oar.lib.db.sql.connections import STARTING, DatabaseSettings, explain_failure
-from oar.lib.facts.errors import (
+from oar.lib.base.errors import (
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseRefused,
@@ -9,6 +8,7 @@ from oar.lib.facts.errors import (
     DatabaseWithoutRoom,
     UserConnectionsUsed,
 )
+from oar.lib.db.connections import STARTING, DatabaseSettings, explain_failure
 
 #: What an administrator does about a login that is refused; ``{prefix}`` begins the keys of a database.
 _CORRECT_LOGIN = (

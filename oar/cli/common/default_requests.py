@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import Stop
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 #: The variable by which the shell of the user names his file: the command runs as oar, and has another home.
 OF_USER = "OAR_SUBMIT_DEFAULTS"
@@ -78,7 +78,7 @@ def _parser(command: Command, names: Sequence[str]) -> Command:
 
 def _read(parser: Command, path: str, text: str) -> dict[str, object]:
     """Return the values of the options in a file.  Raises Stop."""
-    from oar.lib.facts.shell_words import shell_words
+    from oar.lib.base.shell_words import shell_words
 
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oar.cli.common.database_texts import for_administrators
+from oar.lib.base.errors import ConfigError, DatabaseReadOnly, DatabaseUnavailable, OarError, StatementTooLong
+from oar.lib.base.processes import run
+from oar.lib.db.connections import explain_failure
 from oar.lib.db.database import Database
-from oar.lib.db.sql.connections import explain_failure
-from oar.lib.db.sql.statements import psycopg2
-from oar.lib.facts.errors import ConfigError, DatabaseReadOnly, DatabaseUnavailable, OarError, StatementTooLong
-from oar.lib.facts.health import HealthFacts, UserHold
-from oar.lib.io.processes import run
-from oar.lib.rules.launch_faults import TEXTS, describe_hold
-from oar.lib.rules.server_health import FAILURES_PERIOD, Surroundings
+from oar.lib.db.statements import psycopg2
+from oar.lib.jobs.launch_faults import TEXTS, describe_hold
+from oar.lib.monitoring.health import FAILURES_PERIOD, Surroundings
+from oar.lib.monitoring.records import HealthFacts, UserHold
 from oar.lib.runtime import database_settings
 from oar.lib.submission import admission_rules
 
@@ -127,7 +127,7 @@ def find_rule_errors(tx: "Transaction", config: "Config") -> Iterator[str]:
 
 def find_key_problem(config: "Config", pid: int, home: str | None = None) -> str:
     """Return why the server cannot use its SSH key, '' if it can, or if ssh finds its keys elsewhere."""
-    from oar.lib.io.remote import transports
+    from oar.lib.remote import transports
 
     try:
         account = pwd.getpwuid(os.stat(f"/proc/{pid}").st_uid)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from oar.lib.facts.formats import Format
+from oar.lib.base.formats import Format
 
 
 class OutcomeRecord(NamedTuple):
@@ -53,6 +53,6 @@ class OutcomeReport:
     def close(self) -> None:
         """Print the document, if one is asked for: a list of what came of each request."""
         if self._machine is not None:
-            from oar.lib.facts.formats import dump
+            from oar.lib.base.formats import dump
 
             click.echo(dump([each._asdict() for each in self._outcomes], self._machine), nl=False)

@@ -9,8 +9,8 @@ import click
 from oar.cli.common.command import Context
 from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
-from oar.lib.facts.states import FINAL, JobState
 from oar.lib.jobs import control
+from oar.lib.jobs.states import FINAL, JobState
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -126,7 +126,7 @@ def _satisfying(context: Context, condition: str | None) -> list[int] | None:
     """Return the jobs that satisfy a condition; None: there is no condition.  Raises BadCondition."""
     if condition is None:
         return None
-    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
     ids = evaluate(context.database, Subject.JOBS, condition, context.asker)
     if not ids:

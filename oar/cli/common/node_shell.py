@@ -21,7 +21,7 @@ from functools import cached_property
 
 import oar
 from oar.lib.config.files import Config
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 #: What the client sends along; the node's sshd accepts these and no others.
 SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"

@@ -146,7 +146,7 @@ class OptionReader:
     def _way_out(self, written: str) -> str:
         """Return a line that helps who wrote an unknown long option; '' if nothing is like it."""
         from oar.cli.common.other_schedulers import way_here
-        from oar.lib.facts.did_you_mean import did_you_mean
+        from oar.lib.base.did_you_mean import did_you_mean
 
         if here := way_here(self._command, written):
             return here

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from oar.lib.facts.errors import OarError
-from oar.lib.facts.formats import Format
-from oar.lib.facts.version import CODENAME, VERSION
+from oar.lib.base.errors import OarError
+from oar.lib.base.formats import Format
+from oar.lib.base.version import CODENAME, VERSION
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]

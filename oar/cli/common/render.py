@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.lib.facts.records import Event, Job
-from oar.lib.facts.states import STATE_LETTERS
-from oar.lib.facts.times import format_date, format_duration, format_padded_duration
+from oar.lib.base.times import format_date, format_duration, format_padded_duration
+from oar.lib.history.records import Event
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import STATE_LETTERS
 
 if TYPE_CHECKING:
-    from oar.lib.facts.job_fields import JobField, Kind
-    from oar.lib.views.consumption import ProjectConsumption, UserConsumption
-    from oar.lib.views.jobs import JobColumns, JobTimes, JobView
-    from oar.lib.views.node_reasons import NodeReason
-    from oar.lib.views.nodes import JobOnNode, ResourceView
+    from oar.lib.jobs.consumption import ProjectConsumption, UserConsumption
+    from oar.lib.jobs.fields import JobField, Kind
+    from oar.lib.jobs.views import JobColumns, JobTimes, JobView
+    from oar.lib.nodes.views import JobOnNode, ResourceView
+    from oar.lib.nodes.views_reasons import NodeReason
 
 #: Control characters, and what readers of Unicode take for the end of a line.
 _HIDDEN = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]}
@@ -247,7 +248,7 @@ def _with_resources(head: str) -> str:
 
 def full_jobs(jobs: "JobColumns", *, layout: int = 1) -> str:
     """Return all that is known of jobs, ``key = value`` in lines."""
-    from oar.lib.views.job_records import text_values
+    from oar.lib.jobs.formats import text_values
 
     return "".join(_full_job(view, fields, layout) for view, fields in zip(jobs, text_values(jobs), strict=True))
 
@@ -286,8 +287,8 @@ def _full_value(field: "JobField", value: Any) -> str:
 @cache
 def _formats() -> "Mapping[Kind, Callable[[Any], str]]":
     """Return how the values of a kind are shown, where it is not as they are."""
-    from oar.lib.facts.job_fields import Kind
-    from oar.lib.rules.end_cause_texts import format_exit_code, memory_size
+    from oar.lib.jobs.end_texts import format_exit_code, memory_size
+    from oar.lib.jobs.fields import Kind
 
     return {
         Kind.DATE: format_date,

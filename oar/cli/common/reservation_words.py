@@ -9,8 +9,8 @@ import click
 from oar.cli.common.command import Context
 from oar.cli.common.options import Stop, names_nothing
 from oar.cli.common.render import visible
-from oar.lib.facts.errors import OarError
-from oar.lib.facts.formats import Format, dump
+from oar.lib.base.errors import OarError
+from oar.lib.base.formats import Format, dump
 
 #: What most lists name.
 RESERVATION_NAMES = "numbers or names"

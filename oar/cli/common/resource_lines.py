@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from oar.lib.facts.topology import NewResource
+from oar.lib.nodes.topology import NewResource
 
 
 class Writers(NamedTuple):

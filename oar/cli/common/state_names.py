@@ -1,6 +1,6 @@
 """States of jobs as people write them: a letter, or a name in any case."""
 
-from oar.lib.facts.states import STATE_LETTERS, JobState
+from oar.lib.jobs.states import STATE_LETTERS, JobState
 
 
 def states_of(text: str) -> frozenset[JobState]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oar.cli.common.render import visible
-from oar.lib.db.reservations.reservation_reports import ReservationTotal
+from oar.lib.reservations.sql_reports import ReservationTotal
 
 UNIT = "slot seconds"
 HEAD = (

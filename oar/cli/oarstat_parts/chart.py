@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from oar.cli.common.render import padded, places, visible
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.base.times import format_date, format_duration
 
 #: One of them stands for a job; when they are used up they are used again.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw0123456789"

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.common.render import cell, visible
-from oar.lib.db.jobs.job_waits import AwaitedJob
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.states import ReasonCode, RoundLimit
-from oar.lib.facts.times import format_date, format_duration
-from oar.lib.rules.end_cause_texts import format_exit_code
-from oar.lib.rules.wait_reason_texts import WAITING_FOR
-from oar.lib.views import wait_explanations
-from oar.lib.views.job_ends import JobEnd, job_ends
-from oar.lib.views.wait_explanations import Explanation, Firmness, PredictedStart
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs import explanations as wait_explanations
+from oar.lib.jobs.end_texts import format_exit_code
+from oar.lib.jobs.explanations import Explanation, Firmness, PredictedStart
+from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.reason_texts import WAITING_FOR
+from oar.lib.jobs.sql_waits import AwaitedJob
+from oar.lib.jobs.views_ends import JobEnd, job_ends
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job, WaitReason
+    from oar.lib.jobs.records import Job, WaitReason
 
 _NO_TIME = "there was no time to find out with which change"
 _NO_CHANGE = "no change of one number in its request is enough"

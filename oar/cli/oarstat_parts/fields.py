@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
-from oar.lib.facts.job_fields import FIELDS, Kind
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.fields import FIELDS, Kind
 
 Record = Mapping[str, object]
 
@@ -39,7 +39,7 @@ def read_fields(text: str) -> list[Field]:
         name, _, label = (each.strip() for each in part.partition(":"))
         key = _ALIASES.get(name, name)
         if key not in KEYS:
-            from oar.lib.facts.did_you_mean import did_you_mean
+            from oar.lib.base.did_you_mean import did_you_mean
 
             raise Stop(f'# Error: jobs have no field "{name}"{did_you_mean(name, [*KEYS, *_ALIASES])}')
         fields.append(Field(key, label or name))

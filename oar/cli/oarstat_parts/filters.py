@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oar.cli.common.options import Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.states import FINAL, STATE_LETTERS, JobState
-from oar.lib.facts.times import parse_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import parse_date
+from oar.lib.jobs.states import FINAL, STATE_LETTERS, JobState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
 
 #: Digits of the largest number of an advance reservation.
 LONGEST_NUMBER = 7
@@ -98,7 +98,7 @@ def _states(text: str) -> frozenset[JobState]:
     for name in (part.strip() for part in text.split(",")):
         meant = states_of(name)
         if not meant:
-            from oar.lib.facts.did_you_mean import did_you_mean
+            from oar.lib.base.did_you_mean import did_you_mean
 
             letters = " ".join(dict.fromkeys(STATE_LETTERS.values()))
             raise Stop(f'# Error: "{name}" is no state: {letters}, or a name{did_you_mean(name, JobState)}')
@@ -175,7 +175,7 @@ class JobFilter(NamedTuple):
             queues = [queue.name for queue in tx.queues.all()]
             if self.filters.queue not in queues:
                 from oar.cli.common.render import visible
-                from oar.lib.facts.did_you_mean import did_you_mean
+                from oar.lib.base.did_you_mean import did_you_mean
 
                 guess = did_you_mean(self.filters.queue, queues)
                 complaints.append(f"queue {visible(self.filters.queue)} does not exist.{guess}")

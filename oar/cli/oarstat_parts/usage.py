@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from oar.cli.common.render import cell, visible
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.states import STATE_LETTERS
-from oar.lib.facts.times import format_duration
-from oar.lib.rules.end_cause_texts import memory_size
-from oar.lib.views.job_usage import JobUsage, job_usages
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_duration
+from oar.lib.jobs.end_texts import memory_size
+from oar.lib.jobs.states import STATE_LETTERS
+from oar.lib.jobs.usage import JobUsage, job_usages
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job, NodeUsage
+    from oar.lib.jobs.records import Job, NodeUsage
 
 _HEAD = (
     "Job id     User           S Cores Elapsed     CPU time    CPU used Memory peak Memory limit\n"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from oar.cli.common.command import Context
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import Printer
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 
 class OarsubCall(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from os import geteuid
 
 from oar.cli.common.command import Context
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 #: The environment as ``env -0`` prints it, in base64; and the path of ~/.oarsubrc if there is one.
 ENVIRONMENT, DEFAULTS = "OAR_SUBMIT_ENV", "OAR_SUBMIT_DEFAULTS"

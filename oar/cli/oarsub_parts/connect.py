@@ -9,11 +9,12 @@ from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobState, JobTypeName
+from oar.lib.access.records import User
 from oar.lib.jobs import control
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState, JobTypeName
 from oar.lib.submission.checks import Code
+from oar.lib.submission.resource_request import JobTypes
 
 #: Options that have a meaning beside -C.
 COMPATIBLE = frozenset({"connect", "words", "verbosity", "propagate_exit"})

@@ -8,8 +8,8 @@ from oar.cli.common.render import visible
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.kao.rounds.hypothetical import estimates
 from oar.kao.rounds.hypothetical.estimate_records import Estimate
-from oar.lib.facts.formats import dump
-from oar.lib.facts.times import format_date
+from oar.lib.base.formats import dump
+from oar.lib.base.times import format_date
 from oar.lib.submission import admission
 from oar.lib.submission.checks import Code
 from oar.lib.submission.proposal import Proposal

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import ImportedKey, KeyWish, Proposal
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.submission.submit import Submitted

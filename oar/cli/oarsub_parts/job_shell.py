@@ -14,11 +14,11 @@ import click
 from oar.cli.common.command import Hangup
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobTypeName
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.jobs import sessions
+from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.checks import Code
+from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
     from oar.cli.common.node_shell import JobSession, NodeConnection

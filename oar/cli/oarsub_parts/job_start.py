@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.messages import OarsubLine
-from oar.lib.facts.states import CURRENT, FINAL, JobState, Phase
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.messages import OarsubLine
 from oar.lib.jobs import sessions
+from oar.lib.jobs.states import CURRENT, FINAL, JobState, Phase
 
 if TYPE_CHECKING:
     from oar.cli.oarsub_parts.listener import Listener
     from oar.lib.db.database import Database
-    from oar.lib.facts.records import Job, JobRun
+    from oar.lib.jobs.records import Job, JobRun
 
 #: Seconds between two looks when nobody calls; between two, and for how long, after a line that the database does not
 #: confirm yet.

@@ -8,7 +8,7 @@ import select
 import socket
 import time
 
-from oar.lib.facts.errors import ConfigError
+from oar.lib.base.errors import ConfigError
 
 #: Seconds of waiting for lines after which the connection to the database is given back: connections are few, and a job
 #: that is held may wait for days.

@@ -18,7 +18,7 @@ from oar.cli.common.options import (
     option,
     optional_argument,
 )
-from oar.lib.facts.formats import Format
+from oar.lib.base.formats import Format
 from oar.lib.submission.job_form import VERIFICATIONS, ArraySize, JobForm
 
 MOST_VERBOSE = 2

@@ -17,15 +17,15 @@ from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS, Listener
 from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.messages import OarsubLine
-from oar.lib.facts.states import JobState
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.messages import OarsubLine
+from oar.lib.jobs.states import JobState
 from oar.lib.submission.checks import Code
 from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
 
 #: Seconds between two looks when nobody calls.
 PERIOD = 10.0

@@ -10,15 +10,15 @@ from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
 from oar.cli.oarsub_parts.submission import wait_if_asked
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.states import FINAL, JobState
+from oar.lib.base.errors import UserError
 from oar.lib.jobs import control
+from oar.lib.jobs.states import FINAL, JobState
 from oar.lib.submission import resubmission
 from oar.lib.submission.checks import Code
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
 
 #: Options that have a meaning beside --resubmit.
 COMPATIBLE = frozenset(
@@ -109,7 +109,7 @@ def _satisfying(call: OarsubCall) -> frozenset[int] | None:
     """Return the jobs that satisfy the condition, None without a condition.  Raises BadCondition."""
     if call.options.resubmit_sql is None:
         return None
-    from oar.lib.db.foreign_code.user_sql import Subject, evaluate
+    from oar.lib.db.user_sql import Subject, evaluate
 
     context = call.context
     return frozenset(evaluate(context.database, Subject.JOBS, call.options.resubmit_sql, context.asker))

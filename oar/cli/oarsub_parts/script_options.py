@@ -16,12 +16,12 @@ from oar.cli.common.options import USER, BadOption, PlainOption, Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
 from oar.cli.oarsub_parts.printer import print_error
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.checks import Code
 from oar.lib.submission.initial_request import script_line
 from oar.lib.submission.job_form import ArraySize
 from oar.lib.submission.script_lines import is_old_checkpoint, option_lines, single_option, words_of_several
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 #: The path that stands for standard input.
 #: How scripts name standard input; a program that runs as another user could not open it by these paths.

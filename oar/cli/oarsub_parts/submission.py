@@ -14,7 +14,7 @@ from oar.lib.submission.checks import Code
 from oar.lib.submission.job_form import parameters_of, submission_of
 from oar.lib.submission.proposal import Proposal
 from oar.lib.submission.submit import Submitted
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 
 def prepare(call: OarsubCall, line: CommandLine, command: str, now: int) -> Proposal:

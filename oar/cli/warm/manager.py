@@ -24,28 +24,33 @@ from oar.cli.common.start_up import load
 from oar.cli.warm.places import Places, QueuedRequest, crawls
 from oar.cli.warm.request import COMMANDS, module_of
 from oar.cli.warm.worker import OWNED, READY, Worker
+from oar.lib.base import local_socket, version
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
-from oar.lib.facts import version
-from oar.lib.facts.errors import ConfigError
-from oar.lib.io import local_socket
-from oar.lib.io.processes import ServiceManager
 from oar.lib.runtime import conf_file, file_version, read_config
 
 #: Packages of which commands may load a module when they need it, with the packages in them.
 PACKAGES = (
-    "oar.lib.access",
-    *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts", "oar.lib.conditions", "oar.lib.db"),
-    *("oar.lib.facts", "oar.lib.jobs", "oar.lib.reservations", "oar.lib.resources", "oar.lib.rules"),
-    *("oar.lib.submission", "oar.lib.views"),
+    *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"),
+    *("oar.lib.access", "oar.lib.base", "oar.lib.bus", "oar.lib.conditions", "oar.lib.db", "oar.lib.history"),
+    *("oar.lib.jobs", "oar.lib.nodes", "oar.lib.planning", "oar.lib.reservations", "oar.lib.submission"),
+    "oar.lib.user_files",
 )
-#: Modules and packages of them that are for others, and load what is heavy.
-OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
+#: Modules of them that are for other programs, and load what is heavy.
+OF_OTHERS = frozenset(
+    {
+        *("oar.lib.bus.control_client", "oar.lib.bus.sockets", "oar.lib.db.index_repairs", "oar.lib.db.invariants"),
+        *("oar.lib.db.migrations", "oar.lib.db.schema", "oar.lib.db.schema_columns", "oar.lib.db.schema_reservations"),
+        *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.reboot_commands"),
+    }
+)
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
     *("base64", "cryptography.hazmat.primitives.asymmetric.ed25519", "ctypes", "dateutil.rrule", "difflib"),
     "encodings.idna",
-    *("grp", "inspect", "json", "logging", "oar.lib.io.allowed_networks", "oar.lib.io.doorbell", "oar.lib.io.logs"),
+    *("grp", "inspect", "json", "logging", "oar.lib.base.allowed_networks", "oar.lib.bus.doorbell", "oar.lib.logs"),
     *("pwd", "random", "resource", "secrets", "shlex", "socket", "subprocess", "traceback", "yaml", "zoneinfo"),
 )
 #: Connections that wait for a process, in all and of one user.

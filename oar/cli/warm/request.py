@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from oar.lib.facts.version import VERSION
+from oar.lib.base.version import VERSION
 
 PROTOCOL = b"OAR-COMMANDS 2"
 #: Bytes of a request, at most.

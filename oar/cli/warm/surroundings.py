@@ -21,8 +21,8 @@ from typing import Any
 
 from oar.cli.warm.caller import close_all
 from oar.cli.warm.request import UMASK, CallerLimits, CommandRequest
-from oar.lib.facts.records import User
-from oar.lib.io.programs import DEFAULT_PATH
+from oar.lib.access.records import User
+from oar.lib.base.programs import DEFAULT_PATH
 from oar.lib.runtime import DEFAULT_OARDIR
 
 _LIMITS = {

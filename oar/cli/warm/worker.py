@@ -33,7 +33,7 @@ from oar.cli.warm import surroundings
 from oar.cli.warm.caller import CommandCaller, close_all, longest_time
 from oar.cli.warm.request import BadRequestError, CommandRequest, module_of
 from oar.lib.access import name_service
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
 from oar.lib.runtime import Runtime, open_runtime
 
 #: Requests after which a process is renewed: what commands may leave behind stays small.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from oar.kao.facts.snapshot import PlannedJob, WaitingJob
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.request import JobTypes, parse_token
-from oar.lib.facts.states import JobTypeName
-from oar.lib.facts.times import parse_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import parse_date
+from oar.lib.jobs.states import JobTypeName
+from oar.lib.submission.resource_request import JobTypes, parse_token
 
 #: TIMESHARING with its tag, or PLACEHOLDER with its name.
 SharingKey = tuple[JobTypeName, str]

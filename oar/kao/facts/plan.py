@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import ReasonCode
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.reason_codes import ReasonCode
 
 #: A value that JSON can hold.
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]

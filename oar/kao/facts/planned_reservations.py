@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oar.kao.facts.request_groups import RequestGroup
-from oar.lib.facts.reservation_states import LEAVING, STARTED, ReservationEvent, ReservationState
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.reservations.states import LEAVING, STARTED, ReservationEvent, ReservationState
 
 
 class Occurrence(NamedTuple):

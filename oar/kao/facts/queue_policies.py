@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oar.kao.facts.snapshot import Settings
-from oar.lib.facts.states import DependencyCondition, JobPriority
+from oar.lib.jobs.states import DependencyCondition, JobPriority
 
 
 class QuotaUse(StrEnum):

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from oar.kao.facts.plan import Json, Reason
 from oar.kao.facts.snapshot import FOREVER, QuotaRule
-from oar.lib.facts.records import Level
-from oar.lib.facts.request import format_quantity
-from oar.lib.facts.states import LaunchFault, ReasonCode, RoundLimit
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.reason_codes import ReasonCode, RoundLimit
+from oar.lib.jobs.records import Level
+from oar.lib.jobs.states import LaunchFault
+from oar.lib.submission.resource_request import format_quantity
 
 #: A reason names at most so many jobs or nodes.
 NAMED = 10

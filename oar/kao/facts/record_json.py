@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
 
-from oar.lib.facts.resource_set import ResourceSet, format_ranges, parse_ranges
+from oar.lib.base.resource_set import ResourceSet, format_ranges, parse_ranges
 
 T = TypeVar("T")
 

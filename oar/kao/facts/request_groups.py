@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from oar.lib.facts.records import Level
+from oar.lib.jobs.records import Level
 
 
 class RequestGroup(NamedTuple):

@@ -10,18 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from oar.kao.facts.planned_reservations import PlannedChange, PlannedReservation
 from oar.kao.facts.request_groups import RequestGroup
-from oar.lib.facts.energy import KeptNodes
-from oar.lib.facts.live_jobs import LiveJob
-from oar.lib.facts.records import Dependency, PropertyValue, Queue
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import (
-    HALTED_NEVER_WOKEN,
-    STANDBY_FOR_EVER,
-    DependencyCondition,
-    JobPriority,
-    JobState,
-    ResourceState,
-)
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.jobs.live_jobs import LiveJob
+from oar.lib.jobs.records import Dependency, Queue
+from oar.lib.jobs.states import DependencyCondition, JobPriority, JobState
+from oar.lib.nodes.energy_records import KeptNodes
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
 
 #: A date later than every date.  Never stored.
 FOREVER = 2**62

@@ -9,7 +9,7 @@ See docs/design/planner.rst, "Besteffort jobs".
 
 from oar.kao.facts.plan import Kill, KillAction
 from oar.kao.facts.snapshot import RunningJob
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
 
 
 def order_to_leave(job: RunningJob, for_job: int, now: int) -> Kill | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement
 from oar.kao.facts.snapshot import Snapshot
-from oar.lib.facts.energy import may_sleep
-from oar.lib.facts.reservation_states import STARTED
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.nodes.energy_records import may_sleep
+from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, ResourceState
+from oar.lib.reservations.states import STARTED
 
 #: The type of the resources that nodes consist of.
 COMPUTE = "default"

@@ -6,8 +6,8 @@ from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.facts.steps import Steps, portions
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory
-from oar.lib.facts.request import format_job_message
-from oar.lib.facts.states import Reservation, job_letter
+from oar.lib.jobs.states import Reservation, job_letter
+from oar.lib.submission.resource_request import format_job_message
 
 
 class JobMessages:

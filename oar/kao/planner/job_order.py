@@ -13,8 +13,9 @@ from oar.kao.facts.snapshot import ConsumptionSums, WaitingJob
 from oar.kao.planner.fair_share import share_of
 from oar.kao.planner.multifactor import Factors, priority
 from oar.kao.planner.placement.round_context import RoundContext
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobPriority, Reservation, RoundLimit
+from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobPriority, Reservation
 
 
 class JobOrder:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.limits.dependencies import Dependencies, RequiredLifetime
 from oar.kao.planner.passed_jobs import Turn
-from oar.lib.facts.records import Dependency
+from oar.lib.jobs.records import Dependency
 
 
 class PassedChains:

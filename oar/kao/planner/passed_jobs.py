@@ -12,7 +12,7 @@ from oar.kao.planner.placement.placement_task import PlacementRules, PlacementTa
 from oar.kao.planner.resources.slot_search import Check
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 #: Places a job as a full plan does; a job that was checked at its turn is not checked again.
 Place = Callable[[WaitingJob, PlacementTask | None], None]

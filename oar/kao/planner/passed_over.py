@@ -29,8 +29,8 @@ from oar.kao.planner.placement.placer import PlacementOutcome, Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.starts import Starts
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import ReasonCode
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.reason_codes import ReasonCode
 
 #: So often the certain time is made longer for the sake of one job.
 MAX_EXTENSIONS = 4

@@ -20,9 +20,9 @@ from oar.kao.planner.resources.holder_counts import HolderCounts
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.spaces import reservation_occupation
 from oar.kao.planner.resources.usable_resources import UsableResources
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet, union
-from oar.lib.facts.states import Reservation
+from oar.lib.base.resource_set import ResourceSet, union
+from oar.lib.jobs.states import Reservation
+from oar.lib.nodes.hierarchy import RequestFit
 
 
 @dataclass(frozen=True, slots=True)

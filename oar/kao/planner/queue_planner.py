@@ -19,8 +19,8 @@ from oar.kao.planner.placement.placer import Placer
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.waves import LARGEST_WAVE, Upcoming
 from oar.kao.planner.starts import Starts
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import RoundLimit
+from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.records import Queue
 
 _TIMEOUT = "some jobs were not scheduled because the scheduler's timeout was reached"
 

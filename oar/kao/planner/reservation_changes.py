@@ -23,12 +23,12 @@ from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.enumerations import enumerated
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.reservation_states import GRANTED
-from oar.lib.facts.resource_set import ResourceSet, positions, union
-from oar.lib.facts.times import format_duration
+from oar.lib.base.enumerations import enumerated
+from oar.lib.base.resource_set import ResourceSet, positions, union
+from oar.lib.base.times import format_duration
+from oar.lib.nodes.hierarchy import RequestFit
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.states import GRANTED
 
 HAS_BEGUN = "the start time of a running advance reservation can't be changed"
 

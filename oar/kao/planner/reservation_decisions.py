@@ -30,11 +30,11 @@ from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import window_of
 from oar.kao.planner.resources.reservation_health import Health, ReservationHealth, state_of
 from oar.kao.planner.starts import Starts
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.request import ALL
-from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
-from oar.lib.facts.resource_set import ResourceSet, union
-from oar.lib.facts.states import JobState
+from oar.lib.base.resource_set import ResourceSet, union
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.states import INCOMPLETE, STARTED, ReservationEvent, ReservationState
+from oar.lib.submission.resource_request import ALL
 
 #: A change that is written later than this many seconds after its date says so.
 PUNCTUAL = 5

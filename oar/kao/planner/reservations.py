@@ -14,8 +14,8 @@ from oar.kao.planner.placement.placement_search import PlacementSearch
 from oar.kao.planner.placement.placement_task import PlacementRules
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.starts import Starts
-from oar.lib.facts.states import DependencyCondition
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.jobs.states import DependencyCondition
 
 #: A sleeping node must stay available so much longer than the reservation that starts on it.
 STANDBY_MARGIN = 600

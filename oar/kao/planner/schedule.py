@@ -41,11 +41,13 @@ from oar.kao.planner.site.choice_check import ChoiceCheck
 from oar.kao.planner.site.plugin_choices import PluginChoices
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
 from oar.kao.planner.starts import Starts
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Queue
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import JobState, QueueState, ReasonCode, Reservation, ResourceState
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobState, QueueState, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.reservations.states import ReservationState
 
 #: Besteffort jobs get at least this fraction of SCHEDULER_TIMEOUT.
 BESTEFFORT_SHARE = 0.1

@@ -14,8 +14,8 @@ from oar.kao.planner.besteffort import order_to_be_gone, order_to_leave
 from oar.kao.planner.limits.dependencies import Dependencies
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.resource_holders import ResourceHolders
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import DependencyCondition
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.jobs.states import DependencyCondition
 
 
 class Starts:

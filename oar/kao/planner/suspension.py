@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.resource_holders import Holder, ResourceHolders
-from oar.lib.facts.reservation_states import GRANTED
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
+from oar.lib.reservations.states import GRANTED
 
 #: States in which a job holds its resources against every other job.
 _HOLDING = frozenset({JobState.TO_LAUNCH, JobState.LAUNCHING, JobState.RUNNING, JobState.FINISHING})

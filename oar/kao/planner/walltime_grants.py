@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from oar.kao.facts.job_types import ParsedTypes, parse_types_or_none
 from oar.kao.facts.snapshot import RunningJob, Snapshot, WaitingJob
 from oar.kao.planner.resources.reservation_health import is_inside
-from oar.lib.facts.reservation_states import GRANTED
-from oar.lib.facts.resource_set import ResourceSet, positions
-from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, Reservation
-from oar.lib.facts.times import seconds_of
+from oar.lib.base.resource_set import ResourceSet, positions
+from oar.lib.base.times import seconds_of
+from oar.lib.jobs.states import Reservation
+from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER
+from oar.lib.reservations.states import GRANTED
 
 
 @dataclass(frozen=True, slots=True)

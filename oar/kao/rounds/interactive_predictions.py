@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import WaitingJob
-from oar.lib.facts.states import JobState, Reservation
-from oar.lib.facts.times import format_date
+from oar.lib.base.times import format_date
+from oar.lib.jobs.states import JobState, Reservation
 
 #: An interactive job hears its prediction when it changes, and at least so often.
 PREDICTION_PERIOD = 60

@@ -39,12 +39,12 @@ from oar.kao.rounds.timing_log import TimingLog
 from oar.kao.rounds.writing import held_launches
 from oar.kao.rounds.writing.plan_writer import PlanWriter
 from oar.kao.rounds.writing.walltime_updates import WalltimeUpdates
+from oar.lib.base.clock_watch import ClockWatch
+from oar.lib.base.errors import Unavailable
+from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import Unavailable
-from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.facts.states import QueueState
+from oar.lib.jobs.states import QueueState
 from oar.lib.reservations import repairs as reservation_repairs
-from oar.lib.rules.clock_watch import ClockWatch
 from oar.lib.runtime import Runtime
 
 log = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ See docs/design/locks.rst, "Advisory locks".
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oar.lib.base.errors import Unavailable
 from oar.lib.db.database import Database
-from oar.lib.db.sql.lock_keys import ROUND_LOCK
-from oar.lib.db.sql.locks import Locks
-from oar.lib.facts.errors import Unavailable
+from oar.lib.db.lock_keys import ROUND_LOCK
+from oar.lib.db.locks import Locks
 
 
 class RoundLock:

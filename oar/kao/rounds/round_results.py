@@ -3,9 +3,9 @@
 from oar.kao.facts.job_types import expiry_date
 from oar.kao.facts.plan import KillAction, Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.lib.facts.module_codes import MetaSchedCode
-from oar.lib.facts.reservation_states import STARTED
-from oar.lib.facts.states import Reservation
+from oar.lib.bus.exit_codes import MetaSchedCode
+from oar.lib.jobs.states import Reservation
+from oar.lib.reservations.states import STARTED
 
 
 def exit_code(plan: Plan) -> MetaSchedCode:

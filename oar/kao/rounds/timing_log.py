@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from oar.kao.facts.plan import Placement, Plan
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
+from oar.lib.base.formats import Format, dump
 from oar.lib.config.files import Config
-from oar.lib.facts.formats import Format, dump
 
 log = logging.getLogger(__name__)
 

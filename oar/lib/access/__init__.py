@@ -1,1 +1,1 @@
-"""How programs prove who they are."""
+"""Users, groups, tokens and what they may do."""

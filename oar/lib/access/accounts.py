@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from oar.lib.access import name_service
-from oar.lib.facts.errors import NotAllowed
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
+from oar.lib.base.errors import NotAllowed
 
 if TYPE_CHECKING:
     import pwd

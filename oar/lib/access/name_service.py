@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from oar.lib.facts.errors import Unavailable
+from oar.lib.base.errors import Unavailable
 
 if TYPE_CHECKING:
     import grp

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 
 class JobAct(StrEnum):

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.access.accounts import PRIVILEGED, user_named
+from oar.lib.access.records import User
 from oar.lib.access.scopes import EVERYTHING, SESSION, Scopes
-from oar.lib.facts.errors import BadRequest, NotAllowed
-from oar.lib.facts.records import User
+from oar.lib.base.errors import BadRequest, NotAllowed
 
 if TYPE_CHECKING:
+    from oar.lib.access.sql_tokens import ApiToken
     from oar.lib.config.files import Config
-    from oar.lib.db.access.api_tokens import ApiToken
     from oar.lib.db.transaction import Transaction
 
 #: Days for which a token is valid if none are asked.

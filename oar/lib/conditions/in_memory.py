@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from oar.lib.base.resource_set import ResourceSet, from_positions
 from oar.lib.conditions.like import like
 from oar.lib.conditions.tree import Between, Column, Constant, InList, Node, Numeral, Operation, Text
-from oar.lib.facts.resource_set import ResourceSet, from_positions
 
 Value = str | int | None
 

@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadCondition
+from oar.lib.base.errors import BadCondition
 
 #: Characters of a condition, at most; of a word of it in a message.
 LONGEST = 16384

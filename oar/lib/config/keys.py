@@ -56,7 +56,7 @@ from oar.lib.config.kinds import (
     some_of,
     unset,
 )
-from oar.lib.facts.states import DependencyCondition, JobPriority
+from oar.lib.jobs.states import DependencyCondition, JobPriority
 
 #: Why there is no proxy of ours: a page of a job would come from the origin of the API, with its cookies.
 _JOB_PAGES = "What jobs serve is reached by a tunnel through a frontend: it has no part in sessions of our pages."

@@ -247,7 +247,7 @@ def _read_float(text: str) -> float:
 
 
 def _read_host(text: str) -> str:
-    from oar.lib.facts.host_names import is_host_name
+    from oar.lib.base.host_names import is_host_name
 
     if not is_host_name(text):
         raise ValueError("write a host name or an address")
@@ -283,8 +283,8 @@ def _read_log_format(text: str) -> str:
 
 
 def _read_command(text: str) -> str:
-    from oar.lib.facts.errors import BadRequest
-    from oar.lib.facts.shell_words import shell_words
+    from oar.lib.base.errors import BadRequest
+    from oar.lib.base.shell_words import shell_words
 
     try:
         arguments = shell_words(text)
@@ -296,8 +296,8 @@ def _read_command(text: str) -> str:
 
 
 def _read_request(text: str) -> str:
-    from oar.lib.facts.errors import BadRequest
-    from oar.lib.facts.request import parse_request
+    from oar.lib.base.errors import BadRequest
+    from oar.lib.submission.resource_request import parse_request
 
     try:
         groups = parse_request(text).groups

@@ -10,17 +10,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.db.sql.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
-from oar.lib.db.sql.statements import CLOCK, Prepared, PreparingConnection, psycopg2
+from oar.lib.base.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
+from oar.lib.db.connections import ConnectionPool, DatabaseSettings, random_pause, tells_loss, unavailable
+from oar.lib.db.statements import CLOCK, Prepared, PreparingConnection, psycopg2
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseReadOnly, DatabaseUnavailable, DatabaseWithoutRoom, StatementTooLong
 
 if TYPE_CHECKING:
-    from oar.lib.db.sql.connections import Place
-    from oar.lib.db.sql.gathered_topics import GatheredTopics, Later
-    from oar.lib.db.sql.locks import Lock, Locks
-    from oar.lib.facts.messages import Effect
-    from oar.lib.facts.topics import Topic
+    from oar.lib.bus.messages import Effect
+    from oar.lib.bus.topics import Topic
+    from oar.lib.db.connections import Place
+    from oar.lib.db.gathered_topics import GatheredTopics, Later
+    from oar.lib.db.locks import Lock, Locks
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class Database:
 
         ``later`` replaces the timer (tests).
         """
-        from oar.lib.db.sql.gathered_topics import GatheredTopics, by_timer
+        from oar.lib.db.gathered_topics import GatheredTopics, by_timer
 
         self._gathered = GatheredTopics(self._tell, later or by_timer)
 
@@ -181,14 +181,14 @@ class Database:
 
     def locks(self) -> "Locks":
         """Return a holder of advisory locks with a connection of its own.  Raises DatabaseUnavailable."""
-        from oar.lib.db.sql.locks import Locks
+        from oar.lib.db.locks import Locks
 
         return Locks(self._pool.new_lock_holder())
 
     @contextmanager
     def hold_lock(self, key: tuple[int, int]) -> Iterator["Lock | None"]:
         """Hold an advisory lock on a connection of its own; None if somebody else has it."""
-        from oar.lib.db.sql.locks import Lock
+        from oar.lib.db.locks import Lock
 
         lock = Lock(self._pool.new_lock_holder, key)
         try:
@@ -274,7 +274,7 @@ class Database:
             self._pool.keep_writer(connection)
 
     def _told(self, connection: PreparingConnection, topics: "Collection[Topic]", ended: Collection[int]) -> bool:
-        from oar.lib.db.sql.notifications import notification
+        from oar.lib.db.notifications import notification
 
         try:
             connection.cursor().execute(notification(topics, ended))

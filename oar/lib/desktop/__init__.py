@@ -1,1 +1,1 @@
-"""Desktop computing: computers that ask the server for their work.  See docs/design/desktop.rst."""
+"""Desktop computing: computers that fetch their jobs from the server.  See docs/design/desktop.rst."""

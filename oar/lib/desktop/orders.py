@@ -3,16 +3,16 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.facts import output_names
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.times import format_duration
+from oar.lib.base.times import format_duration
+from oar.lib.jobs import output_names
 from oar.lib.submission import job_environment
+from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.jobs.job_details import JobDetail
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
+    from oar.lib.jobs.sql_details import JobDetail
 
 #: How many times as large as a file that may be uploaded the unpacked one may be.
 UNPACKED_TIMES = 16

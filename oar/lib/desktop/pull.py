@@ -7,23 +7,26 @@ See docs/design/desktop.rst, "PULL".
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.jobs.job_runs import ReportedEnd
+from oar.lib.base.errors import UserError
+from oar.lib.bus.messages import Ask, Due, JobAction, Tag, Wake
 from oar.lib.desktop import orders
-from oar.lib.facts.desktop import AgentCall, AgentJob, AgentJobState, AgentReason, PullAnswer
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.messages import Ask, Due, JobAction, Tag, Wake
-from oar.lib.facts.records import Cause
-from oar.lib.facts.request import GROWING
-from oar.lib.facts.states import UNCHANGED, EndCode, EventType, ExecCode, JobState, Phase, ResourceState
+from oar.lib.desktop.records import AgentCall, AgentJob, AgentJobState, AgentReason, PullAnswer
+from oar.lib.history.event_consequences import NOT_STARTED
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.resources import nodes
-from oar.lib.resources.properties import Setting, check_host
-from oar.lib.rules.event_consequences import NOT_STARTED
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.sql_runs import ReportedEnd
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.properties import Setting, check_host
+from oar.lib.nodes.states import UNCHANGED, ResourceState
+from oar.lib.submission.resource_request import GROWING
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.resources.desktop_computers import DesktopResource, FetchedJob
     from oar.lib.db.transaction import Transaction
+    from oar.lib.desktop.sql_desktop import DesktopResource, FetchedJob
 
 #: Seconds between two questions, at most; a third of the time after which a silent computer is suspected, at least 1.
 LONGEST_PAUSE = 30
@@ -109,7 +112,7 @@ def _create(tx: "Transaction", host: str) -> None:
         check_host(host)
     except ValueError:
         raise UnknownComputer(host) from None
-    nodes.add(tx, [host], [Setting("desktop_computing", "YES")])
+    state_changes.add(tx, [host], [Setting("desktop_computing", "YES")])
 
 
 def _note_leave(tx: "Transaction", host: str, resources: "Collection[DesktopResource]") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
-from oar.lib.facts.errors import Unavailable
+from oar.lib.base.errors import Unavailable
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -1,1 +1,1 @@
-"""Plain values and their texts: errors, states, records, requests, messages, formats.  Imports nothing of OAR."""
+"""Import paths of release 3.2 that stored admission rules may use."""

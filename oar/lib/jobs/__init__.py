@@ -1,1 +1,1 @@
-"""What can be done with jobs that exist, and with their queues; ``lifecycle`` moves them from state to state."""
+"""Jobs: records, states, statements, control, ends, waiting reasons, views."""

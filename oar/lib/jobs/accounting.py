@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oar.lib.db.history.accounting import Rules, WindowChange
-from oar.lib.db.sql.lock_keys import ACCOUNTING_LOCK
-from oar.lib.facts.errors import OarError
+from oar.lib.base.errors import OarError
+from oar.lib.db.lock_keys import ACCOUNTING_LOCK
+from oar.lib.jobs.sql_accounting import Rules, WindowChange
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
-from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
 
 _UNKNOWN = "This job does not exist."
 _NOT_YOURS = "You are not the right user."

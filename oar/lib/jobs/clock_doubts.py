@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.times import format_date
-from oar.lib.rules.clock_watch import TOLERANCE, ClockWatch, Look
+from oar.lib.base.clock_watch import TOLERANCE, ClockWatch, Look
+from oar.lib.base.times import format_date
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -8,25 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from oar.lib.facts.messages import Notice, NoticeTag, Tag, Wake
-from oar.lib.facts.records import Cause, Event, Job, User
-from oar.lib.facts.states import (
-    FINAL,
-    EndCode,
-    EventType,
-    Index,
-    JobState,
-    JobType,
-    JobTypeName,
-    KillState,
-    Reservation,
-    signal_event,
-)
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Notice, NoticeTag, Tag, Wake
+from oar.lib.history.event_types import EventType, signal_event
+from oar.lib.history.records import Event
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.states import FINAL, Index, JobState, JobType, JobTypeName, KillState, Reservation
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.request import JobTypes
+    from oar.lib.submission.resource_request import JobTypes
 
 #: The name in events of requests that the system makes itself.
 SYSTEM = "oar"
@@ -291,7 +284,7 @@ def request_signal(tx: "Transaction", user: User, job_id: int, number: int | Non
     """Ask for a signal to a running job, as its owner or an administrator; ``number`` None: its checkpoint signal."""
     job = tx.jobs.find(job_id)
     types = tx.jobs.types([job_id], current=True).get(job_id, ())
-    from oar.lib.facts.request import JobTypes
+    from oar.lib.submission.resource_request import JobTypes
 
     (answer,) = _with_frames(tx, [ControlOutcome(job_id, _why_not_signalled(user, job, JobTypes(types)))])
     if answer.refusal is not None:
@@ -400,8 +393,8 @@ def _move(tx: "Transaction", jobs: Sequence[Job], targets: Mapping[JobState, Job
 
 def _why_never_suspended(types: Sequence[str], rules: HoldRules) -> str:
     """Return why no job of these types is ever suspended, '' if it may be."""
-    from oar.lib.facts.request import JobTypes
-    from oar.lib.rules import event_consequences
+    from oar.lib.history import event_consequences
+    from oar.lib.submission.resource_request import JobTypes
 
     return event_consequences.why_not_suspended(JobTypes(types), confines=rules.confines)
 

@@ -1,6 +1,6 @@
 """Holds of launches: they begin with failed launches, or a fault of oar.conf, and end when a check or a trial succeeds.
 
-``oar.lib.rules.launch_faults`` decides; the facts are read and the decisions stored here.
+``oar.lib.jobs.launch_faults`` decides; the facts are read and the decisions stored here.
 
 See docs/design/events.rst, "Faults of several nodes", and docs/design/launch.rst, "Held launches".
 """
@@ -9,22 +9,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.messages import Ask, JobAction, Mail, Tag, Wake
-from oar.lib.facts.records import Job, LaunchFailure, LaunchHold
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import (
-    EventType,
-    JobState,
-    JobTypeName,
-    LaunchFault,
-    Phase,
-    QueueState,
-    Reservation,
-    ResourceState,
-)
-from oar.lib.jobs import lifecycle
-from oar.lib.rules import launch_faults
-from oar.lib.rules.launch_faults import Blame
+from oar.lib.bus.messages import Ask, JobAction, Mail, Tag, Wake
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import launch_faults, lifecycle
+from oar.lib.jobs.launch_faults import Blame
+from oar.lib.jobs.records import Job, LaunchFailure, LaunchHold
+from oar.lib.jobs.states import JobState, JobTypeName, LaunchFault, Phase, QueueState, Reservation
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -11,17 +11,19 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
-from oar.lib.facts.records import Cause
-from oar.lib.facts.states import FINAL, EndCode, EventType, JobState, may_become
-from oar.lib.rules import end_causes
-from oar.lib.rules.end_cause_texts import cause_text, format_exit_code
-from oar.lib.rules.notices import TEXTS
-from oar.lib.views.job_usage import job_usages
+from oar.lib.bus.messages import Ask, Effect, JobAction, Notice, NoticeTag, Tag, Wake
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import ends as end_causes
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.end_texts import cause_text, format_exit_code
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import FINAL, JobState, may_become
+from oar.lib.jobs.usage import job_usages
+from oar.lib.notifications.notices import TEXTS
 
 if TYPE_CHECKING:
-    from oar.lib.db.jobs.jobs import GivenEnd, GivenStart, MovedJob
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.sql_jobs import GivenEnd, GivenStart, MovedJob
 
 #: The notice that the owner of a job gets when it enters a state.
 NOTICES = {

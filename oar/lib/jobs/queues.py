@@ -4,10 +4,11 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.records import Queue, User
-from oar.lib.facts.states import QueueState
-from oar.lib.jobs import policies
+from oar.lib.access.records import User
+from oar.lib.base.errors import UserError
+from oar.lib.history import policy_log
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -43,7 +44,7 @@ def add(tx: "Transaction", user: User, text: str) -> Queue:
     user.check_administers()
     name, priority, policy = _parts(text)
     queue = Queue(name, DEFAULT_PRIORITY if priority is None else priority, policy or DEFAULT_POLICY, QueueState.ACTIVE)
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         if not tx.queues.insert(queue):
             raise QueueProblem(f"Queue '{name}' already exists.")
     return queue
@@ -55,7 +56,7 @@ def change(tx: "Transaction", user: User, text: str) -> None:
     name, priority, policy = _parts(text)
     _check_exists(tx, name)
     _check_stays(tx, name)
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         tx.queues.update(name, priority=priority, policy=policy)
 
 
@@ -70,7 +71,7 @@ def remove(tx: "Transaction", user: User, name: str, *, force: bool = False) -> 
     if jobs and not force:
         raise HasJobs(f"Queue '{name}' has {jobs} unfinished job(s).")
     reservations = tx.queues.live_reservations(name)
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         if reservations:
             tx.queues.orphan(name)
         else:
@@ -92,7 +93,7 @@ def switch(
     for name in [*enabled, *disabled]:
         _check_exists(tx, name)
         _check_stays(tx, name)
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         for names, state in (
             (enabled, QueueState.ACTIVE),
             (disabled, QueueState.NOT_ACTIVE),

@@ -13,16 +13,18 @@ import hmac
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.db.jobs.jobs import GivenStart
-from oar.lib.db.planning.rounds import StartRow
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Phase, ResourceState
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.sql_jobs import GivenStart
+from oar.lib.jobs.states import JobState, JobType, JobTypeName, Phase
+from oar.lib.nodes.states import ResourceState
+from oar.lib.planning.sql_rounds import StartRow
+from oar.lib.submission.resource_request import JobTypes
 
 if TYPE_CHECKING:
-    from oar.lib.db.jobs.job_details import JobDetail
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
+    from oar.lib.jobs.sql_details import JobDetail
 
 #: States in which a restored database has jobs that were started since.
 _BEFORE_START = (JobState.WAITING, JobState.HOLD)

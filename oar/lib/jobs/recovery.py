@@ -8,9 +8,11 @@ See docs/design/launch.rst, "Start of the server".
 
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.states import EventType, ExecCode, JobState, Reservation
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.states import JobState, Reservation
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

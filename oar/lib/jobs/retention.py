@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from oar.lib.db.sql.lock_keys import PURGE_LOCK
-from oar.lib.db.upkeep.retention import EndedPlace
+from oar.lib.db.lock_keys import PURGE_LOCK
+from oar.lib.jobs.sql_retention import EndedPlace
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

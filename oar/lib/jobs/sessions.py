@@ -5,10 +5,11 @@ See docs/design/nodes.rst, "Interactive jobs".
 
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.records import User
-from oar.lib.facts.states import EventType, ExecCode, JobState
-from oar.lib.jobs import control
-from oar.lib.rules import end_cause_texts
+from oar.lib.access.records import User
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import control, end_texts
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.states import JobState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -37,7 +38,7 @@ def end_reason(tx: "Transaction", job_id: int) -> str | None:
         ran = facts.ran or tx.now - job.start_time
         times = {"walltime": facts.walltime, "ran": ran, "is_rest": facts.is_rest}
         cause = facts.kill._replace(data={**times, **facts.kill.data})
-    return end_cause_texts.cause_text(cause, job_id).sentence
+    return end_texts.cause_text(cause, job_id).sentence
 
 
 def lose(tx: "Transaction", user: User, job_id: int, reason: str) -> None:

@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from oar.lib.db.jobs.walltime_changes import WalltimeChange
-from oar.lib.facts.errors import BadRequest, NoSuchJob, UserError
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.states import EventType, JobState, JobTypeName
-from oar.lib.facts.times import format_date, format_duration, format_signed_duration, parse_duration, seconds_of
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NoSuchJob, UserError
+from oar.lib.base.times import format_date, format_duration, format_signed_duration, parse_duration, seconds_of
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.sql_walltime import WalltimeChange
+from oar.lib.jobs.states import JobState, JobTypeName
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.advance_reservations import JobBound
+    from oar.lib.reservations.records import JobBound
 
 T = TypeVar("T")
 
@@ -268,7 +270,7 @@ def _check_change(tx: "Transaction", user: User, job: Job, seconds: int, limits:
 
 
 def _is_container(tx: "Transaction", job: Job) -> bool:
-    from oar.lib.facts.request import JobTypes
+    from oar.lib.submission.resource_request import JobTypes
 
     return JobTypeName.CONTAINER in JobTypes(tx.jobs.types([job.id], current=True).get(job.id, ()))
 

@@ -1,1 +1,1 @@
-"""What can be done with advance reservations: ask, answer, delete, end.  The planner decides on their resources."""
+"""Advance reservations: records, requests, changes, frames, bills, views."""

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from oar.lib.config.files import Config
-from oar.lib.db.submission.request_sizes import FINEST
-from oar.lib.facts.records import Group, JobSpec
-from oar.lib.facts.request import ResourceRequest
-from oar.lib.facts.reservation_requests import ReservationAlternative
-from oar.lib.facts.states import JobType
+from oar.lib.jobs.records import Group, JobSpec
+from oar.lib.jobs.states import JobType
 from oar.lib.reservations.preparation import nothing_suits
+from oar.lib.reservations.request_records import ReservationAlternative
 from oar.lib.submission import admission
 from oar.lib.submission.admission_rules import RuleOutput, RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.feasibility import Cluster, asker_of, open_cluster
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import ResourceRequest
+from oar.lib.submission.sql_request_sizes import FINEST
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

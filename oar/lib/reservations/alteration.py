@@ -7,21 +7,17 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.lib.facts.advance_reservations import (
-    AccessEntry,
-    AdvanceReservation,
-    ReservationChange,
-)
-from oar.lib.facts.errors import BrokenRow, UserError
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_series import Series
-from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationEvent
+from oar.lib.access.records import User
+from oar.lib.base.errors import BrokenRow, UserError
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.reservations import deletion, lifecycle, occurrences, rights
 from oar.lib.reservations.granted import add_revision
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, ReservationChange
+from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationEvent
+from oar.lib.reservations.views import change_names
 from oar.lib.submission import visitors
-from oar.lib.views.reservations import change_names
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

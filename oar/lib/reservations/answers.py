@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from oar.lib.db.listening.reservation_listener import ReservationListener
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationChange
-from oar.lib.facts.reservation_states import ChangeAnswer, ReservationState
 from oar.lib.reservations import asking
+from oar.lib.reservations.listener import ReservationListener
+from oar.lib.reservations.records import AdvanceReservation, ReservationChange
+from oar.lib.reservations.states import ChangeAnswer, ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -4,10 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
-from oar.lib.reservations import requests
+from oar.lib.reservations import parallel_environments, requests
 from oar.lib.reservations.preparation import ReservationWish
-from oar.lib.rules import parallel_environments
+from oar.lib.reservations.records import AdvanceReservation, NewReservation
 
 #: What says how the resources of a reservation were asked for; a reservation and the template of a series have them.
 _FIELDS = (

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.sql.lock_keys import RESERVATION_LIMIT_LOCK
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.facts.errors import WordedRefusal
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.reservation_series import NewSeries
-from oar.lib.facts.reservation_states import ReservationEvent, ReservationState
+from oar.lib.base.errors import WordedRefusal
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.db.lock_keys import RESERVATION_LIMIT_LOCK
 from oar.lib.reservations import insertion, listed_users
 from oar.lib.reservations.insertion import AskedReservation
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
+from oar.lib.reservations.series_records import NewSeries
+from oar.lib.reservations.states import ReservationEvent, ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationUsage
-from oar.lib.facts.reservation_states import IntervalKind
-from oar.lib.rules import reservation_bills
-from oar.lib.rules.reservation_bills import ReservationHistory
+from oar.lib.reservations import bill
+from oar.lib.reservations.bill import ReservationHistory
+from oar.lib.reservations.records import AdvanceReservation, ReservationUsage
+from oar.lib.reservations.states import IntervalKind
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -31,5 +31,5 @@ def _bill(
 ) -> list[ReservationUsage]:
     date = reservation.ended or now
     window = reservation.start, max(reservation.start, min(date, reservation.end))
-    rows = reservation_bills.bill(window, history, places, reservation.queue)
+    rows = bill.bill(window, history, places, reservation.queue)
     return [row._replace(termination_time=date) for row in rows]

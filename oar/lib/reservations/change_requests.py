@@ -6,14 +6,14 @@ Commands and the API call it alike.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, is_number
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import GRANTED
 from oar.lib.reservations import alteration, asked_before, drafts, listed_users, preparation
 from oar.lib.reservations.alteration import AttributeChange, WantedChange
 from oar.lib.reservations.drafts import OtherResources
 from oar.lib.reservations.preparation import BadReservation, ReservationWish
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, is_number
+from oar.lib.reservations.states import GRANTED
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

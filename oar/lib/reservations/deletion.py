@@ -4,14 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Cause, User
-from oar.lib.facts.reservation_states import GRANTED, ReservationEvent, ReservationState
-from oar.lib.facts.states import EndCode, EventType
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, ControlRefusal
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
 from oar.lib.reservations import lifecycle, rights
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.states import GRANTED, ReservationEvent, ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

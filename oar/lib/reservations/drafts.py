@@ -7,12 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
-from oar.lib.db.foreign_code.user_sql import satisfying
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation
-from oar.lib.facts.records import Group, User
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode, encode
-from oar.lib.facts.reservation_series import NewSeries
+from oar.lib.db.user_sql import satisfying
+from oar.lib.jobs.records import Group
 from oar.lib.reservations import (
     admission,
     asking,
@@ -33,7 +31,10 @@ from oar.lib.reservations.preparation import (
     nothing_suits,
 )
 from oar.lib.reservations.queue_lists import QueueCandidate, SiteQueues
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation
+from oar.lib.reservations.request_records import ReservationAlternative, decode, encode
 from oar.lib.reservations.requests import AskedResources
+from oar.lib.reservations.series_records import NewSeries
 from oar.lib.submission.admission_rules import RuleOutput
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ See docs/design/reservations.rst, "What is asked for".
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest, ConfigError
-from oar.lib.rules.parallel_environments import BUILT_IN, check_rule
+from oar.lib.base.errors import BadRequest, ConfigError
+from oar.lib.reservations.parallel_environments import BUILT_IN, check_rule
 
 #: The words of the file.
 _SECTIONS = ("parallel_environments", "checkpointing_environments", "hostgroups", "interactive", "queue_aliases")
@@ -51,7 +51,7 @@ def read(path: str) -> SiteEnvironments:
 
 def parse(text: str) -> SiteEnvironments:
     """Return what the text of the file says, and what is built in.  Raises ValueError."""
-    from oar.lib.facts.formats import read_yaml
+    from oar.lib.base.formats import read_yaml
 
     content = read_yaml(text) or {}
     if not isinstance(content, dict):

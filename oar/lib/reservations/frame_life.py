@@ -7,14 +7,15 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.records import Cause
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import EndCode, JobState, JobTypeName, Reservation
+from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.jobs import lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import JobState, JobTypeName, Reservation
 from oar.lib.reservations import frames
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import ReservationAlternative, decode_readable
+from oar.lib.reservations.states import ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -27,8 +28,8 @@ _START = (JobState.LAUNCHING, JobState.RUNNING)
 
 def start(tx: "Transaction", reservation: AdvanceReservation) -> None:
     """Let the frame run with all granted resources, from the date at which the reservation begins."""
-    from oar.lib.db.jobs.jobs import GivenStart
-    from oar.lib.db.planning.rounds import StartRow
+    from oar.lib.jobs.sql_jobs import GivenStart
+    from oar.lib.planning.sql_rounds import StartRow
 
     rows = [
         StartRow(alternative.job_id, alternative.id, reservation.start, reservation.resources, reservation.duration)

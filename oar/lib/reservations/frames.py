@@ -8,11 +8,12 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.records import Group, JobKeys, JobSpec
-from oar.lib.facts.reservation_requests import ReservationAlternative
-from oar.lib.facts.states import EventType, JobState, JobType, JobTypeName, Reservation
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import Group, JobKeys, JobSpec
+from oar.lib.jobs.states import JobState, JobType, JobTypeName, Reservation
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import ReservationAlternative
+from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationRevision
+from oar.lib.reservations.records import AdvanceReservation, ReservationRevision
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

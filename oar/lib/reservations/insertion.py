@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.advance_reservations import AccessEntry, NewReservation
-from oar.lib.facts.reservation_requests import decode
 from oar.lib.reservations import frames
+from oar.lib.reservations.records import AccessEntry, NewReservation
+from oar.lib.reservations.request_records import decode
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

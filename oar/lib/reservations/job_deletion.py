@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
 from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome
 

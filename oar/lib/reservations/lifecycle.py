@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.reservation_states import LEAVING, ReservationEvent, ReservationState, may_enter
+from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.reservations import frame_life, mails
 from oar.lib.reservations.bills import write_bills
+from oar.lib.reservations.records import AdvanceReservation, ReservationLog
+from oar.lib.reservations.states import LEAVING, ReservationEvent, ReservationState, may_enter
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

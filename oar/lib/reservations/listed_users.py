@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.access import name_service
-from oar.lib.facts.advance_reservations import AccessEntry
+from oar.lib.base.name_patterns import is_pattern, matching
+from oar.lib.reservations import access_lists
+from oar.lib.reservations.access_lists import Usersets
 from oar.lib.reservations.preparation import BadReservation
-from oar.lib.rules import access_lists
-from oar.lib.rules.access_lists import Usersets
-from oar.lib.rules.name_patterns import is_pattern, matching
+from oar.lib.reservations.records import AccessEntry
 
 if TYPE_CHECKING:
     import grp

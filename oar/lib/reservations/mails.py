@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationUsage
-from oar.lib.facts.messages import ReservationMail
-from oar.lib.facts.reservation_states import ReservationEvent
+from oar.lib.bus.messages import ReservationMail
 from oar.lib.reservations.granted import granted_text
-from oar.lib.rules.reservation_mails import ReservationNews, mails
+from oar.lib.reservations.mail_texts import ReservationNews, mails
+from oar.lib.reservations.records import AdvanceReservation, ReservationUsage
+from oar.lib.reservations.states import ReservationEvent
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

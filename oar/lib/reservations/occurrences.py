@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import dropwhile, islice, pairwise
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
-from oar.lib.facts.errors import BadRequest, BrokenRow
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.reservation_series import NewSeries, Series, SeriesTemplate
-from oar.lib.facts.reservation_states import ReservationEvent
+from oar.lib.base.errors import BadRequest, BrokenRow
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.reservations import insertion, recurrence
 from oar.lib.reservations.insertion import AskedReservation
+from oar.lib.reservations.records import AccessEntry, AdvanceReservation, NewReservation, ReservationLog
+from oar.lib.reservations.series_records import NewSeries, Series, SeriesTemplate
+from oar.lib.reservations.states import ReservationEvent
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

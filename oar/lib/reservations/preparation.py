@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from oar.lib.facts.advance_reservations import SOON, AccessEntry
-from oar.lib.facts.errors import BadRequest, WordedRefusal
-from oar.lib.facts.grid_engine_times import NoSuchDay, read_date, read_duration, write_date
-from oar.lib.rules import access_lists
+from oar.lib.base.errors import BadRequest, WordedRefusal
+from oar.lib.reservations import access_lists
+from oar.lib.reservations.grid_engine_times import NoSuchDay, read_date, read_duration, write_date
+from oar.lib.reservations.records import SOON, AccessEntry
 
 #: Seconds by which ``-earliest`` lets the start be later.
 ONE_YEAR = 365 * 86400

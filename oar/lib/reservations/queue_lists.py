@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import QueueState
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.name_patterns import check_number, matching
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import QueueState
 from oar.lib.reservations.environments import SiteEnvironments
 from oar.lib.reservations.preparation import BadReservation
-from oar.lib.rules.name_patterns import check_number, matching
 
 _ENTRY = re.compile(
     r"(?P<queue>[A-Za-z0-9_.:+*?\[\]!^-]*)(?:@(?P<is_group>@)?(?P<host>[A-Za-z0-9_.:+*?\[\]!^-]+))?", re.ASCII

@@ -13,8 +13,8 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.reservation_series import MAX_OCCURRENCES
+from oar.lib.base.errors import BadRequest
+from oar.lib.reservations.series_records import MAX_OCCURRENCES
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

@@ -9,16 +9,16 @@ See docs/design/reservations.rst, "Repairs".
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from oar.lib.db.planning.gantt import PredictionRow
-from oar.lib.db.reservations.reservation_predicates import ReservationFault
-from oar.lib.facts.advance_reservations import AdvanceReservation, ReservationLog
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.reservation_states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
-from oar.lib.facts.states import JobState
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.jobs.control import SYSTEM
+from oar.lib.jobs.states import JobState
+from oar.lib.planning.sql_plan import PredictionRow
 from oar.lib.reservations import deletion, frame_life, frames, lifecycle
 from oar.lib.reservations.bills import write_bills
 from oar.lib.reservations.granted import add_revision
+from oar.lib.reservations.records import AdvanceReservation, ReservationLog
+from oar.lib.reservations.sql_fault_predicates import ReservationFault
+from oar.lib.reservations.states import LEAVING, STARTED, IntervalKind, ReservationEvent, ReservationState
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

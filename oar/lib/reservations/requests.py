@@ -8,19 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.name_patterns import is_pattern, matching
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Group, Level
-from oar.lib.facts.request import NODE_ALIASES, name_nodes
-from oar.lib.facts.reservation_requests import ReservationAlternative
-from oar.lib.reservations import queue_lists
+from oar.lib.jobs.records import Group, Level
+from oar.lib.reservations import parallel_environments, queue_lists
 from oar.lib.reservations.environments import ParallelEnvironment, SiteEnvironments
+from oar.lib.reservations.parallel_environments import AllocationRule, Hosts, Layout
 from oar.lib.reservations.preparation import BadReservation, ReservationWish, nothing_suits
 from oar.lib.reservations.queue_lists import ListedHosts, SiteQueues
-from oar.lib.rules import parallel_environments
-from oar.lib.rules.name_patterns import is_pattern, matching
-from oar.lib.rules.parallel_environments import AllocationRule, Hosts, Layout
+from oar.lib.reservations.request_records import ReservationAlternative
 from oar.lib.submission import checks
+from oar.lib.submission.resource_request import NODE_ALIASES, name_nodes
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -220,7 +219,7 @@ def _there_are(names: Iterable[str]) -> str:
 
 
 def _unknown_resource(name: str, site: Site) -> BadReservation:
-    from oar.lib.facts.did_you_mean import nearest
+    from oar.lib.base.did_you_mean import nearest
 
     first = f'unknown resource "{name}"'
     if name in NODE_ALIASES:
@@ -449,7 +448,7 @@ def _among(name: str, text: str, site: Site) -> str:
 
 def _values_there_are(name: str, text: str, known: frozenset[str]) -> str:
     """Return the way out for a value that no resource has."""
-    from oar.lib.facts.did_you_mean import nearest
+    from oar.lib.base.did_you_mean import nearest
 
     values = known - {""}
     guess = nearest(text, values) if len(values) > queue_lists.SHOWN_NAMES else None

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from oar.lib.access import name_service
-from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AdvanceReservation
-from oar.lib.facts.errors import WordedRefusal
-from oar.lib.facts.records import User
-from oar.lib.rules import access_lists
-from oar.lib.rules.access_lists import Visitor
-from oar.lib.views.reservations import ReservationReader
+from oar.lib.access.records import User
+from oar.lib.base.errors import WordedRefusal
+from oar.lib.reservations import access_lists
+from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations.records import CREATORS, OPERATORS, AdvanceReservation
+from oar.lib.reservations.views import ReservationReader
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

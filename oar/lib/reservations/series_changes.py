@@ -7,11 +7,11 @@ way (``oar/kao/rounds/hypothetical/series_trials.py``), ``change``, and then a c
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
-from oar.lib.facts.reservation_series import Series
-from oar.lib.facts.reservation_states import STARTED
 from oar.lib.reservations import alteration, listed_users, occurrences, preparation
 from oar.lib.reservations.change_requests import Changer, ChangeWish
+from oar.lib.reservations.records import AdvanceReservation, NewReservation
+from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.states import STARTED
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

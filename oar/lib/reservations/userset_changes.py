@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import CREATORS, OPERATORS, AccessEntry, ReservationChange
-from oar.lib.facts.enumerations import enumerated
-from oar.lib.facts.errors import BrokenRow, WordedRefusal
-from oar.lib.facts.records import User
+from oar.lib.access.records import User
+from oar.lib.base.enumerations import enumerated
+from oar.lib.base.errors import BrokenRow, WordedRefusal
+from oar.lib.base.name_patterns import is_pattern
+from oar.lib.reservations import access_lists
 from oar.lib.reservations.alteration import AttributeChange, read_change
 from oar.lib.reservations.listed_users import check_group, check_user
 from oar.lib.reservations.preparation import BadReservation
-from oar.lib.rules import access_lists
-from oar.lib.rules.name_patterns import is_pattern
+from oar.lib.reservations.records import CREATORS, OPERATORS, AccessEntry, ReservationChange
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

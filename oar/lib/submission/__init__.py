@@ -1,1 +1,1 @@
-"""A request becomes a job: checks, admission rules, insertion; also alteration and resubmission."""
+"""Submission of jobs: options, checks, admission rules, feasibility, insertion."""

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from oar.lib.base.errors import BadCondition
 from oar.lib.config.files import Config
-from oar.lib.db.submission.admission_rules import AdmissionRule
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import BadCondition
-from oar.lib.facts.records import Group
-from oar.lib.facts.request import ResourceRequest
+from oar.lib.jobs.records import Group
+from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission_rules, checks, preparation, reservation_entry, rule_names
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import ALL_DEAD, NONE_DECLARED, Cluster, UnknownProperty, asker_of, open_cluster
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import ResourceRequest
+from oar.lib.submission.sql_rules import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
@@ -179,7 +179,7 @@ def _check_nodes(tx: "Transaction", names: Sequence[str]) -> None:
     nodes = tx.resources.nodes() if names else ()
     for name in names:
         if name not in nodes:
-            from oar.lib.facts.did_you_mean import nearest
+            from oar.lib.base.did_you_mean import nearest
 
             meant = nearest(name, nodes)
             guess = f", did you mean '{meant}'?" if meant else "."
@@ -195,7 +195,7 @@ def check_queue(tx: "Transaction", name: str, of_reservation: str = "") -> None:
         removed = f"queue '{name}' was removed: it takes jobs of its advance reservations only"
         raise BadSubmission(Code.QUEUE, f"{removed}; name another one (-q).")
     if not tx.queues.exists(name):
-        from oar.lib.facts.did_you_mean import did_you_mean
+        from oar.lib.base.did_you_mean import did_you_mean
 
         names = sorted(queue.name for queue in tx.queues.all())
         guess = did_you_mean(name, names, quote="'") or f"\n# There are: {', '.join(names[:_MOST_NAMED])}"

@@ -15,9 +15,9 @@ from io import StringIO
 from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
+from oar.lib.base.errors import ConfigError, Refused
 from oar.lib.config.files import Config, option_of
-from oar.lib.db.submission.admission_rules import AdmissionRule
-from oar.lib.facts.errors import ConfigError, Refused
+from oar.lib.submission.sql_rules import AdmissionRule
 
 #: Address space that rules may take beyond what the process has when they begin.
 MEMORY = 1 << 30
@@ -300,7 +300,7 @@ class ConfigView(Mapping[str, Any]):
 def _helpers() -> dict[str, Any]:
     import time
 
-    from oar.lib.facts.times import parse_date, parse_duration
+    from oar.lib.base.times import parse_date, parse_duration
 
     return {
         "__name__": "admission_rules",

@@ -8,19 +8,21 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Dependency, Job, JobSpec, Moldable, User
-from oar.lib.facts.request import ResourceRequest, parse_request
-from oar.lib.facts.states import EventType, JobState, JobType, Reservation, job_letter
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, UserError, WrongState
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control
 from oar.lib.jobs.control import owns
+from oar.lib.jobs.records import Dependency, Job, JobSpec, Moldable
+from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
+from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission, checks, dependencies, preparation, reservation_entry, submit
 from oar.lib.submission.admission import Admission
 from oar.lib.submission.admission_rules import RuleRefused
 from oar.lib.submission.checks import BadSubmission
 from oar.lib.submission.proposal import Proposal, Submission
+from oar.lib.submission.resource_request import ResourceRequest, parse_request
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

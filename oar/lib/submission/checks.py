@@ -9,12 +9,12 @@ import signal
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
+from oar.lib.base.errors import BadRequest
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Group, JobSpec
-from oar.lib.facts.request import JobTypes, ResourceRequest, name_nodes, parse_request
-from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs.records import Group, JobSpec
+from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.proposal import Submission
+from oar.lib.submission.resource_request import JobTypes, ResourceRequest, name_nodes, parse_request
 
 #: Networks that hold every host: there is nothing to look up where they may submit.
 EVERY_HOST = frozenset({"0.0.0.0/0", "::/0"})
@@ -120,7 +120,7 @@ def check_array(submission: Submission, largest: int) -> None:
 def _refusal_of_notify(notify: str | None) -> BadSubmission | None:
     if notify is None:
         return None
-    from oar.lib.rules.notices import UnsafeCommand, parse_subscription
+    from oar.lib.notifications.notices import UnsafeCommand, parse_subscription
 
     try:
         parse_subscription(notify)

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from oar.lib.db.submission.new_jobs import IndexedDependency
-from oar.lib.facts.records import Dependency, JobSpec
-from oar.lib.facts.states import DependencyCondition
+from oar.lib.jobs.records import Dependency, JobSpec
+from oar.lib.jobs.states import DependencyCondition
 from oar.lib.submission.checks import BadSubmission, Code, quote
+from oar.lib.submission.sql_new_jobs import IndexedDependency
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -8,14 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from oar.lib.base.did_you_mean import did_you_mean
+from oar.lib.base.errors import BadRequest
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import Asker, Conditions, Subject, session
-from oar.lib.db.submission.request_sizes import FINEST
-from oar.lib.facts.did_you_mean import did_you_mean
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import OUR_PROPERTIES, Group, Level
-from oar.lib.facts.request import ALL, NODE_ALIASES, format_quantity
+from oar.lib.db.user_sql import Asker, Conditions, Subject, session
+from oar.lib.jobs.records import Group, Level
+from oar.lib.nodes.records import OUR_PROPERTIES
+from oar.lib.submission.resource_request import ALL, NODE_ALIASES, format_quantity
+from oar.lib.submission.sql_request_sizes import FINEST
 
 #: What is said of a site that has nothing to run jobs on, whatever is asked.
 NONE_DECLARED = "no resource is declared: administrators do so with oar_resources_init or oarnodesetting -a"
@@ -176,8 +177,8 @@ def _fit_all(
 
     ``part``: what may be taken; None = everything.
     """
-    from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, numbering
-    from oar.lib.facts.resource_set import from_positions
+    from oar.lib.base.resource_set import from_positions
+    from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, numbering
 
     names = rows[0].keys() if rows else ()
     columns = {name: [row[name] for row in rows] for name in names}

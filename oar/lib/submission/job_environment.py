@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 #: The variable that holds the text of the spooled script here, and its path in the job.
 SCRIPT = "OAR_SCRIPT"

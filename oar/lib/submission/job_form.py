@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from oar.lib.facts.records import JobSpec
-from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs.records import JobSpec
+from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.proposal import Submission
 
 #: Whether a job that can never run in its advance reservation is refused, or waits.

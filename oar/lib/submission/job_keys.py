@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.records import JobKeys
+from oar.lib.jobs.records import JobKeys
 from oar.lib.submission.checks import BadSubmission, Code
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oar.lib.facts.errors import UserError
+from oar.lib.base.errors import UserError
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -4,14 +4,14 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from oar.lib.base.errors import BadCondition, BadRequest
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadCondition, BadRequest
-from oar.lib.facts.records import JobSpec
-from oar.lib.facts.request import GROWING, ResourceRequest
-from oar.lib.facts.states import JobType
+from oar.lib.jobs.records import JobSpec
+from oar.lib.jobs.states import JobType
 from oar.lib.submission import checks, dependencies, job_environment
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import Proposal, Submission
+from oar.lib.submission.resource_request import GROWING, ResourceRequest
 
 if TYPE_CHECKING:
     from oar.lib.submission.reservation_dates import ReservationDates
@@ -145,7 +145,7 @@ def mail_warnings(what: str, config: Config) -> list[str]:
 def _date_warnings(dates: "ReservationDates | None", requests: Sequence[ResourceRequest]) -> list[str]:
     warnings = []
     if dates is not None and dates.late > LATE_SECONDS:
-        from oar.lib.facts.times import format_date
+        from oar.lib.base.times import format_date
 
         start = format_date(dates.start - dates.late)
         warnings.append(f"the start date {start} is in the past: the reservation starts now.")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import JobSpec
-from oar.lib.facts.request import ResourceRequest
-from oar.lib.facts.states import JobType
+from oar.lib.base.errors import BadRequest
+from oar.lib.jobs.records import JobSpec
+from oar.lib.jobs.states import JobType
+from oar.lib.submission.resource_request import ResourceRequest
 
 NO_KEY_OPTION = "you must set the --use-job-key (or -k) option in order to use other job key related options."
 

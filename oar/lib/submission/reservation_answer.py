@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.jobs.states import JobState, Reservation
 
 if TYPE_CHECKING:
-    from oar.lib.facts.records import Job
+    from oar.lib.jobs.records import Job
 
 
 class ReservationAnswer(NamedTuple):

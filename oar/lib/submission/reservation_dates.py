@@ -4,8 +4,8 @@ import re
 import time
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.times import format_date, format_duration, local_midnight, parse_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import format_date, format_duration, local_midnight, parse_date
 from oar.lib.submission.checks import BadSubmission, Code
 
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?\Z"

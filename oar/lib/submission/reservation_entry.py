@@ -6,16 +6,16 @@ See docs/design/reservations.rst, "Jobs inside".
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import WrongState
-from oar.lib.facts.records import Job
-from oar.lib.facts.request import JobTypes, format_request
-from oar.lib.facts.reservation_states import GRANTED, STARTED, ReservationState
-from oar.lib.facts.states import JobTypeName
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.base.errors import WrongState
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobTypeName
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.states import GRANTED, STARTED, ReservationState
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.feasibility import Cluster
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import JobTypes, format_request
 from oar.lib.submission.visitors import may_use, open_lists, visitor
 
 if TYPE_CHECKING:

@@ -8,21 +8,22 @@ See docs/design/launch.rst, "Resubmission".
 
 from typing import TYPE_CHECKING
 
-from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import Job, JobKeys, JobSpec, Moldable, User
-from oar.lib.facts.request import GROWING
-from oar.lib.facts.states import JobState, JobType, Reservation, job_letter
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, NoSuchJob, NotAllowed, WrongState
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.jobs import control
+from oar.lib.jobs.records import Job, JobKeys, JobSpec, Moldable
+from oar.lib.jobs.states import JobState, JobType, Reservation, job_letter
+from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.submission import admission, job_environment, job_keys, reservation_entry, submit
 from oar.lib.submission.job_keys import KeyPair
+from oar.lib.submission.resource_request import GROWING
+from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
-    from oar.lib.db.jobs.walltime_changes import WalltimeChange
     from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.sql_walltime import WalltimeChange
 
 _ENDED = frozenset({JobState.ERROR, JobState.TERMINATED, JobState.FINISHING})
 

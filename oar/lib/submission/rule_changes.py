@@ -3,11 +3,11 @@
 import re
 from typing import TYPE_CHECKING
 
-from oar.lib.db.submission.admission_rules import AdmissionRule
-from oar.lib.facts.errors import UserError
-from oar.lib.facts.records import User
-from oar.lib.jobs import policies
+from oar.lib.access.records import User
+from oar.lib.base.errors import UserError
+from oar.lib.history import policy_log
 from oar.lib.submission import admission_rules
+from oar.lib.submission.sql_rules import AdmissionRule
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
@@ -45,7 +45,7 @@ def create(tx: "Transaction", user: User, text: str, *, priority: int, enabled: 
     """
     user.check_administers()
     is_enabled = _compiles(text, force=force) and enabled
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         return tx.admission_rules.insert(text, priority=priority, enabled=is_enabled, author=user.name)
 
 
@@ -75,7 +75,7 @@ def modify(
         enabled=is_enabled,
         text=former.text if text is None else text,
     )
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         tx.admission_rules.update(changed, user.name)
     return changed
 
@@ -83,7 +83,7 @@ def modify(
 def delete(tx: "Transaction", user: User, rule_id: int) -> None:
     """Remove a rule.  Raises NotAllowed, NoSuchRule."""
     user.check_administers()
-    with policies.changing(tx, user.name):
+    with policy_log.changing(tx, user.name):
         tx.admission_rules.delete(find(tx, rule_id), user.name)
 
 

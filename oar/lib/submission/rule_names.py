@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oar.lib.base.errors import BadRequest, UserError
 from oar.lib.config.files import Config
-from oar.lib.db.foreign_code import oar3_names
-from oar.lib.facts.errors import BadRequest, UserError
-from oar.lib.facts.records import Group, JobSpec
-from oar.lib.facts.request import ResourceRequest, format_quantity, parse_request
-from oar.lib.facts.states import Reservation
-from oar.lib.submission import admission_rules
+from oar.lib.jobs.records import Group, JobSpec
+from oar.lib.jobs.states import Reservation
+from oar.lib.submission import admission_rules, oar3_names
 from oar.lib.submission.feasibility import Cluster
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import ResourceRequest, format_quantity, parse_request
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

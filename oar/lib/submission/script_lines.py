@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.job_form import ArraySize
 
 _LINE = r"(?s)#OAR\s+(?P<option>--[A-Za-z][A-Za-z0-9_-]*|-[A-Za-z])(?P<value>.*)\Z"

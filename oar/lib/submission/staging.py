@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from oar.lib.config.files import Config
-from oar.lib.db.submission.staged_files import StagedFile
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobTypeName
+from oar.lib.jobs.states import JobTypeName
 from oar.lib.submission.checks import BadSubmission, Code
+from oar.lib.submission.resource_request import JobTypes
+from oar.lib.submission.sql_staged_files import StagedFile
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from oar.lib.base.errors import DatabaseUnavailable, Refused
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.db.submission.new_jobs import JobBatch, NewAlternative, NewJob
-from oar.lib.facts.errors import DatabaseUnavailable, Refused
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.records import JobSpec
-from oar.lib.facts.request import GROWING, JobTypes, format_job_message
-from oar.lib.facts.states import EventType, JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import JobSpec
+from oar.lib.jobs.states import JobLetter, JobState, JobType, JobTypeName, Reservation, job_letter
 from oar.lib.submission import dependencies, job_keys, reservation_entry
 from oar.lib.submission.admission import Admission, admit
 from oar.lib.submission.admission_rules import RuleFailed, RuleOutput
@@ -22,6 +21,8 @@ from oar.lib.submission.checks import BadSubmission, Code, default_file_name
 from oar.lib.submission.feasibility import asker_of, open_cluster
 from oar.lib.submission.job_keys import KeyPair
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import GROWING, JobTypes, format_job_message
+from oar.lib.submission.sql_new_jobs import JobBatch, NewAlternative, NewJob
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

@@ -5,15 +5,15 @@ The admission rules decide which types there are; what they leave is checked her
 
 from collections.abc import Iterator, Sequence
 
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import parse_date
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.request import GROWING, JobTypes, parse_token
-from oar.lib.facts.states import JobType, JobTypeName
-from oar.lib.facts.times import parse_date
-from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.jobs.states import JobType, JobTypeName
 from oar.lib.submission import checks
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.proposal import Proposal
+from oar.lib.submission.resource_request import GROWING, JobTypes, parse_token
 
 #: Types whose value is a date.
 DATED = (JobTypeName.POSTPONE, JobTypeName.DEADLINE, JobTypeName.EXPIRE)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from oar.lib.access import name_service
-from oar.lib.facts.advance_reservations import AccessEntry
-from oar.lib.rules import access_lists
-from oar.lib.rules.access_lists import Visitor
+from oar.lib.reservations import access_lists
+from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations.records import AccessEntry
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction

@@ -4,11 +4,11 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from oar.lib.bus.messages import Notice, NoticeTag
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.jobs import ArraySummary
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Notice, NoticeTag
-from oar.lib.facts.states import EventType
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_jobs import ArraySummary
 
 #: Number of arrays in memory; for the others, the mails that were sent are read from the events in the database.
 MAX_ARRAYS = 1000

@@ -14,15 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO
 
-from oar.lib import runtime
+from oar.lib import logs, runtime
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.bus.messages import Ask, Effect, JobAction
 from oar.lib.control_delivery import delivering
-from oar.lib.db.sql.lock_keys import job_lock
-from oar.lib.db.sql.locks import Locks
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.messages import Ask, Effect, JobAction
-from oar.lib.io import logs
-from oar.lib.io.remote.pool import Remote
-from oar.lib.io.remote.requests import RemoteSettings
+from oar.lib.db.lock_keys import job_lock
+from oar.lib.db.locks import Locks
+from oar.lib.remote.pool import Remote
+from oar.lib.remote.requests import RemoteSettings
 from oar.lib.runtime import Runtime
 from oar.modules.runner import protocol
 from oar.modules.runner.actions import (

@@ -13,35 +13,23 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from oar.lib import runtime
-from oar.lib.db.reservations.reservation_predicates import ReservationFault
-from oar.lib.db.sql.connections import use_own_waits
-from oar.lib.db.sql.lock_keys import SERVER_LOCK
-from oar.lib.db.sql.locks import Lock
+from oar.lib import logs, runtime
+from oar.lib.base import clock_memory, processes
+from oar.lib.base.errors import DatabaseRefused, DatabaseUnavailable
+from oar.lib.base.version import explain_schema_mismatch
+from oar.lib.bus import frames, sockets
+from oar.lib.bus.frames import Away, BadFrame, EndReport, Frame, Hello, Load, Ping, Pong, Ready, ReportReply, StopChild
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
+from oar.lib.db.connections import use_own_waits
+from oar.lib.db.lock_keys import SERVER_LOCK
+from oar.lib.db.locks import Lock
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts import frames
-from oar.lib.facts.errors import DatabaseRefused, DatabaseUnavailable
-from oar.lib.facts.frames import (
-    Away,
-    BadFrame,
-    EndReport,
-    Frame,
-    Hello,
-    Load,
-    Ping,
-    Pong,
-    Ready,
-    ReportReply,
-    StopChild,
-)
-from oar.lib.facts.messages import Ask, Effect, JobAction, Mail, Notice, ReservationMail, Tag, Wake
-from oar.lib.facts.states import EventType, ExecCode
-from oar.lib.facts.version import explain_schema_mismatch
-from oar.lib.io import bus, clock_memory, logs, processes
-from oar.lib.jobs import clock_doubts, recovery
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import clock_doubts, launch_faults, recovery
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.nodes.energy_orders import ENERGY_ORDERS
 from oar.lib.reservations import repairs as reservation_repairs
-from oar.lib.rules import launch_faults
-from oar.lib.rules.energy_orders import ENERGY_ORDERS
+from oar.lib.reservations.sql_fault_predicates import ReservationFault
 from oar.lib.runtime import Runtime
 from oar.modules.runner.actions import launch_needs
 from oar.modules.runner.actions.finish import note_finishing
@@ -90,7 +78,7 @@ ALREADY_RUNNING = 4
 class Runner:
     """The main loop of the Runner and its state."""
 
-    def __init__(self, runtime_: Runtime, dealer: bus.Dealer, lock: Lock) -> None:
+    def __init__(self, runtime_: Runtime, dealer: sockets.Dealer, lock: Lock) -> None:
         config = runtime_.config
         self._runtime = runtime_
         self._database = runtime_.database
@@ -103,7 +91,7 @@ class Runner:
         self._launch_needs = launch_needs.LaunchNeedsWatch()
         self._reservation_news = ReservationNewsfeed()
         self._bipbips: dict[int, BipbipProcess] = {}
-        self._poll = bus.Poll(dealer)
+        self._poll = sockets.Poll(dealer)
         self._reports: list[EndReport] = []  #: that have come and are not stored
         self._doorbells: list[Ask] = []  #: that have come and are not treated
         self._started = 0  #: database clock at the start: jobs without news since then are probed
@@ -403,7 +391,7 @@ def serve(opened: Runtime, endpoint: str) -> int:
     if mismatch:
         log.error("%s", mismatch)
         return BAD_SCHEMA
-    with bus.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
+    with sockets.connected(endpoint) as dealer, opened.database.hold_lock(SERVER_LOCK) as lock:
         if lock is None:
             log.error("another OAR server is running: %s", opened.database.lock_holder(SERVER_LOCK))
             return ALREADY_RUNNING
@@ -452,7 +440,7 @@ def _has_rules(opened: Runtime) -> bool:
 def _tell_of_wait(endpoint: str, error: DatabaseUnavailable) -> None:
     """Tell the server, and the log, that the database is waited for."""
     log.warning("the database cannot be reached: %s", error)
-    with bus.connected(endpoint) as dealer:
+    with sockets.connected(endpoint) as dealer:
         dealer.send(frames.encode(Away(str(error))))
 
 

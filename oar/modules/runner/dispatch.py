@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
-from oar.lib.db.jobs.job_runs import InHand
-from oar.lib.facts.messages import JobAction
-from oar.lib.facts.states import JobState, Phase
+from oar.lib.bus.messages import JobAction
+from oar.lib.jobs.sql_runs import InHand
+from oar.lib.jobs.states import JobState, Phase
 
 #: Of so many places that launches and ends share, ends have one while both wait.
 PLACES_PER_END = 3

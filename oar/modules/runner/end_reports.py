@@ -7,12 +7,13 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 
-from oar.lib.db.jobs.job_runs import AwaitedReport, ReportedEnd
+from oar.lib.bus.frames import EndReport
+from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.frames import EndReport
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.node_protocol import ReportAnswer
-from oar.lib.facts.states import EventType, JobState
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_runs import AwaitedReport, ReportedEnd
+from oar.lib.jobs.states import JobState
+from oar.lib.remote.protocol import ReportAnswer
 from oar.modules.runner.actions.finish import note_all_finishing
 
 #: A wrong challenge is written down at most once per job in this time.

@@ -7,9 +7,9 @@ drawn yet is another one, or one of an earlier day.
 import logging
 from typing import TYPE_CHECKING
 
-from oar.lib.db.schema.id_sequences import JOBS
-from oar.lib.io import newest_job
-from oar.lib.resources import restoration
+from oar.lib.db.id_sequences import JOBS
+from oar.lib.jobs import newest_job
+from oar.lib.nodes import restoration
 
 if TYPE_CHECKING:
     from oar.lib.db.database import Database

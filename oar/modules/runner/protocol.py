@@ -7,8 +7,8 @@ transactions leave.
 import json
 from dataclasses import dataclass
 
-from oar.lib.facts import frames
-from oar.lib.facts.messages import Effect
+from oar.lib.bus import frames
+from oar.lib.bus.messages import Effect
 from oar.modules.runner.dispatch import Action, ActionKind
 
 

@@ -7,9 +7,9 @@ those of several need not be.
 from collections.abc import Collection
 
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import LogLine
-from oar.lib.facts.reservation_states import ReservationEvent
 from oar.lib.reservations import mails
+from oar.lib.reservations.records import LogLine
+from oar.lib.reservations.states import ReservationEvent
 from oar.modules.runner.dispatch import Action, ActionKind
 
 

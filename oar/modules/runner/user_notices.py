@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from oar.lib.base.errors import BadRequest, DatabaseUnavailable
+from oar.lib.bus.messages import Notice, ReservationMail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.errors import BadRequest, DatabaseUnavailable
-from oar.lib.facts.messages import Notice, ReservationMail
-from oar.lib.facts.states import EventType
-from oar.lib.io.logs import of_job
-from oar.lib.io.mailer import Mailer
-from oar.lib.rules.notices import Subscription, mail_subject, one_line, parse_subscription
+from oar.lib.history.event_types import EventType
+from oar.lib.logs import of_job
+from oar.lib.notifications.mailer import Mailer
+from oar.lib.notifications.notices import Subscription, mail_subject, one_line, parse_subscription
 from oar.modules.runner.array_mails import ArrayMails
 from oar.modules.runner.dispatch import Action, ActionKind
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from oar.kao.facts import reasons
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import FOREVER, RequiredJob, Snapshot, WaitingJob
-from oar.lib.facts.records import Dependency
-from oar.lib.facts.states import FINAL, DependencyCondition, JobState
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import FINAL, DependencyCondition, JobState
 
 #: ``[``: seconds after the start of the required job; ``]``: after its end; nothing: after its start.
 _SHIFT = re.compile(r"([\[\]]?)([+-]?[0-9]{1,9})\Z", re.ASCII)

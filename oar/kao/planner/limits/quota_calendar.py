@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.times import local_midnight, local_minute, parse_date
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.times import local_midnight, local_minute, parse_date
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _HOURS = re.compile(r"([0-9]{1,2}):([0-9]{2})-([0-9]{1,2}):([0-9]{2})\Z", re.ASCII)

@@ -16,7 +16,7 @@ from oar.kao.planner.limits.quota_calendar import (
     parse_single,
     parse_weekly,
 )
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
 _LIMIT = re.compile(rf"(?:({_NUMBER})|(?:({_NUMBER})\s*\*\s*)?ALL)\Z", re.ASCII)

@@ -13,8 +13,8 @@ from oar.kao.facts.snapshot import FOREVER, PlannedJob, QuotaRule, Quotas, Snaps
 from oar.kao.planner.limits.counter_differences import CountedJob
 from oar.kao.planner.limits.quota_counters import JobDemand, RuleInForce, UsageCounter
 from oar.kao.planner.limits.quota_rules import COUNTED_TYPE, Pattern, Usage, binding_rules, pattern_of, rule_key
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.submission.resource_request import JobTypes
 
 
 @dataclass(frozen=True, slots=True)

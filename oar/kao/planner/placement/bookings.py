@@ -16,8 +16,8 @@ from oar.kao.planner.limits.tokens import FreeTokens
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.frames import FrameWindow
 from oar.kao.planner.resources.spaces import Spaces
-from oar.lib.facts.resource_set import union
-from oar.lib.facts.states import Reservation
+from oar.lib.base.resource_set import union
+from oar.lib.jobs.states import Reservation
 
 
 class Bookings:

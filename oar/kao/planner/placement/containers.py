@@ -11,7 +11,7 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.spaces import COMMON, Space
-from oar.lib.facts.states import Reservation
+from oar.lib.jobs.states import Reservation
 
 #: In the place of the id of a job: a container on hold.
 _ON_HOLD = -1

@@ -10,7 +10,7 @@ from oar.kao.facts.plan import Answer, Failure, JobStart, Kill, Placement, Reaso
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.planner.placement.placement_task import GiveWay
 from oar.kao.planner.site.site_extensions import MissingPlugin
-from oar.lib.facts.states import ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
 
 Result = TypeVar("Result")
 

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet, from_positions
+from oar.lib.base.resource_set import ResourceSet, from_positions
+from oar.lib.nodes.hierarchy import RequestFit
 
 
 def fit_first(request: RequestFit, ranks: Sequence[int], kept: ResourceSet = 0) -> ResourceSet:

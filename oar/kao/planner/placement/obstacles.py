@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.enumerations import enumerated
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.enumerations import enumerated
+from oar.lib.base.resource_set import ResourceSet
 
 #: So many obstacles are named in a refusal.
 MAX_NAMED = 5

@@ -18,9 +18,9 @@ from oar.kao.facts.snapshot import Alternative
 from oar.kao.planner.placement.placement_task import PlacementTask
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.slots import SlotQuery
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.records import Level
-from oar.lib.facts.states import ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.hierarchy import RequestFit
 
 
 class PlacementReasons:

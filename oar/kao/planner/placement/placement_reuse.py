@@ -40,7 +40,7 @@ from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.placement.round_memory import RoundMemory, SearchRecord, SpaceMemory
 from oar.kao.planner.placement.space_history import SpaceHistory
 from oar.kao.planner.resources.spaces import Space, SpaceKey
-from oar.lib.facts.states import QueueState
+from oar.lib.jobs.states import QueueState
 
 
 class PlacementReuse:

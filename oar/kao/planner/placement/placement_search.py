@@ -27,8 +27,8 @@ from oar.kao.planner.resources.slot_search import fit_at
 from oar.kao.planner.resources.slots import SlotMatch, SlotQuery
 from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.site.plugin_choices import PluginChoices
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.nodes.hierarchy import RequestFit
 
 #: So many starts, or alternatives, of a job are tried in any case.
 PATIENT_TRIES = 50

@@ -10,7 +10,7 @@ from oar.kao.facts.snapshot import FOREVER, WaitingJob
 from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.placement.waves import Upcoming
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.states import DependencyCondition
+from oar.lib.jobs.states import DependencyCondition
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from oar.kao.facts.snapshot import RunningJob, Snapshot
 from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.resources.reservation_health import is_inside
 from oar.kao.planner.resources.usable_resources import UsableResources
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet, positions, union
-from oar.lib.facts.states import JobState
+from oar.lib.base.resource_set import ResourceSet, positions, union
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.hierarchy import RequestFit
 
 #: A job in them has no date at which it is over.
 _ASLEEP = (JobState.SUSPENDED, JobState.RESUMING)

@@ -9,8 +9,8 @@ from oar.kao.planner.placement.first_fit import fit_first
 from oar.kao.planner.placement.reservable import ReservableResources
 from oar.kao.planner.placement.round_context import RoundContext
 from oar.kao.planner.resources.reservation_health import Health
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.nodes.states import ResourceState
 
 #: A resource that is missing after the start is replaced after at most so many seconds.
 HASTE = 60

@@ -20,9 +20,9 @@ from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.slot_search import earliest
 from oar.kao.planner.resources.slots import SlotQuery
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.times import format_duration
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.base.times import format_duration
+from oar.lib.reservations.grid_engine_times import write_date
 
 #: So many dates are tried at which a whole series might begin.
 MAX_SHIFTS = 16

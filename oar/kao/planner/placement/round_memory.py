@@ -17,7 +17,7 @@ from oar.kao.planner.limits.dependencies import StartWindow
 from oar.kao.planner.resources.compiled_requests import CompiledRequests
 from oar.kao.planner.resources.endings import Occupation
 from oar.kao.planner.resources.spaces import SpaceKey
-from oar.lib.facts.resource_set import ResourceSet, union
+from oar.lib.base.resource_set import ResourceSet, union
 
 #: A job in a space.
 Entry = tuple[Occupation, ParsedTypes]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import ResourceColumns
-from oar.lib.facts.hierarchy import FINEST, RequestFit
-from oar.lib.facts.records import Level
-from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.base.resource_set import ResourceSet, positions
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.hierarchy import FINEST, RequestFit
 
 #: The property of resources that is a node.
 NODE = "network_address"

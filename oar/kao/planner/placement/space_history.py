@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from oar.kao.planner.placement.round_memory import Entry, RoundEvent, SearchRecord, SpaceMemory
 from oar.kao.planner.resources.free_time_differences import FreeTimeDifferences
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 
 class SpaceHistory:

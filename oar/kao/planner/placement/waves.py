@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from oar.kao.facts.job_types import ParsedTypes, has_plugin
 from oar.kao.facts.snapshot import Alternative, WaitingJob
-from oar.lib.facts.states import Reservation
+from oar.lib.jobs.states import Reservation
 
 #: A wave has no more jobs, so that a step of a round is short.
 LARGEST_WAVE = 1000

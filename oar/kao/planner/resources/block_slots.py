@@ -7,9 +7,9 @@ the same dates and the same blocks; where blocks are large it takes a third of t
 from collections.abc import Sequence
 
 from oar.kao.planner.resources.slots import Occupant, SlotQuery, SlotSet
-from oar.lib.facts.block_units import BlockUnits
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.nodes.block_units import BlockUnits
+from oar.lib.nodes.hierarchy import RequestFit
 
 #: They are made when they have been asked for so often for each page of slots: it takes as long as some searches.
 ASKED_PER_PAGE = 8

@@ -4,10 +4,10 @@ from oar.kao.facts import reasons
 from oar.kao.facts.plan import Reason
 from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
-from oar.lib.facts.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
-from oar.lib.facts.records import PropertyValue
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import ResourceState
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.nodes.hierarchy import Hierarchy, Layout, PooledGroup, RequestFit
+from oar.lib.nodes.records import PropertyValue
+from oar.lib.nodes.states import ResourceState
 
 
 class CompiledRequests:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from oar.kao.facts.plan import Placement
 from oar.kao.planner.resources.resource_index import FEW, ResourceIndex
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 
 class Occupation(NamedTuple):

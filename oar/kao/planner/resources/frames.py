@@ -12,9 +12,9 @@ from oar.kao.facts.plan import Reason
 from oar.kao.facts.planned_reservations import PlannedReservation
 from oar.kao.facts.snapshot import Settings, Snapshot
 from oar.kao.planner.resources.reservation_health import Health, is_inside
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import QueueState
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.states import QueueState
+from oar.lib.reservations.states import ReservationState
 
 
 @dataclass(frozen=True, slots=True)

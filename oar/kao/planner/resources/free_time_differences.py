@@ -7,7 +7,7 @@ here.
 from bisect import bisect_left, bisect_right
 
 from oar.kao.facts.snapshot import FOREVER
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 #: With more slots than this, looking through the differences takes longer than a search.
 MAX_SLOTS = 256

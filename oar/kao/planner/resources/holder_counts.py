@@ -4,7 +4,7 @@ The counts are kept as binary numbers that stand upright: plane *k* is the set o
 Adding a set of resources is then the addition of one to each of them, with a carry from plane to plane.
 """
 
-from oar.lib.facts.resource_set import ResourceSet, union
+from oar.lib.base.resource_set import ResourceSet, union
 
 
 class HolderCounts:

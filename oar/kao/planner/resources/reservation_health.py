@@ -13,11 +13,12 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import RunningJob, Snapshot
 from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.resource_index import ResourceIndex
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.hierarchy import FINEST
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions, union
-from oar.lib.facts.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, JobState, JobTypeName, QueueState, ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions, union
+from oar.lib.jobs.states import JobState, JobTypeName, QueueState
+from oar.lib.nodes.hierarchy import FINEST
+from oar.lib.nodes.states import HALTED_NEVER_WOKEN, STANDBY_FOR_EVER, ResourceState
+from oar.lib.reservations.grid_engine_times import write_date
+from oar.lib.reservations.states import ReservationState
 
 _STILL_USED = "is still used by job"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import ResourceColumns, RunningJob, Settings, Snapshot
 from oar.kao.planner.resources.resource_index import ResourceIndex
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import JobState
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.jobs.states import JobState
 
 
 def held_resources(job: RunningJob, resources: ResourceColumns, settings: Settings) -> ResourceSet:

@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from oar.lib.facts.resource_set import ResourceSet, positions
+from oar.lib.base.resource_set import ResourceSet, positions
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 
 from oar.kao.facts.job_types import SharingKey
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 
 class SharedSlots:

@@ -22,7 +22,7 @@ from operator import and_
 
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.planner.resources.slots import UNCOUNTED, Page, SlotMatch, SlotQuery, SlotSet
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 #: Is told how many starts were tried so far, and the next one, where many may be; ends the search by raising.
 Check = Callable[[int, int], None]

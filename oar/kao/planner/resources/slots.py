@@ -22,8 +22,8 @@ from oar.kao.facts.job_types import SharingKey
 from oar.kao.facts.snapshot import FOREVER
 from oar.kao.facts.steps import PORTION, Steps, portions, result_of
 from oar.kao.planner.resources.shared_slots import SharedSlots
-from oar.lib.facts.hierarchy import RequestFit
-from oar.lib.facts.resource_set import ResourceSet, without
+from oar.lib.base.resource_set import ResourceSet, without
+from oar.lib.nodes.hierarchy import RequestFit
 
 #: Start, end, resources and sharing key of a job.
 Occupant = tuple[int, int, ResourceSet, SharingKey | None]

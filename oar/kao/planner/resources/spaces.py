@@ -21,8 +21,8 @@ from oar.kao.planner.resources.resource_holders import held_resources
 from oar.kao.planner.resources.slot_search import Check, earliest
 from oar.kao.planner.resources.slots import Occupant, SlotMatch, SlotQuery, SlotSet
 from oar.kao.planner.resources.usable_resources import UsableResources
-from oar.lib.facts.block_units import BlockUnits
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.nodes.block_units import BlockUnits
 
 #: Name of the common space.
 COMMON = ""

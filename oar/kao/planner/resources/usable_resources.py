@@ -5,8 +5,8 @@ See docs/design/planner.rst, "Resources of a job".
 
 from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.snapshot import Snapshot
-from oar.lib.facts.resource_set import ResourceSet, from_positions, positions
-from oar.lib.facts.states import ResourceState
+from oar.lib.base.resource_set import ResourceSet, from_positions, positions
+from oar.lib.nodes.states import ResourceState
 
 
 class UsableResources:

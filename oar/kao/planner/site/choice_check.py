@@ -5,7 +5,7 @@ from oar.kao.facts.job_types import ParsedTypes
 from oar.kao.facts.plan import Placement, Reason
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.resources.spaces import Space
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
 
 
 class ChoiceCheck:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from oar.kao.facts.plan import Answer, Placement
 from oar.kao.facts.snapshot import WaitingJob
-from oar.lib.facts.records import Queue
+from oar.lib.jobs.records import Queue
 
 
 @dataclass(frozen=True, slots=True)

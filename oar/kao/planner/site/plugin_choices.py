@@ -17,8 +17,8 @@ from oar.kao.planner.resources.spaces import Space
 from oar.kao.planner.resources.usable_resources import UsableResources
 from oar.kao.planner.site.choice_check import ChoiceCheck, is_resource_set
 from oar.kao.planner.site.site_extensions import ASSIGN_PLUGINS, FIND_PLUGINS, PluginLoader
-from oar.lib.facts.hierarchy import PooledGroup, RequestFit, fits_at_all
-from oar.lib.facts.resource_set import ResourceSet
+from oar.lib.base.resource_set import ResourceSet
+from oar.lib.nodes.hierarchy import PooledGroup, RequestFit, fits_at_all
 
 
 class InvalidChoice(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 from oar.kao.facts.snapshot import Snapshot, WaitingJob
 from oar.kao.planner.resources.spaces import Spaces
 from oar.kao.planner.site.external_proposals import ExternalPlanner
-from oar.lib.facts.records import Queue
+from oar.lib.jobs.records import Queue
 
 #: Sorts jobs: returns their ids in the order of planning.
 JobSorting = Callable[[Snapshot, Sequence[WaitingJob]], Sequence[int]]

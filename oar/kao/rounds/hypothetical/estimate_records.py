@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from oar.kao.facts.plan import JobForecast, Placement
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation
-from oar.lib.facts.records import WaitReason
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, ResourceState
-from oar.lib.rules.wait_reason_texts import is_overdue, reason_sentence
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.reason_texts import is_overdue, reason_sentence
+from oar.lib.jobs.records import WaitReason
+from oar.lib.nodes.states import ResourceState
+from oar.lib.submission.resource_request import JobTypes
 
 
 @dataclass(frozen=True, slots=True)

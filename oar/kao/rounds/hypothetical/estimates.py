@@ -21,8 +21,8 @@ from oar.kao.rounds.reading.snapshot_reader import SnapshotReader
 from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.records import WaitReason
-from oar.lib.facts.states import ReasonCode
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import WaitReason
 from oar.lib.submission.dependencies import find_for_each_job
 from oar.lib.submission.proposal import Proposal
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from oar.kao.rounds.reading.situation import HypotheticalJob
-from oar.lib.db.planning.rounds import GroupRow, JobRow, MoldableRow
-from oar.lib.facts.records import Dependency
-from oar.lib.facts.states import JobState, JobType, Reservation
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import JobState, JobType, Reservation
+from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.submission.proposal import Proposal
 
 #: Alternatives of hypothetical jobs are numbered from here; no real one is.

@@ -16,13 +16,13 @@ from oar.kao.rounds.reading.situation import HypotheticalJob
 from oar.kao.rounds.site import plugins
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.planning.rounds import GroupRow, JobRow, MoldableRow
-from oar.lib.facts.advance_reservations import AdvanceReservation, NewReservation
-from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_states import ReservationState
-from oar.lib.facts.states import JobState, Reservation
+from oar.lib.jobs.states import JobState, Reservation
+from oar.lib.planning.sql_rounds import GroupRow, JobRow, MoldableRow
 from oar.lib.reservations import frames
 from oar.lib.reservations.alteration import WantedChange
+from oar.lib.reservations.records import AdvanceReservation, NewReservation
+from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.states import ReservationState
 
 #: Numbers that no real reservation, job or alternative has.
 _ID, _FIRST_ALTERNATIVE = 2**61, 2**61

@@ -6,10 +6,10 @@ See docs/design/reservations.rst, "Series".
 from oar.kao.rounds.hypothetical import reservation_trials
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.facts.grid_engine_times import write_date
-from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.reservations.grid_engine_times import write_date
 from oar.lib.reservations.preparation import BadReservation
 from oar.lib.reservations.series_changes import ChangedSeries
+from oar.lib.reservations.states import ReservationState
 
 
 def check_overlaps(database: Database, config: Config, changed: ChangedSeries) -> None:

@@ -11,11 +11,12 @@ from oar.kao.facts.request_groups import RequestGroup
 from oar.kao.facts.snapshot import Alternative, Quotas, Snapshot
 from oar.kao.planner.schedule import Round
 from oar.kao.planner.site.site_extensions import NO_EXTENSIONS, SiteExtensions
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.records import Level
-from oar.lib.facts.resource_set import from_positions
-from oar.lib.facts.states import ResourceState, RoundLimit
-from oar.lib.facts.times import format_duration
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.resource_set import from_positions
+from oar.lib.base.times import format_duration
+from oar.lib.jobs.reason_codes import RoundLimit
+from oar.lib.jobs.records import Level
+from oar.lib.nodes.states import ResourceState
 
 #: Nobody is told to ask for less time than this.
 SHORTEST = 60

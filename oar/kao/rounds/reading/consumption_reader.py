@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import ConsumptionSums, Settings
-from oar.lib.db.planning.rounds import Rounds
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import ConsumptionType, JobPriority, QueueState
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import ConsumptionType, JobPriority, QueueState
+from oar.lib.planning.sql_rounds import Rounds
 
 #: Queue, user, project, USED or ASKED, resource seconds.
 _Row = tuple[str, str, str, str, int]

@@ -13,16 +13,16 @@ from typing import NamedTuple
 from oar.kao.facts.snapshot import Pool
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.resource_versions import LAST_USE
+from oar.lib.base.errors import BadCondition
+from oar.lib.base.resource_set import ResourceSet
 from oar.lib.conditions.in_memory import ColumnIndex, NotInMemory, OutOfTime, evaluate
 from oar.lib.conditions.parser import ConditionTable, ParsedCondition, parse
 from oar.lib.conditions.tree import columns as columns_of
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.foreign_code.user_sql import Asker, Conditions, Subject, TooSlow, condition_table, session
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import BadCondition
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import ResourceState
+from oar.lib.db.user_sql import Asker, Conditions, Subject, TooSlow, condition_table, session
+from oar.lib.nodes.states import ResourceState
 
 #: The filter of a job with that of one of its groups; '' = none.
 Filters = tuple[str, str]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from oar.kao.facts.snapshot import WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.situation import Alterations, HypotheticalJob
-from oar.lib.db.planning.rounds import JobRow, MoldableRow, Rounds
-from oar.lib.facts.states import JobState
+from oar.lib.jobs.states import JobState
+from oar.lib.planning.sql_rounds import JobRow, MoldableRow, Rounds
 
 #: Until so many seconds after the date of an alteration, its transaction may not be committed yet.
 LONGEST_ALTERATION = 600

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import ResourceColumns
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.resource_set import ResourceSet, from_positions
 from oar.lib.config.files import Config
-from oar.lib.db.planning.rounds import ResourceRow, Rounds, Version
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.hierarchy import FINEST, numbering
-from oar.lib.facts.resource_set import ResourceSet, from_positions
-from oar.lib.facts.states import ResourceState
+from oar.lib.nodes.hierarchy import FINEST, numbering
+from oar.lib.nodes.states import ResourceState
+from oar.lib.planning.sql_rounds import ResourceRow, Rounds, Version
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from oar.kao.facts.snapshot import FairShare, Settings
 from oar.lib.config.files import Config
-from oar.lib.facts.states import JobPriority
+from oar.lib.jobs.states import JobPriority
 
 #: Greta has so many seconds more than a woken node before rounds take care of it.
 GRETA_GRACE = 120

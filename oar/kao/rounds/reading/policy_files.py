@@ -14,10 +14,10 @@ from oar.kao.facts.queue_policies import policy_of
 from oar.kao.facts.snapshot import Quotas, ResourceColumns, Settings, Snapshot, Weights
 from oar.kao.planner.limits.quota_files import NOTHING, QuotaFile, parse_json, parse_statements
 from oar.kao.planner.limits.quota_rules import COUNTED_TYPE
+from oar.lib.base.formats import read_yaml
+from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
-from oar.lib.facts.formats import read_yaml
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.states import ResourceState
+from oar.lib.nodes.states import ResourceState
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from oar.lib.config.deciding import FILES, OF_SERVER
-from oar.lib.facts.policies import PolicyItem, PolicyKind
-from oar.lib.jobs import policies
+from oar.lib.history import policy_log
+from oar.lib.history.policy_records import PolicyItem, PolicyKind
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.database import Database
-    from oar.lib.facts.records import Queue
+    from oar.lib.jobs.records import Queue
 
 #: Seconds after which admission rules are looked at again.
 RULES_PERIOD = 600
@@ -37,7 +37,7 @@ class PolicyWatch:
             return
         others = {**keys(self._config), **self._files()}
         with self._database.begin() as tx:
-            policies.note_stored(tx, others)
+            policy_log.note_stored(tx, others)
         self._obeyed, self._rules_at = obeyed, now
 
     def _paths(self) -> list[str]:
@@ -54,7 +54,7 @@ class PolicyWatch:
 def keys(config: "Config") -> Mapping[PolicyItem, str]:
     """Return the values of the keys that the server stores, as oar.conf writes them."""
     return {
-        PolicyItem(PolicyKind.KEY, option.key): policies.kept(option.text(getattr(config, option.name)))
+        PolicyItem(PolicyKind.KEY, option.key): policy_log.kept(option.text(getattr(config, option.name)))
         for option in config.options()
         if option.name in OF_SERVER
     }
@@ -72,6 +72,6 @@ def _text(path: str) -> str | None:
     """Return the text of a file; None if there is none that can be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return policies.kept(file.read(policies.LONGEST + 1))
+            return policy_log.kept(file.read(policy_log.LONGEST + 1))
     except OSError:
         return None

@@ -13,14 +13,14 @@ from oar.kao.facts.snapshot import StoredPlacement, WaitingJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
 from oar.kao.rounds.reading.snapshot_jobs import WalltimeCut
+from oar.lib.base.errors import BadRequest, BrokenRow
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation, LiveJobCounts, ReservationChange
-from oar.lib.facts.errors import BadRequest, BrokenRow
-from oar.lib.facts.records import Group
-from oar.lib.facts.reservation_requests import ReservationAlternative, decode_readable, granted_groups
-from oar.lib.facts.reservation_series import Series
-from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.jobs.records import Group
 from oar.lib.reservations import alteration, occurrences
+from oar.lib.reservations.records import AdvanceReservation, LiveJobCounts, ReservationChange
+from oar.lib.reservations.request_records import ReservationAlternative, decode_readable, granted_groups
+from oar.lib.reservations.series_records import Series
+from oar.lib.reservations.states import ReservationState
 
 #: Of a series so many occurrences at most are refused together.
 MAX_FOLLOWERS = 50

@@ -1,7 +1,7 @@
 """Versions of all resources: equal as long as nothing has changed that the planner depends on."""
 
 from oar.lib.config.files import Config
-from oar.lib.db.planning.rounds import Rounds, Version
+from oar.lib.planning.sql_rounds import Rounds, Version
 
 #: The end of each job changes this property of its resources, and usually nothing else.
 LAST_USE = "last_job_date"

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.snapshot import Snapshot
 from oar.kao.rounds.reading.filter_pools import Deferral
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.db.planning.rounds import JobRow, MoldableRow
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import Dependency, LaunchHold
-from oar.lib.facts.states import JobState
+from oar.lib.bus.messages import Mail
+from oar.lib.jobs.records import Dependency, LaunchHold
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import JobState
+from oar.lib.planning.sql_rounds import JobRow, MoldableRow
+from oar.lib.reservations.records import AdvanceReservation
 
 #: Returns the number of free tokens for those of some names that have a script; None = unknown.
 TokenCounts = Callable[[Iterable[str]], Mapping[str, int | None]]

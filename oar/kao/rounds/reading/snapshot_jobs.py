@@ -9,11 +9,11 @@ from oar.kao.facts.snapshot import FOREVER, Alternative, RequiredJob, RunningJob
 from oar.kao.rounds.reading.filter_pools import Filters
 from oar.kao.rounds.reading.job_cache import CachedJob
 from oar.kao.rounds.reading.numbered_resources import NumberedResources
-from oar.lib.db.planning.rounds import DependencyRow, GroupRow, JobRow, MoldableRow
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.live_jobs import shared
-from oar.lib.facts.records import Dependency
-from oar.lib.facts.states import CURRENT, JobState, Reservation
+from oar.lib.jobs.live_jobs import shared
+from oar.lib.jobs.records import Dependency
+from oar.lib.jobs.states import CURRENT, JobState, Reservation
+from oar.lib.planning.sql_rounds import DependencyRow, GroupRow, JobRow, MoldableRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,18 @@ from oar.kao.rounds.reading.reservation_reader import ReservationRowReader
 from oar.kao.rounds.reading.resource_versions import ResourceVersions
 from oar.kao.rounds.reading.situation import HypotheticalJob, Situation, TokenCounts
 from oar.kao.rounds.reading.snapshot_jobs import SnapshotJobs, read_job_rows
+from oar.lib.base.clock_watch import ClockWatch, Look
+from oar.lib.bus.messages import Mail
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.planning.rounds import Rounds
-from oar.lib.facts.energy import KeptNodes
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import CURRENT, JobPriority, JobTypeName, Reservation
+from oar.lib.jobs import launch_faults
+from oar.lib.jobs.records import LaunchHold
+from oar.lib.jobs.states import CURRENT, JobPriority, JobTypeName, Reservation
+from oar.lib.nodes import energy
+from oar.lib.nodes.energy_records import KeptNodes
+from oar.lib.planning.sql_rounds import Rounds
 from oar.lib.reservations.repairs import oldest_request
-from oar.lib.resources import energy
-from oar.lib.rules import launch_faults
-from oar.lib.rules.clock_watch import ClockWatch, Look
+from oar.lib.submission.resource_request import JobTypes
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from oar.kao.rounds.reading.situation import Situation
 from oar.kao.rounds.site.scheduler_programs import GAVE_UP, ProgramOutput, SchedulerPrograms
 from oar.kao.rounds.site.scheduler_proposals import ProposalReader, WrittenTables, occupied
 from oar.lib.db.database import Database
-from oar.lib.facts.records import Queue
+from oar.lib.jobs.records import Queue
 
 log = logging.getLogger(__name__)
 

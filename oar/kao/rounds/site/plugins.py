@@ -14,8 +14,8 @@ from oar.kao.planner.resources.spaces import Spaces
 from oar.kao.planner.site.external_proposals import ExternalPlanner
 from oar.kao.planner.site.site_extensions import JobSorting, MissingPlugin, PluginLoader, SiteExtensions
 from oar.lib.config.files import Config
-from oar.lib.facts.records import Queue
-from oar.lib.facts.states import JobPriority
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobPriority
 
 #: Group of the plug-ins that put jobs into their order.
 SORTING_PLUGINS = "oar.jobs_sorting_func"

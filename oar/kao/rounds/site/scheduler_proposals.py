@@ -12,12 +12,13 @@ from typing import NamedTuple
 from oar.kao.facts.plan import Answer, Placement
 from oar.kao.facts.snapshot import Alternative, Snapshot, WaitingJob
 from oar.kao.planner.site.external_proposals import SchedulerProposal
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.db.planning.gantt import PredictionRow
-from oar.lib.db.planning.rounds import JobRow
-from oar.lib.facts.records import Queue
-from oar.lib.facts.resource_set import from_positions
-from oar.lib.facts.states import JobState, ReasonCode
+from oar.lib.base.resource_set import from_positions
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import JobState
+from oar.lib.planning.sql_plan import PredictionRow
+from oar.lib.planning.sql_rounds import JobRow
 
 #: A line with which a program asks for the start of a job in this round.
 _START_LINE = re.compile(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from oar.lib.io.processes import run
+from oar.lib.base.processes import run
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ from oar.kao.facts import reasons
 from oar.kao.facts.plan import Placement, Plan, Reason
 from oar.kao.rounds.reading.situation import Situation
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobTypeName, ReasonCode, Reservation
-from oar.lib.rules import launch_faults
+from oar.lib.jobs import launch_faults
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.records import LaunchHold
+from oar.lib.jobs.states import JobTypeName, Reservation
+from oar.lib.submission.resource_request import JobTypes
 
 #: Jobs, each with the holds that concern it.
 _Concerned = Mapping[int, Sequence[LaunchHold]]

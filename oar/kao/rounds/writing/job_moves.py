@@ -8,15 +8,17 @@ from collections.abc import Collection, Sequence
 from oar.kao.facts.plan import JobStart, Kill, KillAction, Plan
 from oar.kao.rounds.reading.situation import Alterations, Situation
 from oar.kao.rounds.writing.held_launches import begin_trials
-from oar.lib.db.jobs.jobs import GivenStart
-from oar.lib.db.planning.rounds import JobRow, StartRow
+from oar.lib.base.times import format_duration
+from oar.lib.bus.messages import Ask, JobAction, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, JobAction, OarsubLine, Tag, Wake
-from oar.lib.facts.records import Cause
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import EndCode, EventType, JobState, JobTypeName, Reservation
-from oar.lib.facts.times import format_duration
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.sql_jobs import GivenStart
+from oar.lib.jobs.states import JobState, JobTypeName, Reservation
+from oar.lib.planning.sql_rounds import JobRow, StartRow
+from oar.lib.submission.resource_request import JobTypes
 
 #: Type, job and description of an event.
 _Event = tuple[str, int, str]

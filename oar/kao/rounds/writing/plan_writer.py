@@ -26,14 +26,15 @@ from oar.kao.rounds.writing.job_moves import (
 )
 from oar.kao.rounds.writing.prediction_history import PredictionHistory
 from oar.kao.rounds.writing.reservation_moves import write_reservations
-from oar.lib.db.jobs.job_waits import StoredReason
-from oar.lib.db.planning.gantt import AGE, PredictionRow
-from oar.lib.db.planning.rounds import JobText
+from oar.lib.base.resource_set import ResourceSet
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.resource_set import ResourceSet
-from oar.lib.facts.states import FINAL, EventType
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds
-from oar.lib.resources import nodes
+from oar.lib.jobs.sql_waits import StoredReason
+from oar.lib.jobs.states import FINAL
+from oar.lib.nodes import state_changes
+from oar.lib.planning.sql_plan import AGE, PredictionRow
+from oar.lib.planning.sql_rounds import JobText
 
 #: Characters of a condition that an event quotes.
 LONGEST_QUOTATION = 500
@@ -86,8 +87,8 @@ class PlanWriter:
         resume_jobs(tx, situation, plan)
         tx.outbox.extend(situation.mails)
         _note_deferrals(tx, situation.deferrals)
-        nodes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
-        nodes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
+        state_changes.order_wake(tx, plan.wake, "MetaSched", "jobs need these nodes")
+        state_changes.order_halt(tx, plan.halt, "MetaSched", "these nodes are idle")
         if not tx.ended and _is_repeatable(situation, plan):
             tx.commit_asynchronously()
         return started

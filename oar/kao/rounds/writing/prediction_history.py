@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from oar.kao.facts.plan import Plan
 from oar.kao.facts.snapshot import Snapshot
-from oar.lib.db.jobs.job_predictions import ToldStart
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.states import Reservation
+from oar.lib.jobs.sql_predictions import ToldStart
+from oar.lib.jobs.states import Reservation
 
 #: A start is near when it is no more seconds away than this.
 NEAR = 3600

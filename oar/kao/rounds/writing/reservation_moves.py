@@ -9,11 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from oar.kao.facts.planned_reservations import ChangeStep, ReservationStep
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.reservation_requests import decode
-from oar.lib.facts.reservation_states import (
+from oar.lib.jobs.control import SYSTEM
+from oar.lib.reservations import alteration, deletion, frame_life, frames, lifecycle
+from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
+from oar.lib.reservations.granted import add_revision
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import decode
+from oar.lib.reservations.states import (
     GRANTED,
     LEAVING,
     STARTED,
@@ -22,11 +26,7 @@ from oar.lib.facts.reservation_states import (
     ReservationEvent,
     ReservationState,
 )
-from oar.lib.jobs.control import SYSTEM
-from oar.lib.reservations import alteration, deletion, frame_life, frames, lifecycle
-from oar.lib.reservations.alteration import NO_ACCESS, AttributeChange
-from oar.lib.reservations.granted import add_revision
-from oar.lib.views.reservations import change_names
+from oar.lib.reservations.views import change_names
 
 log = logging.getLogger(__name__)
 

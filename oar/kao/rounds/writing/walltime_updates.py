@@ -5,14 +5,14 @@ See docs/design/planner.rst, "Walltime changes".
 
 from oar.kao.planner.walltime_grants import GrantDecision, GrantSteps, PlannedStart, RequestedWalltime, WalltimeGrants
 from oar.kao.rounds.reading.situation import Situation
+from oar.lib.base.resource_set import from_positions
+from oar.lib.base.times import format_duration, format_signed_duration
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.db.jobs.walltime_changes import PendingWalltime
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.resource_set import from_positions
-from oar.lib.facts.states import EventType
-from oar.lib.facts.times import format_duration, format_signed_duration
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_walltime import PendingWalltime
 
 
 class WalltimeUpdates:

@@ -7,17 +7,17 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.records import LaunchHold
-from oar.lib.facts.states import EventType, NodeCheck, ResourceState
-from oar.lib.io.logs import of_nodes
-from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
-from oar.lib.jobs import fault_holds
-from oar.lib.resources import nodes
-from oar.lib.resources.nodes import Suspicion
-from oar.lib.rules import launch_faults
-from oar.lib.rules.launch_faults import Blame, CheckAnswer
+from oar.lib.bus.messages import Tag, Wake
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs import fault_holds, launch_faults
+from oar.lib.jobs.launch_faults import Blame, CheckAnswer
+from oar.lib.jobs.records import LaunchHold
+from oar.lib.logs import of_nodes
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.state_changes import Suspicion
+from oar.lib.nodes.states import NodeCheck, ResourceState
+from oar.lib.remote.protocol import NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.modules.runner.actions import job_data
 from oar.modules.runner.actions.context import ActionContext, log
 
@@ -136,4 +136,4 @@ def _suspect(tx: "Transaction", hold: LaunchHold, question: Check) -> None:
     """Suspect the node of a hold until the check succeeds there."""
     text = launch_faults.describe_on_one_node(hold.fault, hold.user)
     finaud = not fault_holds.relapsed_nodes(tx, [hold.node])
-    nodes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})
+    state_changes.suspect(tx, [hold.node], finaud=finaud, named=False, reasons={hold.node: Suspicion(text, *question)})

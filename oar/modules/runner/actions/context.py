@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
-from oar.lib.io.remote.pool import Remote
+from oar.lib.remote.pool import Remote
 from oar.lib.runtime import DEFAULT_OARDIR
 from oar.modules.runner.actions.together import Together
 

@@ -3,12 +3,14 @@
 See docs/design/desktop.rst, "Launch".
 """
 
+from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
-from oar.lib.facts.records import JobRun
-from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
-from oar.lib.io.logs import of_job
-from oar.lib.rules.event_consequences import NOT_STARTED
+from oar.lib.history.event_consequences import NOT_STARTED
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.records import JobRun
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.logs import of_job
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 
 #: Times the longest silence of a computer after which a job that was not fetched is given up.

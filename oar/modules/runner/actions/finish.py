@@ -11,20 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oar.lib.db.jobs.job_runs import ReportedEnd
-from oar.lib.db.jobs.jobs import GivenEnd
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.host_lists import told, told_failures
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.messages import Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction, NodeFault
-from oar.lib.facts.records import Job, JobRun, NodeUsage
-from oar.lib.facts.states import EventType, ExecCode, JobState, JobTypeName, Phase
-from oar.lib.io.logs import of_job
+from oar.lib.history import event_consequences
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, fault_holds, lifecycle
-from oar.lib.rules import event_consequences
-from oar.lib.rules.end_causes import read_fault
-from oar.lib.rules.told_hosts import told, told_failures
-from oar.lib.views.job_usage import count_processors, read_usage
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import read_fault
+from oar.lib.jobs.records import Job, JobRun, NodeUsage
+from oar.lib.jobs.sql_jobs import GivenEnd
+from oar.lib.jobs.sql_runs import ReportedEnd
+from oar.lib.jobs.states import JobState, JobTypeName, Phase
+from oar.lib.jobs.usage import count_processors, read_usage
+from oar.lib.logs import of_job
+from oar.lib.remote.protocol import NodeAction, NodeFault
 from oar.modules.runner.actions import job_data, launch_needs, nodes, probe, results
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData

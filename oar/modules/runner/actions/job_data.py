@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from oar.lib.base.times import format_duration
 from oar.lib.config.files import Config
-from oar.lib.db.foreign_code.user_sql import satisfying
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts import output_names
-from oar.lib.facts.advance_reservations import AdvanceReservation
-from oar.lib.facts.node_protocol import ControlSignal
-from oar.lib.facts.records import Job, JobKeys, JobRun, Resource
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.reservation_requests import decode_readable
-from oar.lib.facts.states import JobType, JobTypeName, NodeCheck, Reservation
-from oar.lib.facts.times import format_duration
+from oar.lib.db.user_sql import satisfying
+from oar.lib.jobs import output_names
+from oar.lib.jobs.records import Job, JobKeys, JobRun
+from oar.lib.jobs.states import JobType, JobTypeName, Reservation
+from oar.lib.nodes.records import Resource
+from oar.lib.nodes.states import NodeCheck
+from oar.lib.remote.protocol import ControlSignal
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import decode_readable
 from oar.lib.submission import job_environment
+from oar.lib.submission.resource_request import JobTypes
 
 #: Property of a resource: the GPU of its node that goes with it.
 GPU_PROPERTY = "gpudevice"

@@ -15,20 +15,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from oar.lib.base.errors import ConfigError, DatabaseUnavailable, NodeUnavailable, ProgramNotStarted
+from oar.lib.bus.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable, NodeUnavailable, ProgramNotStarted
-from oar.lib.facts.messages import Ask, Due, Effect, JobAction, OarsubLine, Tag, Wake
-from oar.lib.facts.node_protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
-from oar.lib.facts.records import Cause, JobRun
-from oar.lib.facts.request import GROWING
-from oar.lib.facts.states import EndCode, EventType, ExecCode, JobState, Phase
-from oar.lib.io.logs import of_job
-from oar.lib.io.remote.dialogue import Dialogue
-from oar.lib.io.remote.requests import CommandRan, NodeRequest
-from oar.lib.io.remote.session import SIGNAL_EXIT_BASE
+from oar.lib.history.event_consequences import NOT_STARTED, spares_reservations
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import fault_holds, lifecycle
-from oar.lib.rules.end_causes import read_fault
-from oar.lib.rules.event_consequences import NOT_STARTED, spares_reservations
+from oar.lib.jobs.end_codes import EndCode, ExecCode
+from oar.lib.jobs.ends import read_fault
+from oar.lib.jobs.records import Cause, JobRun
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.logs import of_job
+from oar.lib.remote.dialogue import Dialogue
+from oar.lib.remote.protocol import ExecLine, ExecOrder, NodeAction, NodeFault, ProbeAnswer
+from oar.lib.remote.requests import CommandRan, NodeRequest
+from oar.lib.remote.session import SIGNAL_EXIT_BASE
+from oar.lib.submission.resource_request import GROWING
 from oar.modules.runner.actions import fetching, job_data, launch_needs, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData

@@ -9,12 +9,13 @@ import time
 from concurrent.futures import Future, wait
 from pathlib import Path
 
+from oar.lib.base import programs
 from oar.lib.config.files import Config
 from oar.lib.db.transaction import Transaction
-from oar.lib.io import ping_checker, programs
-from oar.lib.io.remote import transports
-from oar.lib.io.remote.requests import RemoteSettings
 from oar.lib.jobs import fault_holds
+from oar.lib.nodes import ping_checker
+from oar.lib.remote import transports
+from oar.lib.remote.requests import RemoteSettings
 from oar.modules.runner.actions import nodes
 from oar.modules.runner.actions.context import log
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.programs import site_program
 from oar.lib.config.files import Config
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.node_protocol import EPILOGUE_FAILED, PROLOGUE_FAILED, WRONG_DESCRIPTION, NodeAction
-from oar.lib.facts.states import EventType
-from oar.lib.io import ping_checker
-from oar.lib.io.programs import site_program
-from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome, TimedOut, Unreachable
+from oar.lib.history.event_types import EventType
+from oar.lib.nodes import ping_checker
+from oar.lib.remote.protocol import EPILOGUE_FAILED, PROLOGUE_FAILED, WRONG_DESCRIPTION, NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome, TimedOut, Unreachable
 from oar.modules.runner.actions.context import ActionContext, log
 
 #: The built-in manager (``oar/tools/job_resource_manager_cgroups.py``).

@@ -6,10 +6,10 @@ See docs/design/events.rst, "Notices".
 import shlex
 from collections.abc import Sequence
 
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.states import EventType
-from oar.lib.io import processes
-from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.base import processes
+from oar.lib.history.event_types import EventType
+from oar.lib.remote.protocol import NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext, log
 

@@ -9,14 +9,15 @@ carried out again.
 
 from collections.abc import Collection, Sequence
 
-from oar.lib.facts.messages import Mail
-from oar.lib.facts.records import Event
-from oar.lib.facts.states import UNCHANGED, EventType, ResourceState
-from oar.lib.io import processes
-from oar.lib.io.logs import of_nodes
-from oar.lib.io.programs import split_command
-from oar.lib.resources import nodes
-from oar.lib.rules.energy_orders import ENERGY_ORDERS
+from oar.lib.base import processes
+from oar.lib.base.programs import split_command
+from oar.lib.bus.messages import Mail
+from oar.lib.history.event_types import EventType
+from oar.lib.history.records import Event
+from oar.lib.logs import of_nodes
+from oar.lib.nodes import state_changes
+from oar.lib.nodes.energy_orders import ENERGY_ORDERS
+from oar.lib.nodes.states import UNCHANGED, ResourceState
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 
 #: Pause before the states of the nodes are read again.
@@ -69,7 +70,7 @@ def _note(context: ActionContext, order: Event, hosts: Collection[str], error: s
             if order.type == EventType.HALT_NODE:
                 resources = tx.resources.of_nodes(order.hosts)
                 absent = [resource.id for resource in resources if resource.state is ResourceState.ABSENT]
-                nodes.ask_state(tx, absent, ResourceState.SUSPECTED, error)
+                state_changes.ask_state(tx, absent, ResourceState.SUSPECTED, error)
         elif order.type == EventType.HALT_NODE:
             may_wake = bool(context.config.scheduler_node_manager_wake_up_cmd)
-            nodes.bring_back(tx, hosts, "bipbip", may_wake=may_wake)
+            state_changes.bring_back(tx, hosts, "bipbip", may_wake=may_wake)

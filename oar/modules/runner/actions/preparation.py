@@ -6,13 +6,14 @@ Nodes that fail are dropped from an advance reservation that has others; for any
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from oar.lib.base.host_lists import told_failures
+from oar.lib.bus.messages import OarsubLine, Tag, Wake
 from oar.lib.config.files import Config
-from oar.lib.facts.messages import OarsubLine, Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.records import JobRun
-from oar.lib.facts.states import EventType, Phase
-from oar.lib.rules.event_consequences import spares_reservations
-from oar.lib.rules.told_hosts import told_failures
+from oar.lib.history.event_consequences import spares_reservations
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.records import JobRun
+from oar.lib.jobs.states import Phase
+from oar.lib.remote.protocol import NodeAction
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData

@@ -8,15 +8,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from oar.lib.bus.messages import Ask, JobAction, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, JobAction, Tag, Wake
-from oar.lib.facts.node_protocol import LONGEST_AGO, NodeAction, NodeFault, ProbeAnswer
-from oar.lib.facts.states import EventType, ExecCode, JobState, Phase
-from oar.lib.io.logs import of_nodes
-from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle
-from oar.lib.rules.end_causes import END_NOT_RECORDED, read_fault
-from oar.lib.views.job_usage import count_processors, read_usage
+from oar.lib.jobs.end_codes import ExecCode
+from oar.lib.jobs.ends import END_NOT_RECORDED, read_fault
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.jobs.usage import count_processors, read_usage
+from oar.lib.logs import of_nodes
+from oar.lib.remote.protocol import LONGEST_AGO, NodeAction, NodeFault, ProbeAnswer
+from oar.lib.remote.requests import CommandRan, NodeRequest
 from oar.modules.runner.actions import job_data, nodes, survey
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData

@@ -7,10 +7,10 @@ import json
 import shlex
 from collections.abc import Sequence
 
+from oar.lib.base import processes
 from oar.lib.db.transaction import Transaction
-from oar.lib.io import processes
-from oar.lib.rules.access_lists import Visitor
-from oar.lib.views.reservations import ReservationReader, reservation_record, shown
+from oar.lib.reservations.access_lists import Visitor
+from oar.lib.reservations.views import ReservationReader, reservation_record, shown
 from oar.modules.runner.actions.context import ActionContext, log
 
 #: The site sees all of a reservation.

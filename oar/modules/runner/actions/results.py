@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import oar
+from oar.lib.access.records import User
 from oar.lib.desktop import stageouts
 from oar.lib.desktop.orders import UNPACKED_TIMES
-from oar.lib.facts.records import User
-from oar.lib.io.logs import of_job
+from oar.lib.logs import of_job
 from oar.lib.submission import staging
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 from oar.modules.runner.actions.context import ActionContext, log
 from oar.modules.runner.actions.job_data import JobData
 

@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Mapping
 from enum import Enum, auto
 
+from oar.lib.base import processes
 from oar.lib.config.files import Config
-from oar.lib.facts.states import EventType
-from oar.lib.io import processes
-from oar.lib.io.logs import of_job
+from oar.lib.history.event_types import EventType
+from oar.lib.logs import of_job
 from oar.modules.runner.actions.context import log
 from oar.modules.runner.actions.job_data import JobData
 

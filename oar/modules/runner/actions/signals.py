@@ -3,14 +3,15 @@
 See docs/design/launch.rst, "Signals".
 """
 
-from oar.lib.db.jobs.job_runs import SignalEvent
+from oar.lib.bus.messages import Ask, JobAction
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Ask, JobAction
-from oar.lib.facts.node_protocol import ControlSignal, NodeAction
-from oar.lib.facts.states import EventType, JobState, KillState, Phase
-from oar.lib.io.logs import of_job
-from oar.lib.io.remote.requests import CommandRan, NodeRequest, Outcome
-from oar.lib.rules.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.history.event_consequences import NOT_FOR_DESKTOPS
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_runs import SignalEvent
+from oar.lib.jobs.states import JobState, KillState, Phase
+from oar.lib.logs import of_job
+from oar.lib.remote.protocol import ControlSignal, NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest, Outcome
 from oar.modules.runner.actions import fetching, job_data, nodes, probe
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 from oar.modules.runner.actions.job_data import JobData

@@ -9,12 +9,12 @@ See docs/design/launch.rst, "A restored database".
 import json
 from typing import TYPE_CHECKING, Any
 
-from oar.lib.facts.node_protocol import LONGEST_AGO, NodeAction
-from oar.lib.facts.states import EventType
-from oar.lib.io.logs import of_nodes
-from oar.lib.io.remote.requests import CommandRan, NodeRequest
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import recognition
 from oar.lib.jobs.recognition import FoundJob
+from oar.lib.logs import of_nodes
+from oar.lib.remote.protocol import LONGEST_AGO, NodeAction
+from oar.lib.remote.requests import CommandRan, NodeRequest
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext, RetryAfter, log
 

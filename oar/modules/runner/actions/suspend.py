@@ -5,16 +5,18 @@ See docs/design/launch.rst, "Suspension".
 
 from collections.abc import Collection
 
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.host_lists import told_failures
+from oar.lib.base.programs import site_program
+from oar.lib.bus.messages import Mail, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.messages import Mail, Tag, Wake
-from oar.lib.facts.node_protocol import NodeAction
-from oar.lib.facts.records import Cause
-from oar.lib.facts.states import EndCode, EventType, JobState
-from oar.lib.io.programs import site_program
-from oar.lib.io.remote.requests import NodeRequest
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
-from oar.lib.rules.told_hosts import told_failures
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause
+from oar.lib.jobs.states import JobState
+from oar.lib.remote.protocol import NodeAction
+from oar.lib.remote.requests import NodeRequest
 from oar.modules.runner.actions import job_data, nodes
 from oar.modules.runner.actions.context import ActionContext
 from oar.modules.runner.actions.job_data import JobData

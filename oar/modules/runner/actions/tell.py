@@ -8,13 +8,15 @@ A line may be lost.  Where its loss matters, it is followed by an event or a cha
 import time
 from collections.abc import Sequence
 
+from oar.lib.bus.messages import Due, OarsubLine, Tag, Wake
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.messages import Due, OarsubLine, Tag, Wake
-from oar.lib.facts.records import Cause, Job
-from oar.lib.facts.states import EndCode, EventType, JobState, JobType, Reservation
-from oar.lib.io.logs import of_job
-from oar.lib.io.oarsub_lines import REFUSED, tell_oarsub
+from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.records import Cause, Job
+from oar.lib.jobs.states import JobState, JobType, Reservation
+from oar.lib.logs import of_job
+from oar.lib.submission.oarsub_lines import REFUSED, tell_oarsub
 from oar.modules.runner.actions.context import ActionContext, log
 
 TRIES = 3

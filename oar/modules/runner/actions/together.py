@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import DatabaseUnavailable
 
 log = logging.getLogger("bipbip")
 

@@ -1,0 +1,1 @@
+"""Adoption of the database of an older OAR (``oar-database --adopt``)."""

@@ -1,0 +1,63 @@
+"""Addresses: who may connect to the server and submit jobs (ALLOWED_NETWORKS), and whom limits take them for."""
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from oar.lib.base.errors import NotAllowed
+
+#: This machine, by all addresses of its loopback.
+THIS_MACHINE = "127.0.0.1"
+
+
+class Networks:
+    """A list of networks."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._networks = [ipaddress.ip_network(text, strict=False) for text in texts]
+
+    def has(self, host: str) -> bool:
+        """Whether a numeric address is in one of the networks."""
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._networks)
+
+
+def holder_of(address: str) -> str:
+    """Return what limits take an address for: this machine has all of its loopback, and one host a /64 of IPv6.
+
+    >>> [holder_of(address) for address in ("127.9.9.9", "::1", "192.0.2.7", "2001:db8::1:2", "testclient")]
+    ['127.0.0.1', '127.0.0.1', '192.0.2.7', '2001:db8::/64', 'testclient']
+    """
+    try:
+        number = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(number, ipaddress.IPv6Address) and number.ipv4_mapped:
+        number = number.ipv4_mapped
+    if number.is_loopback:
+        return THIS_MACHINE
+    if isinstance(number, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((number, 64), strict=False))
+    return str(number)
+
+
+def check_this_host(allowed: Sequence[str], server: str, port: int) -> None:
+    """Check that the server sees this host in an allowed network.  Raises NotAllowed."""
+    try:
+        address = _own_address(server, port)
+    except OSError as error:
+        text = f"the server {server} cannot be reached: {error.strerror}"
+        raise NotAllowed(f"it is unknown whether this host is in ALLOWED_NETWORKS, {text}.") from None
+    if not Networks(allowed).has(address):
+        raise NotAllowed(f"jobs cannot be submitted from this host: {address} is not in ALLOWED_NETWORKS.")
+
+
+def _own_address(host: str, port: int) -> str:
+    """Return the address of this host as another host sees it; nothing is sent.  Raises OSError."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as unconnected:
+        unconnected.connect(address)
+        name: str = unconnected.getsockname()[0]
+        return name

@@ -1,0 +1,34 @@
+"""Names and patterns of names (``*``, ``?``, ``[...]``) in lists that users write, compared in bounded time.  Pure."""
+
+import re
+from collections.abc import Collection, Iterable
+from fnmatch import translate
+
+from oar.lib.base.errors import BadRequest
+
+#: A list has so many different patterns at most, and any number of names.
+MAX_PATTERNS = 64
+
+_STARS = re.compile(r"\*+")
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for all names that match it."""
+    return any(letter in text for letter in "*?[")
+
+
+def check_number(texts: Iterable[str]) -> None:
+    """Refuse a list with too many patterns.  Raises BadRequest."""
+    if sum(map(is_pattern, dict.fromkeys(texts))) > MAX_PATTERNS:
+        raise BadRequest(f"more than {MAX_PATTERNS} patterns in one list")
+
+
+def matching(texts: Iterable[str], names: Collection[str]) -> set[str]:
+    """Return the names that a list means.  Raises BadRequest for too many patterns."""
+    different = dict.fromkeys(texts)
+    check_number(different)
+    found = set(names).intersection(different)
+    patterns = dict.fromkeys(_STARS.sub("*", text) for text in different if is_pattern(text))
+    for matches in (re.compile(translate(pattern)).match for pattern in patterns):
+        found.update(name for name in names if name not in found and matches(name))
+    return found

@@ -1,0 +1,18 @@
+"""Texts that are split into words as a shell does it."""
+
+import shlex
+
+from oar.lib.base.errors import BadRequest
+
+
+def shell_words(text: str) -> list[str]:
+    """Return the words of a text.  Raises BadRequest.
+
+    >>> shell_words("a 'b c'")
+    ['a', 'b c']
+    """
+    try:
+        return shlex.split(text)
+    except ValueError:
+        end = "a backslash stands at its end" if text.endswith("\\") else "a quote is not closed"
+        raise BadRequest(end) from None

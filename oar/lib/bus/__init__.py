@@ -1,0 +1,1 @@
+"""Messages between the processes of the server: their types, the ZeroMQ sockets, the line port and the doorbell."""

@@ -1,0 +1,401 @@
+"""Frames between Almighty and its children, and what others may write to the server, as types.
+
+A frame is one JSON object; ``m`` says which.  Whatever does not decode is refused with ``BadFrame``, never guessed.
+
+See docs/design/bus.rst, "Frames".
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from oar.lib.base.errors import OarError
+from oar.lib.bus.messages import (
+    Ask,
+    Due,
+    Energy,
+    EnergyCommand,
+    JobAction,
+    Mail,
+    Notice,
+    NoticeTag,
+    ReservationMail,
+    Tag,
+    Wake,
+)
+from oar.lib.remote.protocol import ReportAnswer
+
+_TAGS = frozenset(tag.value for tag in Tag)
+_ENERGY_COMMANDS = frozenset(command.value for command in EnergyCommand)
+#: Bytes of a tag; a line on the raw port is no longer.
+LONGEST_TAG = 255
+_LONGEST_FRAME = 1 << 20
+#: The three forms with underscores that old programs and nodes write.
+_UNDERSCORED = re.compile(
+    r"(?:OARRUNJOB_(?P<run>[0-9]{1,18})"
+    r"|OAREXEC_(?P<exec>[0-9]{1,18})_(?P<code>[0-9]{1,3})_(?P<status>[0-9]{1,5}|N)_(?P<challenge>[0-9]{1,255})"
+    r"(?:_(?P<ago>[0-9]{1,9}))?"
+    r"|LEONEXTERMINATE_(?P<exterminate>[0-9]{1,18}))\Z",
+    re.ASCII,
+)
+
+
+class BadFrame(OarError):
+    """Something on the bus that is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A child is there and takes work."""
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunPass:
+    """Almighty wants one pass.  ``disable``: queues that the meta-scheduler is to stop first."""
+
+    id: int
+    disable: tuple[str, ...] = ()
+
+
+class Renewal(StrEnum):
+    """Whether a child is to be replaced by a new process."""
+
+    NONE = ""
+    WHEN_IDLE = "when idle"  #: as soon as nothing is due
+    NOW = "now"  #: before its next pass
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The pass is over.  ``next``: epoch at which there will be something to do, if that is known."""
+
+    id: int
+    code: int
+    next: int | None = None
+    renewal: Renewal = Renewal.NONE
+    starts: int = 0  #: jobs that the round has started
+    record: dict[str, Any] = field(default_factory=dict)  #: what the server tells of the round
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The meta-scheduler begins with these queues."""
+
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Is the child there?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """It is."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopChild:
+    """The child is to take no more work and end; the Runner lets running actions reach a safe point first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The Runner has the singleton lock and has read what it must before the server is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The Runner cannot begin: the database does not answer, and it goes on asking."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much the Runner has to do, for STATUS."""
+
+    waiting: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndReport:
+    """An end report of oarexec, relayed to the Runner.  ``peer`` comes back in its ``ReportReply``; -1: none."""
+
+    peer: int
+    job_id: int
+    code: int
+    status: str  #: raw wait status, or "N"
+    challenge: str
+    ago: int = 0  #: seconds since the end
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReply:
+    """What Almighty is to write to the peer of a report."""
+
+    peer: int
+    text: ReportAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class StatusQuestion:
+    """oarnotify --status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The answer: plain values, as JSON has them."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsQuestion:
+    """What do the last rounds look like?"""
+
+    last: int  #: so many of them
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsAnswer:
+    """The answer: ``rounds`` are records of plain values, the newest first."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForRound:
+    """oarnotify --wait: tell when a round that began after this has ended.  ``tag`` is rung first, unless empty."""
+
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The round has ended, with this code of the meta-scheduler."""
+
+    code: int
+
+
+Effects = Wake | Ask | Notice | ReservationMail | Mail | Energy | Due
+Frame = (
+    Hello | RunPass | Done | At | Ping | Pong | StopChild | Ready | Away | Load | EndReport | ReportReply
+    | StatusQuestion | Status | RoundsQuestion | RoundsAnswer | WaitForRound | Waited | Effects
+)  # fmt: skip
+
+_TYPES: Mapping[str, type[Frame]] = {
+    "HELLO": Hello,
+    "RUN": RunPass,
+    "DONE": Done,
+    "AT": At,
+    "PING": Ping,
+    "PONG": Pong,
+    "STOP": StopChild,
+    "READY": Ready,
+    "AWAY": Away,
+    "LOAD": Load,
+    "REPORT": EndReport,
+    "ANSWER": ReportReply,
+    "STATUS?": StatusQuestion,
+    "STATUS": Status,
+    "ROUNDS?": RoundsQuestion,
+    "ROUNDS": RoundsAnswer,
+    "WAIT": WaitForRound,
+    "WAITED": Waited,
+    "TAG": Wake,
+    "JOB": Ask,
+    "NOTICE": Notice,
+    "AR_MAIL": ReservationMail,
+    "MAIL": Mail,
+    "ENERGY": Energy,
+    "DUE": Due,
+}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+#: Where a field is called otherwise in JSON.
+_RENAMED = {"tag": "cmd", "action": "cmd", "command": "cmd", "lines": "args"}
+_RENAMED_IN = (Wake, Ask, Energy)
+
+
+def encode(frame: Frame) -> bytes:
+    """Return the JSON of a frame."""
+    kind = type(frame)
+    renamed = _RENAMED if kind in _RENAMED_IN else {}
+    content = {renamed.get(name, name): getattr(frame, name) for name in kind.__annotations__}
+    return json.dumps({"m": _NAMES[kind], **content}).encode()
+
+
+def decode(data: bytes) -> Frame:
+    """Return the frame that ``data`` is.  Raises BadFrame."""
+    content = _object(data)
+    kind = _TYPES.get(_text(content.get("m")))
+    if kind is None:
+        raise BadFrame(f"unknown frame {content.get('m')!r}")
+    renamed = _RENAMED if kind in _RENAMED_IN else {}
+    values: dict[str, Any] = {}
+    for field_name, field_type in kind.__annotations__.items():
+        name = renamed.get(field_name, field_name)
+        if name in content:
+            values[field_name] = _READERS[field_type](content[name])
+    try:
+        return kind(**values)
+    except TypeError:
+        raise BadFrame(f"{content['m']} lacks something") from None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    if len(data) > _LONGEST_FRAME:
+        raise BadFrame("a frame is too long")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadFrame("not JSON") from None
+    if not isinstance(content, dict):
+        raise BadFrame("not a JSON object")
+    return content
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise BadFrame(f"{value!r:.80} is not a text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+        raise BadFrame(f"{value!r:.80} is not a number")
+    return value
+
+
+def _number_or_nothing(value: object) -> int | None:
+    return None if value is None else _number(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise BadFrame(f"{value!r:.80} is not a list")
+    return tuple(_text(item) for item in value)
+
+
+def _arguments(value: object) -> list[str]:
+    """Return arguments, which may be written as numbers."""
+    if not isinstance(value, list) or not all(isinstance(argument, str | int) for argument in value):
+        raise BadFrame(f"{value!r:.80} is not a list of arguments")
+    return [str(argument) for argument in value]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadFrame(f"{value!r:.80} is not an object")
+    return value
+
+
+def _member(enumeration: type[StrEnum], name: str) -> Callable[[object], StrEnum]:
+    """Return what reads a member of an enumeration that errors call by this name."""
+
+    def read(value: object) -> StrEnum:
+        try:
+            return enumeration(_text(value))
+        except ValueError:
+            raise BadFrame(f"unknown {name} {value!r:.80}") from None
+
+    return read
+
+
+_READERS: Mapping[Any, Callable[[object], Any]] = {
+    str: _text,
+    int: _number,
+    int | None: _number_or_nothing,
+    tuple[str, ...]: _texts,
+    dict[str, Any]: _mapping,
+    Renewal: _member(Renewal, "renewal"),
+    Tag: _member(Tag, "tag"),
+    JobAction: _member(JobAction, "action"),
+    NoticeTag: _member(NoticeTag, "notice"),
+    EnergyCommand: _member(EnergyCommand, "command"),
+    ReportAnswer: _member(ReportAnswer, "answer"),
+}
+
+
+# -- what commands, old programs and nodes write ----------------------------------------------------------------------
+
+#: Commands of the tag and job endpoints that speak of a job.  Anybody may write there: these only make the Runner look
+#: at the job, and what it does, or tells the oarsub that waits, is decided by the database.  Suspending, resuming and
+#: cleaning are done as they are asked, so they come over the server's own endpoint alone, as the lines to be told do.
+_JOB_COMMANDS = {
+    "OARRUN": JobAction.RUN,
+    "OARRUNJOB": JobAction.RUN,
+    "LEONEXTERMINATE": JobAction.EXTERMINATE,
+    **{
+        action.value: action
+        for action in (
+            JobAction.RUN,
+            JobAction.END,
+            JobAction.EXTERMINATE,
+            JobAction.KILL,
+            JobAction.SIGNAL,
+            JobAction.TELL,
+            JobAction.AR_EVENT,
+        )
+    },
+}
+
+
+def decode_tag(text: str) -> Wake | Ask | EndReport:
+    """Return what a tag means, in any of its forms (docs/design/bus.rst, "Tags").  Raises BadFrame.
+
+    >>> decode_tag("OARRUNJOB_42")
+    Ask(action=<JobAction.RUN: 'RUN'>, job_id=42, lines=())
+    """
+    if len(text.encode("utf-8", "replace")) > LONGEST_TAG:
+        raise BadFrame("a tag is longer than 255 bytes")
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text):
+        raise BadFrame("control characters in a tag")
+    tag = text if text == Tag.QSUB_INTERACTIVE else text.split(" ", 1)[0]
+    if tag in _TAGS:
+        return Wake(Tag(tag))
+    match = _UNDERSCORED.match(tag)
+    if match is None:
+        raise BadFrame(f"unknown tag {text!r:.80}")
+    if match["run"]:
+        return Ask(JobAction.RUN, int(match["run"]))
+    if match["exterminate"]:
+        return Ask(JobAction.EXTERMINATE, int(match["exterminate"]))
+    job_id, code, ago = int(match["exec"]), int(match["code"]), int(match["ago"] or 0)
+    return EndReport(-1, job_id, code, match["status"], match["challenge"], ago)
+
+
+def decode_request(data: bytes) -> Wake | Ask | EndReport | Energy:
+    """Return what was written to the tag, job or energy endpoint: ``{"cmd": ...}``.  Raises BadFrame."""
+    content = _object(data)
+    command = _text(content.get("cmd"))
+    if command in _ENERGY_COMMANDS:
+        return Energy(EnergyCommand(command), _texts(content.get("nodes", [])))
+    if "job_id" not in content or command in _TAGS:
+        return decode_tag(command)
+    job_id = _number(content["job_id"])
+    if job_id <= 0:
+        raise BadFrame(f"{job_id} is no job")
+    if command == "OAREXEC":
+        return decode_tag("_".join(["OAREXEC", str(job_id), *_arguments(content.get("args"))]))
+    if command not in _JOB_COMMANDS:
+        raise BadFrame(f"unknown command {command!r:.80}")
+    if content.get("args"):
+        raise BadFrame(f"{command} from outside takes no arguments")
+    return Ask(_JOB_COMMANDS[command], job_id)
+
+
+def effect_of(text: str | None) -> Wake | Ask | None:
+    """Return what a tag asks of the server; None for one that asks nothing.  ``text`` None: to look again."""
+    try:
+        found = Wake(Tag.TERM) if text is None else decode_tag(text)
+    except BadFrame:
+        return None
+    return found if isinstance(found, Wake | Ask) else None

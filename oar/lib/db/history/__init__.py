@@ -1,1 +1,0 @@
-"""What happened: events, the feed, accounting, usage, changes of policy."""

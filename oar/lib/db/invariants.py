@@ -1,0 +1,281 @@
+"""The invariants of the database (``tx.invariants``), for ``oar-database --check``.
+
+There are no foreign keys between job tables: that rows fit together is the work of the programs, and is checked here,
+after a crash or before a bug report.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy.dialects import postgresql
+
+from oar.lib.db import schema
+from oar.lib.db.predicates import ENDED, NO_FRAME
+from oar.lib.db.statements import Table
+from oar.lib.reservations.sql_fault_predicates import FAULTS
+
+DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+_HOLDING = "j.state IN ('toLaunch', 'Launching', 'Running', 'Suspended', 'Resuming', 'Finishing')"
+#: Types of job that may stand on the resources of another one.
+_SHARING = "^(timesharing|inner=|placeholder=|set_placeholder=|allowed=|use_placeholder=|allow=)"
+
+_OF_MOLDABLE = "JOIN moldable_job_descriptions m ON m.moldable_id = t.{} JOIN jobs j ON j.job_id = m.moldable_job_id"
+#: Tables with a mark of liveness: its column, and the way from a row t to its job j.
+MARKED = (
+    ("moldable_job_descriptions", "moldable_index", "JOIN jobs j ON j.job_id = t.moldable_job_id"),
+    ("job_resource_groups", "res_group_index", _OF_MOLDABLE.format("res_group_moldable_id")),
+    (
+        "job_resource_descriptions",
+        "res_job_index",
+        "JOIN job_resource_groups g ON g.res_group_id = t.res_job_group_id "
+        + _OF_MOLDABLE.replace("t.{}", "g.res_group_moldable_id"),
+    ),
+    ("job_types", "types_index", "JOIN jobs j ON j.job_id = t.job_id"),
+    ("job_dependencies", "job_dependency_index", "JOIN jobs j ON j.job_id = t.job_id"),
+    ("assigned_resources", "assigned_resource_index", _OF_MOLDABLE.format("moldable_job_id")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Rows, or parts of the schema, that are not as they must be."""
+
+    table: str
+    count: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.count} rows: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A question about a table whose answer, a number of rows, must be 0."""
+
+    table: str
+    problem: str
+    question: str
+
+
+def _ended_but_current() -> Iterator[Invariant]:
+    for table, column, way in MARKED:
+        question = f"SELECT count(*) FROM {table} t {way} WHERE t.{column} = 'CURRENT' AND {ENDED}"
+        yield Invariant(table, "CURRENT, but the job has ended", question)
+
+
+def _of_reservations() -> Iterator[Invariant]:
+    """Give what must be true of advance reservations, their frames and their jobs."""
+    for fault, (table, find) in FAULTS.items():
+        yield Invariant(table, fault, f"SELECT count(*) FROM ({find}) t")
+    yield Invariant(
+        "reservation_series",
+        "it goes on, and none of its reservations is live",
+        "SELECT count(*) FROM reservation_series s WHERE s.ended = 0 AND NOT EXISTS"
+        " (SELECT FROM reservations v WHERE v.series_id = s.series_id AND v.series_id <> 0 AND v.ended = 0)",
+    )
+    orphans = "SELECT count(*) FROM queues q WHERE q.state = 'orphaned' AND NOT EXISTS"
+    no_live = "(SELECT FROM reservations v WHERE v.queue_name = q.queue_name AND v.ended = 0)"
+    yield Invariant("queues", "orphaned, and without advance reservation", f"{orphans} {no_live}")
+
+
+#: What must be true of the rows, whatever program died at whatever moment.
+INVARIANTS = (
+    *_of_reservations(),
+    *_ended_but_current(),
+    Invariant("schema", "there must be one row", "SELECT greatest(count(*) - 1, 1 - count(*)) FROM schema"),
+    Invariant(
+        "alembic_version",
+        "differs from schema",
+        "SELECT count(*) FROM alembic_version a"
+        " WHERE NOT EXISTS (SELECT FROM schema s WHERE a.version_num LIKE s.revision || '.%%')",
+    ),
+    Invariant(
+        "jobs",
+        "live, but without a request",
+        f"SELECT count(*) FROM jobs j WHERE NOT {ENDED}"
+        " AND NOT EXISTS (SELECT FROM moldable_job_descriptions WHERE moldable_job_id = j.job_id)",
+    ),
+    Invariant(
+        "jobs",
+        "not ended nor Finishing, but with a stop date",
+        f"SELECT count(*) FROM jobs j WHERE NOT {ENDED} AND j.state <> 'Finishing' AND j.stop_time <> 0",
+    ),
+    Invariant("jobs", "ended without a stop date", f"SELECT count(*) FROM jobs j WHERE {ENDED} AND j.stop_time = 0"),
+    Invariant(
+        "jobs",
+        "live, in a queue that does not exist",
+        f"SELECT count(*) FROM jobs j WHERE NOT {ENDED}"
+        " AND NOT EXISTS (SELECT FROM queues q WHERE q.queue_name = j.queue_name)",
+    ),
+    Invariant(
+        "job_state_logs",
+        "more than one open row of a job",
+        "SELECT count(*) FROM (SELECT FROM job_state_logs WHERE date_stop = 0 GROUP BY job_id HAVING count(*) > 1) t",
+    ),
+    Invariant(
+        "job_state_logs",
+        "open, but the job has another state",
+        "SELECT count(*) FROM job_state_logs t JOIN jobs j USING (job_id)"
+        " WHERE t.date_stop = 0 AND t.job_state <> j.state",
+    ),
+    Invariant(
+        "job_state_logs",
+        "a live job has no open row",
+        f"SELECT count(*) FROM jobs j WHERE NOT {ENDED}"
+        " AND NOT EXISTS (SELECT FROM job_state_logs t WHERE t.job_id = j.job_id AND t.date_stop = 0)",
+    ),
+    Invariant(
+        "job_state_logs",
+        "open, but the job has ended",
+        f"SELECT count(*) FROM job_state_logs t JOIN jobs j USING (job_id) WHERE t.date_stop = 0 AND {ENDED}",
+    ),
+    Invariant(
+        "assigned_resources",
+        "CURRENT, but no job holds them",
+        "SELECT count(*) FROM assigned_resources t WHERE t.assigned_resource_index = 'CURRENT' AND NOT EXISTS"
+        f" (SELECT FROM jobs j WHERE j.assigned_moldable_job = t.moldable_job_id AND {_HOLDING})",
+    ),
+    Invariant(
+        "assigned_resources",
+        "a resource has two jobs that cannot share it",
+        "SELECT count(*) FROM (SELECT FROM assigned_resources t"
+        " JOIN jobs j ON j.assigned_moldable_job = t.moldable_job_id"
+        f" WHERE t.assigned_resource_index = 'CURRENT' AND {_HOLDING} AND j.state NOT IN ('Suspended', 'Resuming')"
+        f" AND {NO_FRAME} AND NOT EXISTS (SELECT FROM job_types y WHERE y.job_id = j.job_id AND y.type ~ '{_SHARING}')"
+        " GROUP BY t.resource_id HAVING count(*) > 1) twice",
+    ),
+    Invariant(
+        "resource_logs",
+        "the state of a resource has no open row",
+        "SELECT count(*) FROM resources r WHERE NOT EXISTS (SELECT FROM resource_logs t WHERE t.date_stop = 0"
+        " AND t.resource_id = r.resource_id AND t.attribute = 'state' AND t.value = r.state)",
+    ),
+    Invariant(
+        "frag_jobs",
+        "the kill request of an ended job is open",
+        "SELECT count(*) FROM frag_jobs t JOIN jobs j ON j.job_id = t.frag_id_job"
+        f" WHERE t.frag_state <> 'FRAGGED' AND {ENDED}",
+    ),
+    Invariant(
+        "job_runs",
+        "the Runner has a row of an ended job",
+        f"SELECT count(*) FROM job_runs t JOIN jobs j USING (job_id) WHERE {ENDED}",
+    ),
+    Invariant(
+        "job_reasons",
+        "a reason why an ended job waits",
+        f"SELECT count(*) FROM job_reasons t JOIN jobs j USING (job_id) WHERE {ENDED}",
+    ),
+    Invariant(
+        "job_ends",
+        "why a job ended that has not",
+        f"SELECT count(*) FROM job_ends t JOIN jobs j USING (job_id) WHERE NOT {ENDED}",
+    ),
+    Invariant(
+        "jobs",
+        "ended, and it is not stored why",
+        f"SELECT count(*) FROM jobs j WHERE {ENDED} AND NOT EXISTS (SELECT FROM job_ends t WHERE t.job_id = j.job_id)",
+    ),
+    *(
+        Invariant(
+            table,
+            "the job does not exist",
+            f"SELECT count(*) FROM {table} t WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.job_id = t.job_id)",
+        )
+        for table in ("job_ends", "job_usage")
+    ),
+    Invariant(
+        "challenges",
+        "the challenge of an ended job",
+        f"SELECT count(*) FROM challenges t JOIN jobs j USING (job_id) WHERE t.challenge <> '' AND {ENDED}",
+    ),
+    Invariant(
+        "gantt_jobs_predictions",
+        "the prediction of an ended job",
+        f"SELECT count(*) FROM gantt_jobs_predictions t {_OF_MOLDABLE.format('moldable_job_id')} WHERE {ENDED}",
+    ),
+    Invariant(
+        "gantt_jobs_predictions",
+        "the date of the last round is missing",
+        "SELECT 1 - count(*) FROM gantt_jobs_predictions WHERE moldable_job_id = 0",
+    ),
+)
+
+
+#: The indexes that are not left half made.
+VALID_INDEXES = """
+    SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE i.indisvalid AND c.relnamespace = 'public'::regnamespace
+"""
+_RELATIONS = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
+_COLUMNS = """
+    SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+    JOIN pg_class c ON c.oid = a.attrelid
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_CHECKS = "SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype = 'c'"
+_LOGIN = "SELECT count(*) FROM pg_roles WHERE rolname = %s"
+_MAY_READ = "SELECT has_table_privilege(%s, %s, 'SELECT')"
+
+
+class Invariants(Table):
+    """What ``oar-database --check`` finds in the schema, and ``--deep`` in the rows."""
+
+    def violations(self, ro_user: str) -> list[Violation]:
+        """Return all violations: first those of the schema, then, if every table exists, those of the rows."""
+        return [*self.of_schema(ro_user), *(() if [*self._missing_tables()] else self.of_rows())]
+
+    def of_schema(self, ro_user: str) -> list[Violation]:
+        """Return what is missing or open in the schema."""
+        if missing := [*self._missing_tables()]:
+            return missing
+        return [*self._wrong_columns(), *self._missing_parts(), *self._open_secrets(ro_user)]
+
+    def of_rows(self) -> list[Violation]:
+        """Return what is wrong with the rows; every table must exist."""
+        violations = []
+        for invariant in INVARIANTS:
+            count = self._tx.value(invariant.question)
+            if count:
+                violations.append(Violation(invariant.table, count, invariant.problem))
+        return violations
+
+    def _missing_tables(self) -> Iterator[Violation]:
+        present = set(self._tx.column(_RELATIONS))
+        for name in sorted({*schema.metadata.tables, *schema.VIEWS} - present):
+            yield Violation(name, 1, "the view is missing" if name in schema.VIEWS else "the table is missing")
+
+    def _wrong_columns(self) -> Iterator[Violation]:
+        present = {(table, column): kind for table, column, kind in self._tx.rows(_COLUMNS)}
+        for table in schema.metadata.sorted_tables:
+            for column in table.columns:
+                kind = present.get((table.name, column.name))
+                if kind is None:
+                    yield Violation(table.name, 1, f"the column {column.name} is missing")
+                elif kind != _type_name(str(column.type.compile(dialect=DIALECT))):
+                    yield Violation(table.name, 1, f"the column {column.name} is of type {kind}")
+
+    def _missing_parts(self) -> Iterator[Violation]:
+        indexes, checks = set(self._tx.column(VALID_INDEXES)), set(self._tx.column(_CHECKS))
+        for table in schema.metadata.sorted_tables:
+            for index in sorted(str(index.name) for index in table.indexes):
+                if index not in indexes:
+                    yield Violation(table.name, 1, f"the index {index} is missing")
+            for name in sorted(str(part.name) for part in table.constraints if str(part.name).endswith("_check")):
+                if name not in checks:
+                    yield Violation(table.name, 1, f"the constraint {name} is missing")
+
+    def _open_secrets(self, ro_user: str) -> Iterator[Violation]:
+        if not self._tx.value(_LOGIN, (ro_user,)):
+            yield Violation("resources", 1, f"the login {ro_user} does not exist")
+            return
+        for table in schema.SECRET:
+            if self._tx.value(_MAY_READ, (ro_user, f"public.{table}")):
+                yield Violation(table, 1, f"{ro_user} may read it")
+
+
+def _type_name(text: str) -> str:
+    """Return the type that SQLAlchemy writes so, as PostgreSQL writes it."""
+    return re.sub(r"float\(53\)", "double precision", text.lower().replace("varchar", "character varying"))

@@ -1,0 +1,139 @@
+"""Advisory locks that a process holds on a connection of its own; PostgreSQL frees them when the process dies."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.db.connections import tells_loss, unavailable
+from oar.lib.db.statements import Prepared, PreparingConnection, psycopg2
+
+_TAKE = Prepared("SELECT pg_try_advisory_lock(%s, %s)")
+_GIVE_BACK = Prepared("SELECT pg_advisory_unlock(%s, %s)")
+_IS_ALIVE = Prepared("SELECT true")
+#: The holder of a lock if it has our login, name and address; our own port comes with it.
+_HOLDER_FROM_HERE = """
+    SELECT a.pid, a.backend_start, host(a.client_addr), a.client_port, inet_client_port()
+    FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2 AND l.granted
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND a.usename = current_user AND a.application_name = current_setting('application_name')
+      AND a.client_addr = inet_client_addr()"""
+_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
+#: PostgreSQL needs a moment to end a session.
+_ACQUIRE_SOON = "SET lock_timeout TO '5s'; SELECT pg_advisory_lock(%s, %s)"
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+class Locks:
+    """Any number of locks on one connection, which belongs to them."""
+
+    def __init__(self, connection: PreparingConnection) -> None:
+        """``connection`` is in autocommit mode."""
+        self._connection = connection
+
+    def acquire(self, key: tuple[int, int]) -> bool:
+        """Take the lock if nobody else has it; return whether it is taken.  Raises DatabaseUnavailable."""
+        return bool(self._value(_TAKE, key))
+
+    def take_from_dead(self, key: tuple[int, int]) -> bool:
+        """Take the lock if its holder was a process of this host that has died; return whether it is taken.
+
+        PostgreSQL may learn of such a death late: the host lost its power, or the network was cut.  The holder is dead
+        if its connection came from our own address (and not through a router that hides others behind it, since ours
+        does not) and no socket of this host has its port: nobody can use that session any more.
+        See docs/design/locks.rst, "Advisory locks".  Raises DatabaseUnavailable.
+        """
+        try:
+            cursor = self._connection.cursor()
+            cursor.execute(_HOLDER_FROM_HERE, key)
+            for pid, begun, address, port, own_port in cursor.fetchall():
+                if self._local_name() == (address, own_port) and _is_free(address, port):
+                    cursor.execute(_TERMINATE, (pid, begun))
+                    cursor.execute(_ACQUIRE_SOON, key)
+                    return True
+            return False
+        except psycopg2.Error as error:
+            if error.pgcode == _LOCK_NOT_AVAILABLE:
+                return False
+            if not tells_loss(error):
+                raise
+            raise unavailable(error) from error
+
+    def _local_name(self) -> tuple[str, int]:
+        """Return address and port of our end of the connection."""
+        with socket.socket(fileno=os.dup(self._connection.fileno())) as end:
+            name: tuple[str, int] = end.getsockname()[:2]
+        return name
+
+    def acquire_if_alive(self, key: tuple[int, int]) -> bool | None:
+        """Do as ``acquire``; None if the connection does not stand any more."""
+        try:
+            return self.acquire(key)
+        except DatabaseUnavailable:
+            return None
+
+    def release(self, key: tuple[int, int]) -> None:
+        """Give the lock back.  Raises DatabaseUnavailable."""
+        self._value(_GIVE_BACK, key)
+
+    def alive(self) -> bool:
+        """Whether the connection still stands, and with it the locks."""
+        try:
+            return self._value(_IS_ALIVE, ()) is True
+        except DatabaseUnavailable:
+            return False
+
+    def close(self) -> None:
+        """Free all of them: whoever asks after this finds them free."""
+        # The server frees what a closed connection held only when it comes to notice the end of the connection.
+        with contextlib.suppress(psycopg2.Error):
+            self._connection.cursor().execute("SELECT pg_advisory_unlock_all()")
+        self._connection.close()
+
+    def _value(self, sql: Prepared, parameters: Sequence[int]) -> Any:
+        try:
+            cursor = self._connection.cursor()
+            cursor.execute(self._connection.preparations.call(sql, cursor.execute), parameters or None)
+            return cursor.fetchall()[0][0]
+        except psycopg2.Error as error:
+            if not tells_loss(error):
+                raise
+            raise unavailable(error) from error
+
+
+def _is_free(address: str, port: int) -> bool:
+    """Return whether no socket of this host is bound to a port."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+        return True
+
+
+class Lock:
+    """One lock, which is taken again on a new connection after the connection was lost."""
+
+    def __init__(self, connect: Callable[[], PreparingConnection], key: tuple[int, int]) -> None:
+        self._connect = connect
+        self._key = key
+        self._locks: Locks | None = None
+
+    def take(self) -> bool:
+        """Take the lock, or see whether it is still held, again after the connection was lost.
+
+        False: somebody else has it.  Raises DatabaseUnavailable.
+        """
+        if self._locks is not None and self._locks.alive():
+            return True
+        self.close()
+        self._locks = Locks(self._connect())
+        return self._locks.acquire(self._key) or self._locks.take_from_dead(self._key)
+
+    def close(self) -> None:
+        """Give it back."""
+        if self._locks is not None:
+            self._locks.close()

@@ -1,1 +1,0 @@
-"""The scheduling rounds, their plan, and the dates that wake the server."""

@@ -1,1 +1,0 @@
-"""Advance reservations: their rows, jobs, series, changes, logs, intervals, bills, faults and reports."""

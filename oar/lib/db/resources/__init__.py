@@ -1,1 +1,0 @@
-"""Resources, nodes and queues."""

@@ -1,1 +1,0 @@
-"""The tables as SQLAlchemy describes them, their version and their sequences."""

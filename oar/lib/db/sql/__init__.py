@@ -1,1 +1,0 @@
-"""What every statement stands on: connections, the running of statements, locks, notifications."""

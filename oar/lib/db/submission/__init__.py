@@ -1,1 +1,0 @@
-"""Submissions: what is checked before, and the rows of new jobs."""

@@ -1,1 +1,0 @@
-"""What keeps a database well: invariants, repairs, retention, figures."""

@@ -1,0 +1,1 @@
+"""What happened: events, the Gantt diagram, usage, exports of ended jobs."""

@@ -1,0 +1,59 @@
+"""What has happened, in order: changes of states of jobs, and places in that order.
+
+See docs/design/events.rst, "The feed".
+"""
+
+import re
+from typing import NamedTuple, Self
+
+from oar.lib.base.errors import BadRequest
+from oar.lib.jobs.states import (
+    JobState,
+)
+
+_TEXT = re.compile(r"s([0-9]{1,18})\.e([0-9]{1,18})")
+
+
+class Position(NamedTuple):
+    """A place in the history: everything up to these rows is known.  Its text is valid for ever, in each process."""
+
+    state_log: int  #: the last row of ``job_state_logs``
+    event: int  #: the last row of ``event_logs``
+
+    def __str__(self) -> str:
+        """Return the text that programs keep."""
+        return f"s{self.state_log}.e{self.event}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read such a text.  Raises BadRequest."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise BadRequest(f'"{text[:80]}" is no position in the history: give one that an answer has named')
+        return cls(int(found[1]), int(found[2]))
+
+
+class JobStateChange(NamedTuple):
+    """A job got a state."""
+
+    id: int  #: of the row in ``job_state_logs``
+    job_id: int
+    state: JobState
+    former: JobState | None  #: None: the job is new
+    date: int
+    owner: str
+    name: str
+    queue: str
+    array_id: int
+
+
+class Event(NamedTuple):
+    """A fact of a job's or a node's history, a row of ``event_logs``."""
+
+    id: int
+    type: str
+    job_id: int
+    date: int
+    description: str
+    to_check: bool
+    hosts: tuple[str, ...] = ()

@@ -1,0 +1,195 @@
+"""The feed: each change of a state and each event once, in order, none lost.
+
+See docs/design/events.rst, "The feed".
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.bus.topics import Channel, Topic
+from oar.lib.db.channel_listener import ChannelListener
+from oar.lib.history.records import Event, JobStateChange, Position
+from oar.lib.history.sql_history import Log
+
+if TYPE_CHECKING:
+    from oar.lib.db.database import Database
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.history.sql_history import History
+
+#: Rows of a log that are taken at once.
+PIECE = 1000
+#: Seconds between two looks: of a feed that is told of changes, of one that nothing tells, of one at a gap.
+LOOK_SECONDS, POLL_SECONDS, GAP_SECONDS = 5.0, 2.0, 0.2
+
+
+class _Gap(NamedTuple):
+    """Ids that were drawn and cannot be seen: their rows come with the end of a transaction, or never."""
+
+    last: int  #: the ids up to this one had been drawn when the gap was seen
+    writers: frozenset[str]  #: the transactions that may have drawn them
+
+
+class SettledRows:
+    """The rows of a log behind which nothing older can come: ids are drawn before the commit, and seen in any order."""
+
+    def __init__(self, log: Log, newest: int, writers: Collection[str]) -> None:
+        """Begin behind the row ``newest``; ``writers``: who wrote after it was read."""
+        self._log = log
+        self._gap: _Gap | None = _Gap(newest, frozenset(writers))
+        self.last = newest  #: the last settled row
+        self.has_begun = False  #: whether what is older than the first row can be seen
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for the end of a transaction."""
+        return self._gap is not None
+
+    def advance(self, history: "History") -> None:
+        """Go on as far as nothing older can come.  Each statement has to see what was committed before it."""
+        while True:
+            if self._gap and history.writers(self._log) & self._gap.writers:
+                return
+            passable = self._gap.last if self._gap else 0
+            self._gap, self.has_begun = None, True
+            ids = history.ids_after(self._log, self.last, PIECE)
+            self.last = settled(self.last, ids, passable)
+            if not ids or self.last == ids[-1]:
+                return
+            self._gap = _Gap(ids[-1], history.writers(self._log))
+
+
+def settled(last: int, ids: Sequence[int], passable: int) -> int:
+    """Return the id up to which rows are settled.
+
+    ``last``: the id up to which they were; ``ids``: those behind it that can be seen, ascending; ``passable``: what
+    cannot be seen up to this id will never come.
+    """
+    for found in ids:
+        if found - 1 > max(last, passable):
+            return last
+        last = found
+    return last
+
+
+class News(NamedTuple):
+    """What is new, and the place behind it."""
+
+    changes: Sequence[JobStateChange]
+    events: Sequence[Event]
+    topics: frozenset[Topic]  #: what else has changed, as far as somebody tells
+    position: Position
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.changes or self.events or self.topics)
+
+
+def placed(news: News) -> list[tuple[JobStateChange | Event, Position]]:
+    """Return the rows of some news, changes of states first, each with the place behind it."""
+    events = news.events[0].id - 1 if news.events else news.position.event
+    states = news.changes[-1].id if news.changes else news.position.state_log
+    changes = [(change, Position(change.id, events)) for change in news.changes]
+    return [*changes, *((event, Position(states, event.id)) for event in news.events)]
+
+
+class Feed(ChannelListener):
+    """Follows the history from now on, for one thread.  After DatabaseUnavailable it can be asked again."""
+
+    def __init__(self, database: "Database") -> None:
+        super().__init__(database, Channel.EVENT)
+        self._logs: tuple[SettledRows, SettledRows] | None = None
+        self._read: Position | None = None
+        self._told: set[Topic] = set()
+        self._has_listened = False
+
+    def listen(self) -> bool:
+        """Listen from now on, if possible; who listens again has missed what was told: everything may be new."""
+        was_told, is_told = self.is_told, super().listen()
+        if is_told and not was_told and self._has_listened:
+            self._told |= set(Topic)
+        self._has_listened = self._has_listened or is_told
+        return is_told
+
+    @property
+    def is_told(self) -> bool:
+        """Whether changes are told to it; else it looks for them every two seconds."""
+        return self._connection is not None
+
+    def begin(self) -> Position:
+        """Return the place from which it follows: who reads the database behind this call sees all that is before it.
+
+        Raises DatabaseUnavailable.
+        """
+        while self._read is None:
+            self.listen()
+            states, events = self._advance()
+            if states.has_begun and events.has_begun:
+                self._read = Position(states.last, events.last)
+            else:
+                time.sleep(GAP_SECONDS)
+        return self._read
+
+    def next(self, seconds: float) -> News:
+        """Return what is new; wait for it, for so many seconds at most, or until ``interrupt``.
+
+        Raises DatabaseUnavailable.
+        """
+        limit = time.monotonic() + seconds
+        while True:
+            news = self._look()
+            left = limit - time.monotonic()
+            if news or left <= 0 or self.is_interrupted:
+                return news
+            self.wait_until(self._hear, min(left, self._pause()))
+
+    def _look(self) -> News:
+        read = self.begin()
+        self.listen()
+        topics, self._told = frozenset(self._told), set()
+        states, events = self._advance()
+        until = Position(states.last, events.last)
+        if until == read:
+            return News((), (), topics, read)
+        with self._database.snapshot() as tx:
+            news = news_between(tx, read, until, topics)
+        self._read = news.position
+        return news
+
+    def _advance(self) -> tuple[SettledRows, SettledRows]:
+        """Settle what can be settled, in a transaction of which each statement sees what was committed before it."""
+        with self._database.begin() as tx:
+            if self._logs is None:
+                newest = tx.history.newest()
+                self._logs = (
+                    SettledRows(Log.STATES, newest.state_log, tx.history.writers(Log.STATES)),
+                    SettledRows(Log.EVENTS, newest.event, tx.history.writers(Log.EVENTS)),
+                )
+            for rows in self._logs:
+                rows.advance(tx.history)
+            return self._logs
+
+    def _hear(self, payload: str) -> bool:
+        if payload in set(Topic):
+            self._told.add(Topic(payload))
+        return True
+
+    def _pause(self) -> float:
+        if self._logs and any(rows.waits for rows in self._logs):
+            return GAP_SECONDS
+        return LOOK_SECONDS if self.is_told else POLL_SECONDS
+
+
+def news_between(tx: "Transaction", after: Position, until: Position, topics: frozenset[Topic] = frozenset()) -> News:
+    """Return the settled rows behind a place, up to another one; not more than ``PIECE`` of each log."""
+    changes = tx.history.state_changes(after.state_log, until.state_log, PIECE)
+    events = tx.events.between(after.event, until.event, PIECE)
+    return News(
+        changes,
+        events,
+        topics,
+        Position(
+            changes[-1].id if len(changes) == PIECE else until.state_log,
+            events[-1].id if len(events) == PIECE else until.event,
+        ),
+    )

@@ -1,0 +1,254 @@
+"""What ended on a day, and what goes on: jobs on resources over time (``tx.gantt_days``)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oar.lib.db.predicates import LIVE, NO_FRAME
+from oar.lib.db.statements import Table
+
+#: Jobs that ran and ended between two dates.
+_ENDED = f"""
+    SELECT j.job_id, j.start_time, j.stop_time,
+        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
+            WHERE m.moldable_id = j.assigned_moldable_job), 0),
+        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type,
+        ARRAY(SELECT a.resource_id FROM assigned_resources a
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id),
+        (SELECT round(100 * sum(u.cpu_seconds) / NULLIF(sum(u.cores) * (j.stop_time - j.start_time), 0))::integer
+            FROM job_usage u WHERE u.job_id = j.job_id AND u.cpu_seconds IS NOT NULL)
+    FROM jobs j
+    WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    ORDER BY j.job_id"""
+#: The first of them that ended at a date or later.
+_FIRST_ENDED = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace(
+    "ORDER BY j.job_id", "ORDER BY j.stop_time, j.job_id LIMIT %(most)s"
+)
+#: The same of jobs that are on resources now.
+_RUNNING = f"""
+    SELECT j.job_id, j.start_time, 0,
+        COALESCE((SELECT m.moldable_walltime FROM moldable_job_descriptions m
+            WHERE m.moldable_id = j.assigned_moldable_job), 0),
+        j.submission_time, j.job_user, j.project, j.queue_name, COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type,
+        ARRAY(SELECT a.resource_id FROM assigned_resources a
+            WHERE a.moldable_job_id = j.assigned_moldable_job ORDER BY a.resource_id)
+    FROM jobs j
+    WHERE {LIVE} AND j.start_time > 0 AND j.assigned_moldable_job <> 0
+      AND {NO_FRAME}
+    ORDER BY j.job_id"""
+#: The same of jobs whose start is planned.
+_PLANNED = f"""
+    SELECT j.job_id, p.start_time, 0, m.moldable_walltime, j.submission_time, j.job_user, j.project, j.queue_name,
+        COALESCE(j.job_name, ''),
+        COALESCE((SELECT string_agg(t.type, ' ' ORDER BY t.type) FROM job_types t WHERE t.job_id = j.job_id), ''),
+        j.state, j.job_type, s.resources
+    FROM gantt_jobs_predictions_visu p
+    JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
+    JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id
+    WHERE {LIVE} AND j.assigned_moldable_job = 0 AND {NO_FRAME}
+    ORDER BY j.job_id"""
+#: The first of either that are there between two dates.
+_FIRST_RUNNING = _RUNNING.replace(
+    "ORDER BY j.job_id",
+    """AND j.start_time < %(stop)s AND NOT EXISTS (
+        SELECT 1 FROM moldable_job_descriptions m WHERE m.moldable_id = j.assigned_moldable_job
+          AND m.moldable_walltime > 0 AND j.start_time + m.moldable_walltime <= %(start)s)
+    ORDER BY j.start_time, j.job_id LIMIT %(most)s""",
+)
+_FIRST_PLANNED = _PLANNED.replace(
+    "ORDER BY j.job_id",
+    """AND p.start_time < %(stop)s AND (m.moldable_walltime = 0 OR p.start_time + m.moldable_walltime > %(start)s)
+    ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
+)
+#: What is drawn of some resources only: the jobs that have or had them between two dates, or are to have them.
+_HELD_ON = """AND EXISTS (SELECT 1 FROM assigned_resources a
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND a.resource_id = ANY(%(resources)s))
+    ORDER BY j.start_time DESC, j.job_id DESC LIMIT %(most)s"""
+_ENDED_ON = _ENDED.replace("j.stop_time < %(stop)s", "j.start_time < %(stop)s").replace("ORDER BY j.job_id", _HELD_ON)
+_RUNNING_ON = _RUNNING.replace("ORDER BY j.job_id", f"AND j.start_time < %(stop)s {_HELD_ON}")
+_PLANNED_ON = _PLANNED.replace(
+    "ORDER BY j.job_id",
+    """AND p.start_time < %(stop)s AND s.resources && %(resources)s::integer[]
+    ORDER BY p.start_time, j.job_id LIMIT %(most)s""",
+)
+_STATES_ON = """
+    SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE resource_id = ANY(%(resources)s) AND attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
+      AND date_start < %(stop)s AND (date_stop = 0 OR date_stop > %(start)s)
+    GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
+_CLOSED = """
+    SELECT value, date_start, date_stop, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE attribute = 'state' AND date_stop >= %(start)s AND date_stop < %(stop)s
+      AND value IN ('Absent', 'Dead', 'Suspected')
+    GROUP BY value, date_start, date_stop ORDER BY date_start, value, date_stop"""
+_OPEN = """
+    SELECT value, date_start, 0, array_agg(resource_id ORDER BY resource_id) FROM resource_logs
+    WHERE attribute = 'state' AND date_stop = 0 AND value IN ('Absent', 'Dead', 'Suspected')
+    GROUP BY value, date_start ORDER BY date_start, value"""
+_PAUSES = """
+    SELECT job_id, date_start, date_stop FROM job_state_logs
+    WHERE job_id = ANY(%s) AND job_state = 'Suspended' ORDER BY job_id, date_start"""
+#: Resources of the usual type that are known.
+_USUAL = "SELECT count(*) FROM resources WHERE type = 'default'"
+_OF_JOB = """(SELECT count(*) FROM assigned_resources a JOIN resources r ON r.resource_id = a.resource_id
+        WHERE a.moldable_job_id = j.assigned_moldable_job AND r.type = 'default')"""
+#: From when until when jobs have so many resources of the usual type; of those that go on, and are planned, until when
+#: they may have them.
+_SPANS = f"""
+    SELECT j.start_time, j.stop_time, {_OF_JOB}, false FROM jobs j
+    WHERE j.stop_time > %(start)s AND j.start_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+      AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    UNION ALL
+    SELECT j.start_time, CASE WHEN m.moldable_walltime > 0 THEN j.start_time + m.moldable_walltime ELSE %(stop)s END,
+        {_OF_JOB}, false
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_id = j.assigned_moldable_job
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.start_time > 0 AND j.start_time < %(stop)s
+      AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    UNION ALL
+    SELECT p.start_time, p.start_time + m.moldable_walltime,
+        (SELECT count(*) FROM resources r WHERE r.resource_id = ANY(s.resources) AND r.type = 'default'), true
+    FROM gantt_jobs_predictions_visu p
+    JOIN gantt_jobs_sets_visu s ON s.moldable_job_id = p.moldable_job_id
+    JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    JOIN jobs j ON j.job_id = m.moldable_job_id
+    WHERE j.state <> 'Terminated' AND j.state <> 'Error' AND j.assigned_moldable_job = 0 AND p.start_time < %(stop)s
+      AND {NO_FRAME}"""
+#: How often something ended on each day, a sum by which another set of jobs is noticed, and when the first of it began.
+_VERSIONS = f"""
+    WITH ended AS (
+        SELECT j.stop_time / 86400 AS day, count(*) AS jobs, sum(hashint8(j.job_id))::bigint AS sum,
+            min(j.start_time) AS first FROM jobs j
+        WHERE j.stop_time >= %(start)s AND j.stop_time < %(stop)s AND j.state IN ('Terminated', 'Error')
+          AND j.start_time > 0 AND j.assigned_moldable_job <> 0 AND {NO_FRAME} GROUP BY 1),
+    closed AS (
+        SELECT l.date_stop / 86400 AS day, count(*) AS intervals, min(l.date_start) AS first FROM resource_logs l
+        WHERE l.attribute = 'state' AND l.date_stop >= %(start)s AND l.date_stop < %(stop)s
+          AND l.value IN ('Absent', 'Dead', 'Suspected') GROUP BY 1)
+    SELECT day, COALESCE(jobs, 0), COALESCE(sum, 0), COALESCE(intervals, 0), LEAST(ended.first, closed.first)
+    FROM ended FULL JOIN closed USING (day) ORDER BY day"""
+
+
+class DrawnJob(NamedTuple):
+    """A job on resources, as it is drawn.  Dates are epoch seconds, 0 = not yet."""
+
+    id: int
+    start: int
+    stop: int
+    walltime: int
+    submitted: int
+    user: str
+    project: str
+    queue: str
+    name: str
+    types: str  #: with blanks between them
+    state: str
+    kind: str
+    resources: list[int]
+    efficiency: int | None = None  #: of one that has ended: percents of its cores' time; None if nobody knows
+
+    @property
+    def latest_end(self) -> int | None:
+        """Where its walltime ends; None of one without a walltime."""
+        return self.start + self.walltime if self.walltime else None
+
+
+class DrawnState(NamedTuple):
+    """Resources that could not be used."""
+
+    state: str
+    start: int
+    stop: int
+    resources: list[int]
+
+
+class HeldSpan(NamedTuple):
+    """So many resources of the usual type that a job had, has, or is to have, between two dates."""
+
+    start: int
+    stop: int  #: of a job that goes on: when its walltime is over
+    number: int
+    is_planned: bool
+
+
+class DayVersion(NamedTuple):
+    """What a day holds."""
+
+    day: int  #: days since 1970, UTC
+    jobs: int
+    sum: int
+    states: int
+    first: int  #: when the first of what ended on it had begun
+
+
+class GanttDays(Table):
+    """Questions of those who draw jobs on resources over time."""
+
+    def ended(self, start: int, stop: int) -> list[DrawnJob]:
+        """Return the jobs that ran and ended between two dates, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_ENDED, {"start": start, "stop": stop})]
+
+    def first_ended(self, start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that had begun before ``stop`` and ended at ``start`` or later, those that ended first."""
+        return [DrawnJob(*row) for row in self._tx.rows(_FIRST_ENDED, {"start": start, "stop": stop, "most": most})]
+
+    def running(self) -> list[DrawnJob]:
+        """Return the jobs that are on resources, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_RUNNING)]
+
+    def planned(self) -> list[DrawnJob]:
+        """Return the jobs whose start is planned, by id."""
+        return [DrawnJob(*row) for row in self._tx.rows(_PLANNED)]
+
+    def first_live(self, start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that are on resources between two dates, or are planned to be: those that start first."""
+        period = {"start": start, "stop": stop, "most": most}
+        running = self._tx.rows(_FIRST_RUNNING, period)
+        planned = self._tx.rows(_FIRST_PLANNED, {**period, "most": most - len(running)})
+        return [DrawnJob(*row) for row in (*running, *planned)]
+
+    def on(self, resources: Sequence[int], start: int, stop: int, most: int) -> list[DrawnJob]:
+        """Return jobs that had, have or are to have some of these between two dates: so many of each kind, the nearest.
+
+        Of a job all its resources are told.
+        """
+        asked = {"resources": list(resources), "start": start, "stop": stop, "most": most}
+        return [DrawnJob(*row) for sql in (_ENDED_ON, _RUNNING_ON, _PLANNED_ON) for row in self._tx.rows(sql, asked)]
+
+    def states_on(self, resources: Sequence[int], start: int, stop: int) -> list[DrawnState]:
+        """Return when some resources could not be used between two dates."""
+        asked = {"resources": list(resources), "start": start, "stop": stop}
+        return [DrawnState(*row) for row in self._tx.rows(_STATES_ON, asked)]
+
+    def closed_states(self, start: int, stop: int) -> list[DrawnState]:
+        """Return when resources could not be used, up to a date between two others."""
+        return [DrawnState(*row) for row in self._tx.rows(_CLOSED, {"start": start, "stop": stop})]
+
+    def open_states(self) -> list[DrawnState]:
+        """Return since when resources cannot be used."""
+        return [DrawnState(*row) for row in self._tx.rows(_OPEN)]
+
+    def pauses(self, jobs: list[int]) -> list[tuple[int, int, int]]:
+        """Return when jobs were suspended: ``(job, from, to)``, to = 0 if that lasts."""
+        return [(row[0], row[1], row[2]) for row in self._tx.rows(_PAUSES, (jobs,))]
+
+    def spans(self, start: int, stop: int) -> list[HeldSpan]:
+        """Return which resources jobs had, have, and are to have between two dates; of a running job all its time."""
+        return [HeldSpan(*row) for row in self._tx.rows(_SPANS, {"start": start, "stop": stop})]
+
+    def resources(self) -> int:
+        """Return how many resources of the usual type there are."""
+        return int(self._tx.rows(_USUAL)[0][0])
+
+    def database_number(self) -> int:
+        """Return a number that another database, also one of the same name, does not have."""
+        number: int = self._tx.value("SELECT oid FROM pg_database WHERE datname = current_database()")
+        return number
+
+    def versions(self, start: int, stop: int) -> list[DayVersion]:
+        """Return what the days between two dates hold; days that hold nothing are left out."""
+        return [DayVersion(*row) for row in self._tx.rows(_VERSIONS, {"start": start, "stop": stop})]

@@ -1,0 +1,30 @@
+"""What has happened, as programs see it: changes of the states of jobs, and events."""
+
+from oar.lib.history.records import Event, JobStateChange
+
+
+def event_item(event: Event) -> dict[str, object]:
+    """Return an event."""
+    return {
+        "id": event.id,
+        "type": event.type,
+        "job": event.job_id or None,
+        "date": event.date,
+        "text": event.description,
+        "nodes": event.hosts,
+    }
+
+
+def change_item(change: JobStateChange) -> dict[str, object]:
+    """Return the change of a job's state."""
+    return {
+        "id": change.id,
+        "job": change.job_id,
+        "state": change.state,
+        "from": change.former,
+        "date": change.date,
+        "user": change.owner,
+        "name": change.name or None,
+        "queue": change.queue,
+        "array": change.array_id,
+    }

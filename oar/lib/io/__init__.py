@@ -1,1 +1,0 @@
-"""Each module reaches one part of the outer world: the bus, nodes, processes, mail, the log."""

@@ -1,0 +1,43 @@
+"""The patterns in names of output files: ``%jobid%`` and its relatives."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from oar.lib.jobs.records import Job
+
+#: What gives the values of a pattern for jobs and the hosts that they run on.
+_Values = Callable[[Sequence[Job], Sequence[str | None]], Iterable[object]]
+_VALUES: Mapping[str, _Values] = {
+    "%jobid%": lambda jobs, hosts: [job.id for job in jobs],
+    "%jobname%": lambda jobs, hosts: [(job.name or "").replace("/", "_") for job in jobs],
+    "%arrayid%": lambda jobs, hosts: [job.array_id for job in jobs],
+    "%arrayindex%": lambda jobs, hosts: [job.array_index for job in jobs],
+    "%user%": lambda jobs, hosts: [job.user for job in jobs],
+    "%host%": lambda jobs, hosts: [host or "%host%" for host in hosts],
+}
+
+
+def expand(name: str, job: Job, host: str | None) -> str:
+    """Return a file name with its patterns replaced, each once; ``%host%`` stays while its host is not known."""
+    if "%" not in name:
+        return name
+    template, values = _template(name)
+    return template % tuple([value for values_of in values for value in values_of([job], [host])])
+
+
+def expand_all(names: Sequence[str], jobs: Sequence[Job], hosts: Sequence[str | None]) -> list[str]:
+    """Return what ``expand`` does of many jobs, of which most have the same name."""
+    if len(set(names)) != 1 or "%" not in names[0]:
+        return list(map(expand, names, jobs, hosts))
+    template, values = _template(names[0])
+    columns = [values_of(jobs, hosts) for values_of in values]
+    return list(map(template.__mod__, zip(*columns, strict=True))) if columns else [template % ()] * len(jobs)
+
+
+@lru_cache(maxsize=1024)
+def _template(name: str) -> tuple[str, Sequence[_Values]]:
+    """Return a name with ``%s`` for each pattern, and what gives their values: most jobs have the same."""
+    parts = re.split(f"({'|'.join(_VALUES)})", name)
+    template = "".join("%s" if part in _VALUES else part.replace("%", "%%") for part in parts)
+    return template, [_VALUES[part] for part in parts if part in _VALUES]

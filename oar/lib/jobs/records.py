@@ -1,0 +1,269 @@
+"""Records of what is stored: a row each, frozen, with the words of the trade instead of column names.
+
+Dates are epoch seconds, 0 when there is none; durations are seconds.  Named tuples, here and wherever user commands
+pass: a frozen dataclass takes six times as long to be defined, four times as long to be made of a row.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.reason_codes import ReasonCode
+from oar.lib.jobs.states import (
+    NOT_STARTED,
+    Accounted,
+    JobState,
+    JobType,
+    KillState,
+    LaunchFault,
+    Phase,
+    QueueState,
+    Reservation,
+)
+
+
+class Job(NamedTuple):
+    """A submission of work, a row of ``jobs``."""
+
+    id: int
+    array_id: int
+    array_index: int
+    array_limit: int  #: so many jobs of the array may run at a time; 0 = all
+    name: str | None
+    user: str
+    project: str
+    queue: str
+    state: JobState
+    job_type: JobType
+    reservation: Reservation
+    message: str
+    scheduler_info: str
+    command: str | None
+    initial_request: str | None
+    info_type: str | None
+    properties: str | None
+    launching_directory: str
+    cpuset_name: str
+    submission_time: int
+    start_time: int
+    stop_time: int
+    exit_code: int | None
+    assigned_moldable: int
+    checkpoint: int
+    checkpoint_signal: int
+    stdout_file: str | None
+    stderr_file: str | None
+    notify: str | None
+    env: str | None
+    resubmit_job_id: int
+    suspended: bool
+    file_id: int | None
+    accounted: Accounted
+    last_karma: float | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in (JobState.TERMINATED, JobState.ERROR)
+
+    @property
+    def started(self) -> int:
+        """Date of its start, 0 if it never started: ``start_time`` of a reservation is the date that it asked for."""
+        return date_of_start(self.state, self.start_time, self.stop_time, self.assigned_moldable)
+
+    @property
+    def submission_host(self) -> str:
+        """Host on which the job was submitted."""
+        return (self.info_type or "").partition(":")[0]
+
+
+def date_of_start(state: str, start: int, stop: int, moldable: int | None) -> int:
+    """Return when a job started, of what its row holds; 0 if it never did."""
+    never = state in NOT_STARTED or (stop and start > stop)
+    return 0 if never or not moldable else start
+
+
+class JobSpec(NamedTuple):
+    """What a user asks of a job, but for resources and dates; a column of ``jobs`` has the same name as in ``Job``.
+
+    A submission holds it, admission rules change it, the row of the new job is made of it.
+    """
+
+    user: str
+    command: str = ""
+    name: str | None = None
+    project: str = ""  #: '' = the default of the site
+    queue: str = ""  #: '' = the default of the site
+    properties: str | None = None  #: SQL condition on the resources of all requests
+    types: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()  #: each as ``oarsub -a`` reads it
+    launching_directory: str = "/"
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    notify: str | None = None
+    checkpoint: int = 0  #: seconds before its end at which the job gets the signal; 0 = never
+    checkpoint_signal: int = 0  #: 0 = the default of the site
+    hold: bool = False
+    array_size: int = 1
+    array_limit: int | None = None  #: so many jobs of the array may run at a time; None = all
+    parameters: tuple[str, ...] | None = None  #: of each job of an array: text that follows the command
+    env: Mapping[str, str] = {}
+    cpuset_name: str | None = None
+    file_id: int | None = None  #: of a staged file
+    info_type: str = ""  #: host, or host:port of an oarsub that waits for the server to call
+    initial_request: str = ""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The command of each job of an array with parameters, else the one command of all jobs."""
+        if self.parameters is None:
+            return (self.command,)
+        return tuple(f"{self.command} {parameters}" for parameters in self.parameters)
+
+    @property
+    def stored_env(self) -> str | None:
+        """The environment as the database holds it: a JSON object, None if there are no variables."""
+        return json.dumps(dict(self.env)) if self.env else None
+
+
+class Level(NamedTuple):
+    """``property=quantity`` of a request; ALL, BEST, BESTHALF are -1, -2, -3."""
+
+    property: str
+    quantity: int
+
+
+class Group(NamedTuple):
+    """One part of a request between two ``+``: a filter (SQL on resources, '' = none) and levels from outside in."""
+
+    filter: str
+    levels: tuple[Level, ...]
+
+
+class Moldable(NamedTuple):
+    """One alternative (one ``-l``) of a job as it is stored."""
+
+    id: int
+    job_id: int
+    walltime: int
+    groups: tuple[Group, ...] = ()
+    default_walltime: int = 0  #: that of the site, if none was asked for; 0 = one was
+
+
+class Queue(NamedTuple):
+    """A class of jobs, a row of ``queues``."""
+
+    name: str
+    priority: int
+    policy: str
+    state: QueueState
+
+
+class LaunchHold(NamedTuple):
+    """Launches that are held until a fault is gone, a row of ``launch_holds``."""
+
+    id: int
+    fault: LaunchFault
+    user: str  #: whose launches are held; '' = everybody's
+    node: str  #: where a launch failed last; '' if it failed on the server
+    began: int
+    failures: int
+    next_try: int  #: date of the next check, or of the next trial
+    is_confirmed: bool  #: several nodes have the fault, so that none of them is to blame
+    trial_job: int  #: the job that was launched last as a trial; 0 = none
+    reason: str
+    trial_state: JobState | None = None  #: of the trial; None if there is none
+    trial_user: str = ""
+
+
+class LaunchFailure(NamedTuple):
+    """A failed launch or end of a job, from the log of events."""
+
+    event: int
+    date: int
+    job: int
+    user: str
+    queue: str
+    node: str  #: '' if it failed on the server
+
+
+class KillRequest(NamedTuple):
+    """Somebody wants a job to end, a row of ``frag_jobs``."""
+
+    job_id: int
+    date: int
+    state: KillState
+
+
+class JobRun(NamedTuple):
+    """What the Runner knows of a job that it launches, runs or ends, a row of ``job_runs``."""
+
+    job_id: int
+    attempt: int
+    phase: Phase
+    head_host: str
+    bad_hosts: tuple[str, ...]
+    oarexec_code: int | None
+    script_status: int | None
+    report_date: int
+    boot_id: str
+    failures: int
+    silent_since: int  #: since when its head has not answered, 0 if it does
+    updated: int
+    detail: str  #: what oarexec said of its end
+
+
+class Dependency(NamedTuple):
+    """A job that must have ended (or started) before another may start."""
+
+    job_id: int
+    required: int
+    condition: str = ""
+    min_shift: str = ""
+    max_shift: str = ""
+
+
+class StateChange(NamedTuple):
+    """A stretch of a job's life in one state, a row of ``job_state_logs``; ``stop`` 0 = still in it."""
+
+    job_id: int
+    state: JobState
+    start: int
+    stop: int
+
+
+class JobKeys(NamedTuple):
+    """The challenge and the SSH keys of a job."""
+
+    challenge: str
+    private_key: str | None
+    public_key: str | None
+
+
+class Cause(NamedTuple):
+    """Why a job ended, or why its end was asked; ``data`` is JSON, told by ``oar.lib.jobs.end_texts``."""
+
+    code: EndCode
+    data: Mapping[str, Any] = {}
+
+
+class WaitReason(NamedTuple):
+    """Why a job does not start, as the last round that looked at it stored it (``job_reasons``)."""
+
+    date: int  #: since when this is so
+    code: ReasonCode | str  #: a plain string: the code of another version
+    text: str
+    data: Mapping[str, Any]
+
+
+class NodeUsage(NamedTuple):
+    """What a job used on one of its nodes; None = the node did not say."""
+
+    node: str
+    cores: int = 0  #: processors that it had there
+    cpu_seconds: float | None = None
+    memory_peak: int | None = None  #: bytes
+    memory_limit: int | None = None  #: bytes; None also if there is no limit
+    oom_kills: int | None = None  #: processes that the kernel killed for want of memory
+    forks_denied: int | None = None  #: times that it could not start a process, its limit being reached

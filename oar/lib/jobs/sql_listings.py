@@ -1,0 +1,349 @@
+"""What users are shown of many jobs or resources at once (``tx.listings``)."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from oar.lib.db.predicates import LIVE, NO_FRAME
+from oar.lib.db.statements import About, Parameters, Row, Table
+from oar.lib.jobs.states import JobState
+from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
+from oar.lib.reservations.states import STARTED
+
+#: Resources that jobs have or had, and the nodes that these belong to.
+_ASSIGNED = """
+    SELECT j.job_id, array_agg(a.resource_id ORDER BY a.resource_id),
+        array_agg(DISTINCT r.network_address::text) FILTER (WHERE r.network_address <> '')
+    FROM jobs j
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    LEFT JOIN resources r ON r.resource_id = a.resource_id
+    WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0
+    GROUP BY j.job_id"""
+#: When the scheduler plans to start jobs, which alternative of them, and the date of the oldest prediction (row -1)
+#: where that is before the last round (row 0).
+_PREDICTIONS = """
+    SELECT m.moldable_job_id, p.start_time, m.moldable_id, coalesce(a.start_time, 0)
+    FROM moldable_job_descriptions m JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
+    LEFT JOIN gantt_jobs_predictions_visu a ON a.moldable_job_id = -1
+        AND a.start_time < (SELECT start_time FROM gantt_jobs_predictions_visu WHERE moldable_job_id = 0)
+    WHERE m.moldable_job_id = ANY(%s) ORDER BY m.moldable_job_id, p.start_time DESC"""
+#: Resources that the scheduler plans to give to alternatives of jobs.
+_PLANNED = """
+    SELECT g.moldable_job_id, r.resource_id, r.network_address, r.state
+    FROM gantt_jobs_resources_visu g JOIN resources r USING (resource_id)
+    WHERE g.moldable_job_id = ANY(%s) ORDER BY g.moldable_job_id, r.resource_id"""
+#: Jobs that are, were or will be on resources between two dates.
+_BETWEEN = f"""
+    SELECT j.job_id FROM jobs j
+    WHERE j.stop_time >= %(start)s AND j.start_time BETWEEN 1 AND %(stop)s AND j.assigned_moldable_job <> 0
+    UNION
+    SELECT j.job_id FROM jobs j
+    WHERE {LIVE} AND j.assigned_moldable_job <> 0
+      AND j.start_time BETWEEN 1 AND %(stop)s AND (j.stop_time = 0 OR j.stop_time >= %(start)s)
+    UNION
+    SELECT m.moldable_job_id
+    FROM gantt_jobs_predictions_visu p JOIN moldable_job_descriptions m ON m.moldable_id = p.moldable_job_id
+    WHERE p.start_time <= %(stop)s AND p.start_time + m.moldable_walltime >= %(start)s
+    ORDER BY 1"""
+#: When resources could not be used between two dates.
+_UNAVAILABLE = """
+    SELECT resource_id, date_start, date_stop, value FROM resource_logs
+    WHERE attribute = 'state' AND value IN ('Absent', 'Dead', 'Suspected')
+      AND (date_stop = 0 OR date_stop >= %(start)s) AND date_start <= %(stop)s
+    ORDER BY resource_id, date_start"""
+#: What was set of resources of a node between two dates, and for how long.
+_NODE_HISTORY = """
+    SELECT l.attribute, l.value, l.date_start, l.date_stop, array_agg(l.resource_id ORDER BY l.resource_id)
+    FROM resources r JOIN resource_logs l USING (resource_id)
+    WHERE r.network_address = %(node)s AND l.attribute IN ('state', 'drain', 'maintenance')
+      AND (l.date_stop = 0 OR l.date_stop > %(start)s) AND l.date_start <= %(stop)s
+    GROUP BY l.attribute, l.value, l.date_start, l.date_stop
+    ORDER BY l.date_start, l.attribute, l.value, l.date_stop"""
+#: What was set of a resource, the newest first.
+_RESOURCE_LOG = """
+    SELECT resource_log_id, attribute, value, date_start, date_stop FROM resource_logs
+    WHERE resource_id = %(resource)s AND resource_log_id < %(before)s ORDER BY resource_log_id DESC LIMIT %(limit)s"""
+#: Live jobs and the resources that they have; without frames of advance reservations, which use nothing.
+_HELD = f"""
+    SELECT a.resource_id, j.job_id FROM jobs j
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+    WHERE {LIVE} AND j.assigned_moldable_job <> 0 AND {NO_FRAME}
+    ORDER BY a.resource_id, j.job_id"""
+#: The same as two lists: ten thousand rows take PostgreSQL and psycopg2 five times as long.
+_ON_RESOURCES = f"SELECT json_agg(resource_id)::text, json_agg(job_id)::text FROM ({_HELD}) held"
+#: The advance reservations that have begun, by the resources that are granted to them.
+_RESERVED = """
+    SELECT resource_id, v.ar_id FROM reservations v, unnest(v.resources) resource_id
+    WHERE v.ended = 0 AND v.state = ANY(%s) ORDER BY resource_id, v.ar_id"""
+#: How many resources of nodes are alike: their state, whether they are drained, can be woken, are held, are reserved.
+_ALIKE = f"""
+    SELECT r.state, r.drain = 'YES', r.available_upto > %s AND r.available_upto <> %s,
+        h.resource_id IS NOT NULL, v.resource_id IS NOT NULL, count(*)
+    FROM resources r
+    LEFT JOIN (SELECT DISTINCT resource_id FROM ({_HELD}) held) h USING (resource_id)
+    LEFT JOIN (SELECT DISTINCT resource_id FROM ({_RESERVED}) reserved) v USING (resource_id)
+    WHERE r.network_address <> '' GROUP BY 1, 2, 3, 4, 5"""
+#: The same by the values of a column, of resources of nodes or of the others.
+_ALIKE_BY = _ALIKE.replace("SELECT r.state", "SELECT COALESCE(r.{column}::text, ''), r.state")
+_ALIKE_BY = _ALIKE_BY.replace("r.network_address <>", "r.network_address {kind}").replace("GROUP BY 1", "GROUP BY 6, 1")
+#: The resources that jobs could have, by the values of a column.
+_USABLE_BY = """
+    SELECT COALESCE({column}::text, ''), array_agg(resource_id) FROM resources
+    WHERE network_address {kind} '' AND state = 'Alive' AND drain = 'NO' AND COALESCE({column}::text, '') = ANY(%s)
+    GROUP BY 1"""
+#: Jobs that ended since a date.
+_ENDED_SINCE = """
+    SELECT job_id FROM jobs
+    WHERE state IN ('Terminated', 'Error') AND stop_time >= %s AND (%s::text IS NULL OR job_user = %s)"""
+_FIRST_OF_USER = "SELECT job_id FROM jobs WHERE job_user = %s ORDER BY job_id LIMIT 1"
+#: States of jobs, and how they ended.
+_ENDS = "SELECT job_id, state, exit_code FROM jobs WHERE job_id = ANY(%s)"
+#: The last copies of jobs that were submitted again, by the system or by somebody.
+_COPIES = """
+    SELECT resubmit_job_id, max(job_id) FROM jobs
+    WHERE resubmit_job_id = ANY(%s) AND resubmit_job_id <> 0 GROUP BY resubmit_job_id"""
+#: The walltime of the alternative that was chosen, else of the one that is foreseen, else of the first.
+_WALLTIMES = """
+    SELECT DISTINCT ON (j.job_id) j.job_id, m.moldable_walltime
+    FROM jobs j JOIN moldable_job_descriptions m ON m.moldable_job_id = j.job_id
+    LEFT JOIN gantt_jobs_predictions_visu p ON p.moldable_job_id = m.moldable_id
+    WHERE j.job_id = ANY(%s)
+    ORDER BY j.job_id, m.moldable_id = j.assigned_moldable_job DESC, p.start_time, m.moldable_id"""
+#: Heads of jobs that did not answer the last probe.
+_SILENT = "SELECT job_id, head_host FROM job_runs WHERE job_id = ANY(%s) AND failures > 0 AND head_host <> ''"
+#: Nodes of jobs that are not Alive, and since when.
+_NOT_ALIVE = """
+    SELECT j.job_id, r.network_address::text, r.state, max(COALESCE(l.date_start, 0))
+    FROM jobs j
+    JOIN assigned_resources a ON a.moldable_job_id = j.assigned_moldable_job
+    JOIN resources r ON r.resource_id = a.resource_id
+    LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
+    WHERE j.job_id = ANY(%s) AND j.assigned_moldable_job <> 0 AND r.state <> 'Alive' AND r.network_address <> ''
+    GROUP BY j.job_id, r.network_address, r.state ORDER BY j.job_id, r.network_address, r.state"""
+
+#: Nodes with resources in some states, and since when the first of these is in it (0: not known), the last ones first.
+_OUT_OF_USE = """
+    SELECT r.network_address::text, r.state, COALESCE(min(l.date_start), 0)
+    FROM resources r
+    LEFT JOIN resource_logs l ON l.resource_id = r.resource_id AND l.attribute = 'state' AND l.date_stop = 0
+        AND l.value = r.state
+    WHERE r.state = ANY(%s) AND r.network_address <> '' GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2"""
+
+
+class Assigned(NamedTuple):
+    """The resources that a job has or had, and their nodes."""
+
+    resources: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+class SetValue(NamedTuple):
+    """A value of a resource, a row of ``resource_logs``."""
+
+    id: int
+    attribute: str
+    value: str
+    start: int
+    stop: int  #: 0: it has it
+
+
+class NodeInterval(NamedTuple):
+    """A time for which resources of a node had a state, were drained, or in maintenance, or not."""
+
+    attribute: str  #: ``state``, ``drain``, ``maintenance``
+    value: str
+    start: int
+    stop: int  #: 0 while it lasts
+    resources: tuple[int, ...]
+
+
+class NodeInState(NamedTuple):
+    """A node with resources in a state in which they run no jobs."""
+
+    node: str
+    state: ResourceState
+    since: int  #: 0: not known
+
+
+class Prediction(NamedTuple):
+    """When the scheduler plans to start a job, and with which alternative."""
+
+    start: int
+    moldable: int
+    foreseen_at: int = 0  #: it may be as old as this date; 0: it is that of the last round
+
+
+class PlannedResource(NamedTuple):
+    """A resource that the scheduler plans to give to a job."""
+
+    id: int
+    node: str
+    state: ResourceState
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is Alive."""
+        return self.state is ResourceState.ALIVE
+
+
+class AlikeResources(NamedTuple):
+    """Resources of which the same is true, and how many they are."""
+
+    state: ResourceState
+    is_drained: bool
+    can_be_woken: bool  #: at a date to come it may be taken away again
+    is_held: bool  #: by jobs
+    is_reserved: bool  #: by advance reservations that have begun
+    number: int
+
+
+def _by(column: str, *, on_nodes: bool) -> dict[str, str]:
+    return {"column": f'"{column}"', "kind": "<>" if on_nodes else "="}
+
+
+def _assigned(rows: Iterable[Row]) -> dict[int, Assigned]:
+    return {row[0]: Assigned(tuple(row[1]), tuple(sorted(row[2] or ()))) for row in rows}
+
+
+def _predictions(rows: Iterable[Row]) -> dict[int, Prediction]:
+    return {row[0]: Prediction(row[1], row[2], row[3]) for row in rows}
+
+
+class Listings(Table):
+    """Each method is one query, whatever the number of jobs or resources."""
+
+    #: Questions that views ask together.
+    ASSIGNED = About(_ASSIGNED, _assigned)
+    PREDICTIONS = About(_PREDICTIONS, _predictions)
+    COPIES = About(_COPIES, dict)
+
+    def assigned(self, ids: Collection[int]) -> dict[int, Assigned]:
+        """Return the resources and the nodes of jobs, ended ones too."""
+        return _assigned(self._tx.rows(_ASSIGNED, (list(ids),))) if ids else {}
+
+    def predictions(self, ids: Collection[int]) -> dict[int, Prediction]:
+        """Return the earliest predicted start of each job that has one."""
+        return _predictions(self._tx.rows(_PREDICTIONS, (list(ids),))) if ids else {}
+
+    def walltimes(self, ids: Collection[int]) -> dict[int, int]:
+        """Return how long jobs run, ran or will run at most."""
+        return dict(self._tx.rows(_WALLTIMES, (list(ids),))) if ids else {}
+
+    def planned(self, moldables: Collection[int]) -> dict[int, list[PlannedResource]]:
+        """Return the resources planned for alternatives of jobs, by alternative."""
+        planned: dict[int, list[PlannedResource]] = defaultdict(list)
+        for moldable, resource, node, state in self._tx.rows(_PLANNED, (list(moldables),)) if moldables else ():
+            planned[moldable].append(PlannedResource(resource, node, ResourceState(state)))
+        return planned
+
+    def not_alive(self, ids: Collection[int]) -> dict[int, list[tuple[str, str, int]]]:
+        """Return the nodes of jobs that are not Alive: ``(name, state, date since when)`` each."""
+        nodes: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+        for job_id, name, state, date in self._tx.rows(_NOT_ALIVE, (list(ids),)) if ids else ():
+            nodes[job_id].append((name, state, date))
+        return nodes
+
+    def out_of_use(self, states: Collection[ResourceState]) -> list[NodeInState]:
+        """Return the nodes with resources in some states, those that came into theirs last first."""
+        rows = self._tx.rows(_OUT_OF_USE, ([str(state) for state in states],))
+        return [NodeInState(node, ResourceState(state), since) for node, state, since in rows]
+
+    def silent_heads(self, ids: Collection[int]) -> dict[int, str]:
+        """Return the heads of those of some jobs whose head did not answer the last probe."""
+        return dict(self._tx.rows(_SILENT, (list(ids),))) if ids else {}
+
+    def ends(self, ids: Collection[int]) -> dict[int, tuple[JobState, int | None]]:
+        """Return the state and the wait status of each job that exists."""
+        return {row[0]: (JobState(row[1]), row[2]) for row in self._tx.rows(_ENDS, (list(ids),))}
+
+    def copies(self, ids: Collection[int]) -> dict[int, int]:
+        """Return the last copy of each job that was submitted again, by the system or by oarsub --resubmit."""
+        return dict(self._tx.rows(_COPIES, (list(ids),))) if ids else {}
+
+    def ended_since(self, date: int, user: str | None) -> list[int]:
+        """Return the jobs that ended since a date: those of a user, or all with None."""
+        return self._tx.column(_ENDED_SINCE, (date, user, user))
+
+    def has_jobs(self, user: str) -> bool:
+        """Whether a user has jobs that are known, ended ones too."""
+        return bool(self._tx.rows(_FIRST_OF_USER, (user,)))
+
+    def jobs_between(self, start: int, stop: int) -> list[int]:
+        """Return the jobs that are, were or will be on resources between two dates."""
+        return self._tx.column(_BETWEEN, {"start": start, "stop": stop})
+
+    def unavailable_between(self, start: int, stop: int) -> dict[int, list[tuple[int, int, str]]]:
+        """Return when resources could not be used: ``(from, to, state)`` each, to = 0 if that lasts."""
+        intervals: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        for resource, begin, end, state in self._tx.rows(_UNAVAILABLE, {"start": start, "stop": stop}):
+            intervals[resource].append((begin, end, state))
+        return intervals
+
+    def node_history(self, node: str, start: int, stop: int) -> list[NodeInterval]:
+        """Return what the resources of a node were between two dates, the oldest first."""
+        rows = self._tx.rows(_NODE_HISTORY, {"node": node, "start": start, "stop": stop})
+        return [NodeInterval(what, value, begin, end, tuple(ids)) for what, value, begin, end, ids in rows]
+
+    def resource_log(self, resource: int, before: int | None, limit: int) -> list[SetValue]:
+        """Return the values that a resource had, the newest first; ``before``: only those with smaller ids."""
+        values = {"resource": resource, "before": 2**63 - 1 if before is None else before, "limit": limit}
+        return [SetValue(*row) for row in self._tx.rows(_RESOURCE_LOG, values)]
+
+    def resources(
+        self,
+        *,
+        ids: Collection[int] | None = None,
+        nodes: Collection[str] | None = None,
+        columns: Collection[str] = ("*",),
+    ) -> list[dict[str, Any]]:
+        """Return all resources, those with some ids, or those of some nodes: the values of ``columns`` by name."""
+        parameters: Parameters = ()
+        where = "true"
+        if ids is not None:
+            where, parameters = "resource_id = ANY(%s)", (list(ids),)
+        elif nodes is not None:
+            where, parameters = "network_address = ANY(%s)", (list(nodes),)
+        rows, names = self._tx.rows_and_names(
+            f"SELECT {', '.join(columns)} FROM resources WHERE {where} ORDER BY resource_id", parameters
+        )
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def grouped(self, columns: Sequence[str]) -> list[tuple[Sequence[Any], list[int]]]:
+        """Return all resources by the values of some columns: the values, and the ids in their order."""
+        names = ", ".join(dict.fromkeys(columns))
+        rows = self._tx.rows(
+            f"SELECT {', '.join(columns)}, array_agg(resource_id ORDER BY resource_id) FROM resources GROUP BY {names}"
+        )
+        return [(values, ids) for *values, ids in rows]
+
+    def alike(self, now: int) -> list[AlikeResources]:
+        """Return how many resources of nodes are alike."""
+        parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
+        return [AlikeResources(ResourceState(state), *others) for state, *others in self._tx.rows(_ALIKE, parameters)]
+
+    def alike_by(self, column: str, now: int, *, on_nodes: bool) -> list[tuple[str, AlikeResources]]:
+        """Return how many resources of nodes, or on none, are alike by the values of a column; '' for no value."""
+        parameters = (now, ALWAYS_AVAILABLE, [str(state) for state in STARTED])
+        rows = self._tx.rows(_ALIKE_BY.format(**_by(column, on_nodes=on_nodes)), parameters)
+        return [(value, AlikeResources(ResourceState(state), *others)) for value, state, *others in rows]
+
+    def usable_by(self, column: str, values: Sequence[str], *, on_nodes: bool) -> dict[str, list[int]]:
+        """Return the resources that are Alive and not drained, by the values of a column."""
+        return dict(self._tx.rows(_USABLE_BY.format(**_by(column, on_nodes=on_nodes)), (list(values),)))
+
+    def reserved_now(self) -> dict[int, list[int]]:
+        """Return the numbers of the advance reservations that have begun and have not ended, on each resource."""
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for resource, number in self._tx.rows(_RESERVED, ([str(state) for state in STARTED],)):
+            numbers[resource].append(number)
+        return numbers
+
+    def jobs_on_resources(self) -> dict[int, list[int]]:
+        """Return the live jobs on each resource that has any."""
+        jobs: dict[int, list[int]] = defaultdict(list)
+        resources, ids = self._tx.row(_ON_RESOURCES) or (None, None)
+        if resources is not None:
+            for resource, job_id in zip(json.loads(resources), json.loads(ids), strict=True):
+                jobs[resource].append(job_id)
+        return jobs

@@ -1,0 +1,169 @@
+"""What is older than is to be kept: found and removed piece by piece (``tx.retention``).
+
+A log is walked in the order of its ids, which is nearly that of its dates; a piece that is all young ends the walk.
+Rows that something live needs stay, however old.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oar.lib.bus.topics import Topic
+from oar.lib.db.predicates import ENDED, NO_FRAME
+from oar.lib.db.statements import Table
+from oar.lib.history.event_types import EventType
+
+#: Jobs that ended before a date, behind a place: accounted, with nothing left to do, and no live job depends on them.
+_JOBS = f"""
+    SELECT j.stop_time, j.job_id FROM jobs j
+    WHERE j.stop_time > 0 AND j.stop_time < %(before)s AND (j.stop_time, j.job_id) > (%(date)s, %(id)s)
+      AND {ENDED} AND j.accounted <> 'NO' AND {NO_FRAME}
+      AND NOT EXISTS (SELECT 1 FROM event_logs e WHERE e.job_id = j.job_id AND e.to_check = 'YES')
+      AND NOT EXISTS (SELECT 1 FROM job_dependencies d
+        WHERE d.job_id_required = j.job_id AND d.job_dependency_index = 'CURRENT')
+      AND NOT EXISTS (SELECT 1 FROM reservation_jobs i JOIN reservations v USING (reservation_id)
+        WHERE i.job_id = j.job_id AND v.ended = 0)
+    ORDER BY j.stop_time, j.job_id LIMIT %(limit)s"""
+
+#: Of each log, a piece behind an id: id, date, and whether the row may go if it is old.
+_KEYS = f"""
+    SELECT c.job_id, COALESCE(j.submission_time, 0), COALESCE(j.stop_time < %(before)s AND {ENDED}, true)
+    FROM challenges c LEFT JOIN jobs j USING (job_id)
+    WHERE c.job_id > %(id)s ORDER BY c.job_id LIMIT %(limit)s"""
+_STATES = f"""
+    SELECT l.job_state_log_id, l.date_start,
+        l.date_stop <> 0 AND COALESCE({ENDED} AND j.accounted <> 'NO' AND j.stop_time < %(before)s, true)
+    FROM job_state_logs l LEFT JOIN jobs j USING (job_id)
+    WHERE l.job_state_log_id > %(id)s ORDER BY l.job_state_log_id LIMIT %(limit)s"""
+_EVENTS = f"""
+    SELECT e.event_id, e.date, e.to_check = 'NO' AND COALESCE({ENDED}, true)
+    FROM event_logs e LEFT JOIN jobs j ON j.job_id = e.job_id AND e.job_id <> 0
+    WHERE e.event_id > %(id)s ORDER BY e.event_id LIMIT %(limit)s"""
+_RESOURCES = """
+    SELECT resource_log_id, date_start, date_stop <> 0 AND date_stop < %(before)s FROM resource_logs
+    WHERE resource_log_id > %(id)s ORDER BY resource_log_id LIMIT %(limit)s"""
+
+
+class OldRows(NamedTuple):
+    """A log, and how the rows are found and removed that are too old."""
+
+    name: str  #: of the table
+    find: str
+    remove: tuple[str, ...]
+    topic: Topic | None
+
+
+LOGS = {
+    each.name: each
+    for each in (
+        OldRows("challenges", _KEYS, ("DELETE FROM challenges WHERE job_id = ANY(%s)",), None),
+        OldRows(
+            "job_state_logs", _STATES, ("DELETE FROM job_state_logs WHERE job_state_log_id = ANY(%s)",), Topic.JOBS
+        ),
+        OldRows(
+            "event_logs",
+            _EVENTS,
+            (
+                "DELETE FROM event_log_hostnames WHERE event_id = ANY(%s)",
+                "DELETE FROM event_logs WHERE event_id = ANY(%s)",
+            ),
+            Topic.EVENTS,
+        ),
+        OldRows(
+            "resource_logs", _RESOURCES, ("DELETE FROM resource_logs WHERE resource_log_id = ANY(%s)",), Topic.RESOURCES
+        ),
+    )
+}
+#: The first rows of tables that are sorted by a date, and which of them are too old.
+_BY_DATE = {
+    table: f"""
+    DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM {table} WHERE {condition} ORDER BY {column} LIMIT %(limit)s))"""
+    for table, column, condition in (
+        ("gantt_jobs_predictions_log", "sched_date", "sched_date < %(before)s"),
+        ("gantt_jobs_resources_log", "sched_date", "sched_date < %(before)s"),
+        ("accounting", "window_start", "window_start < %(before)s AND window_stop < %(before)s"),
+    )
+}
+_COUNTS = {
+    "gantt_jobs_predictions_log": "SELECT count(*) FROM gantt_jobs_predictions_log WHERE sched_date < %s",
+    "gantt_jobs_resources_log": "SELECT count(*) FROM gantt_jobs_resources_log WHERE sched_date < %s",
+    "accounting": "SELECT count(*) FROM accounting WHERE window_stop < %s",
+}
+#: What tells that time has passed, by table and column: each has an index.
+_DATES = (
+    *(("event_logs", "date"), ("jobs", "submission_time"), ("jobs", "start_time"), ("jobs", "stop_time")),
+    ("resource_logs", "date_start"),
+)
+_FIRSTS = ", ".join(f"(SELECT min({date}) FROM {table} WHERE {date} > 0)" for table, date in _DATES)
+_LASTS = ", ".join(f"(SELECT max({date}) FROM {table} WHERE {date} <= %(until)s)" for table, date in _DATES)
+_LAST_SIGN = f"SELECT GREATEST({_LASTS}, 0)"
+#: The first date at all, and that of the last purge.
+_SIGNS = f"""
+    SELECT COALESCE(LEAST({_FIRSTS}), 0), COALESCE((SELECT max(date) FROM event_logs WHERE type = %s), 0)"""
+
+
+class EndedPlace(NamedTuple):
+    """A place in the sequence of ended jobs."""
+
+    date: int = 0
+    id: int = 0
+
+
+class Piece(NamedTuple):
+    """A piece of a log."""
+
+    last: int  #: the id behind which the next piece begins
+    old: Sequence[int]  #: the rows that may go
+    is_end: bool  #: what follows is young, or nothing follows
+
+
+class SignsOfLife(NamedTuple):
+    """When the site began to leave rows, and when old ones were purged last; 0 = never."""
+
+    first: int
+    last_purge: int
+
+
+class Retention(Table):
+    """Old rows of tables that grow."""
+
+    def signs_of_life(self) -> SignsOfLife:
+        """Return since when something happened here."""
+        ((first, last_purge),) = self._tx.rows(_SIGNS, (EventType.DATABASE_PURGED,))
+        return SignsOfLife(first, last_purge)
+
+    def last_sign(self, until: int) -> int:
+        """Return the last date, not after another one, at which anything happened."""
+        date: int = self._tx.value(_LAST_SIGN, {"until": until})
+        return date
+
+    def jobs(self, ended_before: int, after: EndedPlace, limit: int) -> list[EndedPlace]:
+        """Return the next jobs that may be removed."""
+        values = {"before": ended_before, "date": after.date, "id": after.id, "limit": limit}
+        return [EndedPlace(*row) for row in self._tx.rows(_JOBS, values)]
+
+    def piece(self, log: str, before: int, after: int, limit: int) -> Piece:
+        """Return the next piece of a log, and what of it is older than a date and not needed."""
+        rows = self._tx.rows(LOGS[log].find, {"before": before, "id": after, "limit": limit})
+        old = [row[0] for row in rows if row[1] < before and row[2]]
+        is_young = all(row[1] >= before for row in rows)
+        return Piece(rows[-1][0] if rows else after, old, is_young or len(rows) < limit)
+
+    def remove(self, log: str, ids: Sequence[int]) -> None:
+        """Remove rows of a log."""
+        for statement in LOGS[log].remove:
+            self._tx.execute(statement, (list(ids),))
+        topic = LOGS[log].topic
+        if topic:
+            self._changed(topic)
+
+    def remove_before(self, table: str, date: int, limit: int) -> int:
+        """Remove so many rows of a table of plans, or of the accounting, that are too old; return how many it were."""
+        if table == "accounting":
+            self._changed(Topic.ACCOUNTING)
+        return self._tx.execute(_BY_DATE[table], {"before": date, "limit": limit})
+
+    def count_before(self, table: str, date: int) -> int:
+        """Return how many rows of a table are older than a date."""
+        count: int = self._tx.value(_COUNTS[table], (date,))
+        return count

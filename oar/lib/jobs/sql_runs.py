@@ -1,0 +1,284 @@
+"""What the Runner has to do about jobs, and how far it has come (``tx.job_runs``)."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from oar.lib.db.predicates import LIVE, NO_FRAME
+from oar.lib.db.statements import Prepared, Row, Table
+from oar.lib.jobs.records import JobRun
+from oar.lib.jobs.states import JobState, Phase
+from oar.lib.remote.protocol import NodeFault
+
+_COLUMNS = """
+    r.job_id, r.attempt, r.phase, r.head_host, r.bad_hosts, r.oarexec_code, r.script_status, r.report_date, r.boot_id,
+    r.failures, r.silent_since, r.updated, r.detail"""
+_ALL = f"SELECT {_COLUMNS} FROM job_runs r"
+_FIND = Prepared(f"{_ALL} WHERE r.job_id = %s")
+_SELECT = Prepared(f"{_ALL} WHERE r.job_id = ANY(%s)")
+_CLAIM = Prepared("""
+    INSERT INTO job_runs AS r (job_id, attempt, phase, head_host, updated)
+    SELECT id, 1, phase, head, %(now)s
+    FROM unnest(%(ids)s::bigint[], %(phases)s::text[], %(heads)s::text[]) claimed (id, phase, head)
+    ON CONFLICT (job_id) DO UPDATE SET attempt = r.attempt + 1, phase = EXCLUDED.phase,
+        head_host = EXCLUDED.head_host, updated = EXCLUDED.updated""")
+#: The phase of some jobs.
+_SET_PHASE = Prepared("UPDATE job_runs SET phase = %s, updated = %s WHERE job_id = ANY(%s)")
+#: The phase of some jobs that are told to start, with the lives of their heads.
+_NOTE_GO = Prepared("""
+    UPDATE job_runs r SET phase = 'GO', boot_id = n.boot_id, updated = %(now)s
+    FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id) WHERE r.job_id = n.id""")
+_NOTE_STARTED = Prepared("""
+    UPDATE job_runs r SET phase = 'STARTED', boot_id = n.boot_id, updated = %(now)s
+    FROM unnest(%(ids)s::bigint[], %(boots)s::text[]) AS n (id, boot_id)
+    WHERE r.job_id = n.id AND r.phase IN ('EXEC_SENT', 'GO') RETURNING r.job_id""")
+#: The first report counts; a second one changes nothing, nor does one of a job that has ended meanwhile.
+_REPORT = Prepared(f"""
+    INSERT INTO job_runs (job_id, attempt, phase, oarexec_code, script_status, report_date, updated)
+    SELECT j.job_id, 1, 'REPORTED', n.code, n.status, GREATEST(n.date, 1), %(now)s
+    FROM unnest(%(ids)s::bigint[], %(codes)s::integer[], %(statuses)s::integer[], %(dates)s::bigint[])
+        AS n (id, code, status, date)
+    JOIN jobs j ON j.job_id = n.id
+    WHERE {LIVE} ORDER BY j.job_id FOR NO KEY UPDATE OF j
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'REPORTED', oarexec_code = EXCLUDED.oarexec_code,
+        script_status = EXCLUDED.script_status, report_date = EXCLUDED.report_date, updated = %(now)s
+    WHERE job_runs.report_date = 0 RETURNING job_id""")
+
+#: Jobs that the Runner may have to act on: those between launch and end, without the running ones that it has heard
+#: of lately.  The head of a job that no bipbip has claimed is the first of its hosts.
+_IN_HAND = f"""
+    SELECT j.job_id, j.state, r.phase, COALESCE(NULLIF(r.head_host, ''), (
+            SELECT min(s.network_address) FROM assigned_resources a JOIN resources s USING (resource_id)
+            WHERE a.moldable_job_id = j.assigned_moldable_job AND a.assigned_resource_index = 'CURRENT'
+              AND s.type = 'default' AND s.network_address <> ''), ''),
+        COALESCE(r.report_date, 0), COALESCE(r.updated, 0)
+    FROM jobs j LEFT JOIN job_runs r USING (job_id)
+    WHERE {LIVE}
+      AND (j.state IN ('toLaunch', 'Launching', 'Finishing', 'toAckReservation')
+        OR (j.state IN ('Running', 'Suspended', 'Resuming')
+          AND ({{}})))
+      AND {NO_FRAME} AND {{}}
+    ORDER BY j.job_id"""
+_ALL_IN_HAND = Prepared(
+    _IN_HAND.format("r.job_id IS NULL OR r.phase = 'GO' OR r.report_date > 0 OR r.updated < %s", "true")
+)
+#: A statement of its own: it must find some jobs by their ids, however many others wait.
+_THESE_IN_HAND = Prepared(_IN_HAND.format("true", "j.job_id = ANY(%s)"))
+#: Requests of signals that are young enough and have no result yet.
+_SIGNALS = Prepared("""
+    SELECT e.event_id, e.job_id, e.type FROM event_logs e
+    WHERE e.date > %(since)s AND (e.type = 'CHECKPOINT' OR e.type LIKE 'SIGNAL\\_%%')
+      AND NOT EXISTS (
+        SELECT 1 FROM event_logs o WHERE o.job_id = e.job_id AND o.event_id > e.event_id
+          AND o.type = ANY(CASE WHEN e.type = 'CHECKPOINT'
+                           THEN ARRAY['CHECKPOINT_SUCCESS', 'CHECKPOINT_ERROR', 'CHECKPOINT_TIMEOUT']
+                           ELSE ARRAY['SIG_SUCCESS', 'SIG_ERROR'] END))
+    ORDER BY e.event_id""")
+#: What an end report is compared with; the jobs stay as they are until the end of the transaction.
+_REPORTED = Prepared("""
+    SELECT j.job_id, j.state, c.challenge, COALESCE(r.report_date, 0)
+    FROM jobs j LEFT JOIN challenges c USING (job_id) LEFT JOIN job_runs r USING (job_id)
+    WHERE j.job_id = ANY(%s) ORDER BY j.job_id FOR NO KEY UPDATE OF j""")
+#: Leon gives jobs up: the Runner cleans what it can and ends them.  One whose end has begun goes on with it.
+_EXTERMINATE = """
+    INSERT INTO job_runs (job_id, attempt, phase, updated)
+    SELECT id, 0, 'EXTERMINATE', %(now)s FROM unnest(%(ids)s::bigint[]) id
+    ON CONFLICT (job_id) DO UPDATE SET phase = 'EXTERMINATE', updated = %(now)s
+    WHERE job_runs.phase NOT IN ('EXTERMINATE', 'REPORTED', 'EPILOGUE_OK', 'CLEANED')"""
+
+#: The heads of running jobs that the server reaches: those that are silent, the number of those heard since a date, the
+#: others.
+_HEARD = """
+    SELECT COALESCE(array_agg(head_host) FILTER (WHERE is_silent), '{}'),
+        count(*) FILTER (WHERE NOT is_silent AND heard >= %(date)s),
+        COALESCE(array_agg(head_host) FILTER (WHERE NOT is_silent AND heard < %(date)s), '{}')
+    FROM (SELECT head_host, bool_or(failures > 0) AS is_silent, max(updated) AS heard FROM job_runs
+        WHERE phase = 'STARTED' AND head_host <> '' AND NOT EXISTS (
+            SELECT 1 FROM job_types t WHERE t.job_id = job_runs.job_id AND t.type = 'desktop_computing')
+        GROUP BY head_host) hosts"""
+
+
+class InHand(NamedTuple):
+    """A job between its launch and its end, as the Runner has to know it."""
+
+    job_id: int
+    state: JobState
+    phase: Phase | None  #: None: no bipbip has taken it
+    head_host: str
+    report_date: int  #: when its end was reported, 0 if it was not
+    updated: int  #: date of its last news
+
+
+class Silence(NamedTuple):
+    """How long a host has not answered."""
+
+    probes: int  #: that it has not answered in a row
+    since: int  #: when the first of them began
+
+
+class HostsHeard(NamedTuple):
+    """The heads of running jobs, by what was heard of them since a date."""
+
+    silent: list[str]  #: did not answer
+    heard: int  #: so many did
+    unknown: list[str]  #: nobody has asked
+
+
+class SignalEvent(NamedTuple):
+    """A request to send a signal to a job's command: event ``CHECKPOINT`` or ``SIGNAL_<n>``."""
+
+    event_id: int
+    job_id: int
+    type: str
+
+
+class ReportedEnd(NamedTuple):
+    """The end of a job, as its node tells it: code of oarexec, wait status of the command, date."""
+
+    code: int
+    status: int | None
+    date: int
+
+
+class AwaitedReport(NamedTuple):
+    """What the end report of a job is compared with."""
+
+    state: JobState
+    challenge: str
+    report_date: int
+
+
+class JobRuns(Table):
+    """Rows of ``job_runs``: one for each job from its launch to its end."""
+
+    def find(self, job_id: int) -> JobRun | None:
+        """Return the run of a job, None if the Runner does not have it in hand."""
+        row = self._tx.row(_FIND, (job_id,))
+        return _run(row) if row else None
+
+    def select(self, ids: Collection[int]) -> dict[int, JobRun]:
+        """Return the runs of those of some jobs that the Runner has in hand."""
+        return {row[0]: _run(row) for row in self._tx.rows(_SELECT, (list(ids),))}
+
+    def all(self) -> dict[int, JobRun]:
+        """Return the runs of all jobs that the Runner has in hand."""
+        return {row[0]: _run(row) for row in self._tx.rows(_ALL)}
+
+    def in_hand(self, ids: Collection[int] | None = None, *, probe_before: int = 0) -> list[InHand]:
+        """Return the jobs that the Runner may have to act on: of all jobs, or of those in ``ids``.
+
+        A running job is one of them only if its end was reported, if its last news is older than ``probe_before``, or
+        if it is in ``ids``.
+        """
+        question, parameter = (_ALL_IN_HAND, probe_before) if ids is None else (_THESE_IN_HAND, list(ids))
+        return [
+            InHand(row[0], JobState(row[1]), Phase(row[2]) if row[2] else None, *row[3:])
+            for row in self._tx.rows(question, (parameter,))
+        ]
+
+    def live(self) -> list[int]:
+        """Return the jobs between launch and end: all live ones but those in Waiting and Hold."""
+        return self._tx.column(f"SELECT job_id FROM jobs j WHERE {LIVE} AND state <> 'Waiting' AND state <> 'Hold'")
+
+    def signal_requests(self, since: int) -> list[SignalEvent]:
+        """Return the requests of signals and checkpoints made after a date that have no result yet."""
+        return [SignalEvent(*row) for row in self._tx.rows(_SIGNALS, {"since": since})]
+
+    def awaited_reports(self, ids: Collection[int]) -> dict[int, AwaitedReport]:
+        """Return what the end reports of jobs are compared with; the jobs are locked."""
+        rows = self._tx.rows(_REPORTED, (sorted(ids),))
+        return {row[0]: AwaitedReport(JobState(row[1]), row[2] or "", row[3]) for row in rows}
+
+    def claim(self, job_id: int, head_host: str) -> None:
+        """Note that the launch of a job begins: one attempt more, from 1 on."""
+        self.claim_all({job_id: (head_host, Phase.CLAIMED)})
+
+    def claim_all(self, claims: Mapping[int, tuple[str, Phase]]) -> None:
+        """Note that the launches of jobs begin, each with its head and the phase that it reaches at once."""
+        heads, phases = ([str(claim[place]) for claim in claims.values()] for place in (0, 1))
+        if claims:
+            self._tx.execute(_CLAIM, {"ids": list(claims), "phases": phases, "heads": heads, "now": self._tx.now})
+
+    def set_phase(self, ids: Collection[int], phase: Phase) -> None:
+        """Set the phase of some jobs, and the date of their last news."""
+        self._tx.execute(_SET_PHASE, (phase, self._tx.now, sorted(ids)))
+
+    def note_go(self, boots: Mapping[int, str]) -> None:
+        """Note that jobs are told to start, each with the boot id of its head."""
+        if boots:
+            self._tx.execute(_NOTE_GO, {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now})
+
+    def update(self, job_id: int, **columns: Any) -> None:
+        """Set columns of the row of a job, and the date of its last news."""
+        assignments = "".join(f"{name} = %({name})s, " for name in columns)
+        self._tx.execute(
+            f"UPDATE job_runs SET {assignments}updated = %(now)s WHERE job_id = %(id)s",
+            columns | {"id": job_id, "now": self._tx.now},
+        )
+
+    def note_started(self, boots: Mapping[int, str]) -> set[int]:
+        """Note that the commands of jobs run, each with the boot id of its head.
+
+        Return the jobs of which neither that nor the end was noted before.
+        """
+        parameters = {"ids": list(boots), "boots": list(boots.values()), "now": self._tx.now}
+        return set(self._tx.column(_NOTE_STARTED, parameters))
+
+    def note_silence(self, host: str, asked: int) -> Silence:
+        """Note that a host has not answered a probe that began at a date; return its silence."""
+        rows = self._tx.rows(
+            "UPDATE job_runs SET failures = failures + 1,"
+            " silent_since = CASE WHEN failures = 0 THEN %s ELSE silent_since END"
+            " WHERE head_host = %s RETURNING failures, silent_since",
+            (asked, host),
+        )
+        return Silence(max((row[0] for row in rows), default=0), min((row[1] for row in rows), default=asked))
+
+    def note_answer(self, host: str) -> None:
+        """Note that a host has answered a probe."""
+        self._tx.execute(
+            "UPDATE job_runs SET failures = 0, silent_since = 0 WHERE head_host = %s AND failures > 0", (host,)
+        )
+
+    def forget_silences(self) -> None:
+        """Begin anew to measure how long hosts do not answer."""
+        self._tx.execute("UPDATE job_runs SET failures = 0, silent_since = 0 WHERE failures > 0")
+
+    def hosts_heard_since(self, date: int) -> HostsHeard:
+        """Return which heads of running jobs are silent, have been heard since a date, or were not asked since."""
+        return HostsHeard(*self._tx.row(_HEARD, {"date": date}) or ([], 0, []))
+
+    def silent_hosts(self, times: int) -> set[str]:
+        """Return the hosts that have not answered so many probes in a row: Finaud tests them, jobs or not."""
+        return set(self._tx.column("SELECT head_host FROM job_runs WHERE failures >= %s", (times,)))
+
+    def jobs_of_head(self, host: str) -> list[int]:
+        """Return the jobs in hand whose head a host is, by id."""
+        return self._tx.column("SELECT job_id FROM job_runs WHERE head_host = %s ORDER BY job_id", (host,))
+
+    def report(self, job_id: int, code: int, status: int | None, ago: int = 0) -> bool:
+        """Note the end of a job that oarexec reports; False if it was noted before or the job has ended.
+
+        ``code``: that of oarexec; ``status``: the wait status of the command; ``ago``: seconds since the end.
+        """
+        return bool(self.report_all({job_id: ReportedEnd(code, status, self._tx.now - ago)}))
+
+    def report_all(self, ends: Mapping[int, ReportedEnd]) -> set[int]:
+        """Note the ends of jobs as ``report`` does; return the jobs of which it was new."""
+        codes, statuses, dates = ([end[place] for end in ends.values()] for place in range(3))
+        parameters = {"ids": list(ends), "codes": codes, "statuses": statuses, "dates": dates, "now": self._tx.now}
+        return set(self._tx.column(_REPORT, parameters))
+
+    def note_fault(self, job_id: int, fault: NodeFault) -> None:
+        """Store what failed on the head of a job, as the head reports it; the first fault is kept."""
+        self._tx.execute(
+            "UPDATE job_runs SET reason = %s WHERE job_id = %s AND reason = ''", (json.dumps(fault._asdict()), job_id)
+        )
+
+    def exterminate(self, ids: Collection[int]) -> None:
+        """Note that Leon gives jobs up: the Runner cleans what it can and ends them."""
+        self._tx.execute(_EXTERMINATE, {"ids": sorted(ids), "now": self._tx.now})
+
+
+def _run(row: Row) -> JobRun:
+    return JobRun(row[0], row[1], Phase(row[2]), row[3], tuple((row[4] or "").split()), *row[5:])

@@ -1,0 +1,270 @@
+"""Jobs as users see them: all data of each, from which every output format is made.
+
+Those of many jobs need a few queries, one for each table.  ``Privacy`` decides what a user sees of the jobs of
+others (docs/design/formats.rst, "Privacy").
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+
+from oar.lib.base.errors import NoSuchJob
+from oar.lib.history.records import Event
+from oar.lib.jobs import output_names
+from oar.lib.jobs.privacy import Privacy
+from oar.lib.jobs.records import Cause, Dependency, Job, Moldable
+from oar.lib.jobs.sql_listings import Assigned, PlannedResource, Prediction
+from oar.lib.jobs.states import FINAL, NOT_STARTED, JobType, Reservation
+
+if TYPE_CHECKING:
+    from oar.lib.db.statements import About
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.jobs.usage import JobUsage
+    from oar.lib.jobs.views_ends import JobEnd
+
+T = TypeVar("T")
+
+INTERACTIVE_OUTPUT = "<interactive shell>"
+
+
+class JobView(NamedTuple):
+    """All data of a job that users see."""
+
+    job: Job
+    types: tuple[str, ...]
+    moldables: Sequence[Moldable]
+    dependencies: Sequence[Dependency]
+    assigned: Assigned
+    planned: Sequence[PlannedResource]  #: of an accepted reservation that has not started
+    prediction: Prediction | None
+    events: tuple[Event, ...]
+    command: str  #: '' if the user may not see it
+    initial_request: str  #: '' if the user may not see it
+    cause: Cause | None = None  #: why it ended, if that is known
+    copy: int | None = None  #: the job as which it was resubmitted automatically
+    usage: "JobUsage | None" = None  #: what it used, once it has ended
+    advance_reservation: int = 0  #: number of the one that it is in, or the frame of; 0 = none
+    resubmitted_as: int | None = None  #: the last job as which it was resubmitted, automatically or by a user
+    notify: str = ""  #: '' if the user may not see it
+
+    @property
+    def version(self) -> str:
+        """What is another text after each change by somebody: its last event, and its state."""
+        return f"{self.events[-1].id if self.events else 0}.{self.job.state}"
+
+    @property
+    def end(self) -> "JobEnd | None":
+        """Why it ended, with the texts of the cause."""
+        if self.cause is None:
+            return None
+        from oar.lib.jobs.views_ends import job_end
+
+        return job_end(self.job, self.cause, next(iter(self.assigned.nodes), None), self.copy)
+
+    @property
+    def scheduled_start(self) -> int | None:
+        """The predicted start; None if there is none or the job was started."""
+        return self.prediction.start if self.prediction and self.job.state in NOT_STARTED else None
+
+    @property
+    def foreseen_at(self) -> int:
+        """The predicted start may be as old as this date; 0: it is that of the last round, or agreed."""
+        is_agreed = self.job.reservation is not Reservation.NONE
+        return 0 if self.scheduled_start is None or is_agreed or not self.prediction else self.prediction.foreseen_at
+
+    @property
+    def walltime(self) -> int | None:
+        """The walltime of the moldable description that was chosen, else of the first one."""
+        return walltime_of(self.moldables, self.job.assigned_moldable, self.prediction)
+
+    @property
+    def reserved_resources(self) -> Sequence[PlannedResource] | None:
+        """The resources of an accepted reservation before its start; None for other jobs."""
+        is_waiting = self.job.reservation is Reservation.SCHEDULED and self.job.state in NOT_STARTED
+        return self.planned if is_waiting else None
+
+    @property
+    def stdout_file(self) -> str:
+        """Name of the file of the standard output."""
+        return self._output(self.job.stdout_file)
+
+    @property
+    def stderr_file(self) -> str:
+        """Name of the file of the standard error output."""
+        return self._output(self.job.stderr_file)
+
+    def _output(self, pattern: str | None) -> str:
+        if self.job.job_type is JobType.INTERACTIVE:
+            return INTERACTIVE_OUTPUT
+        return output_names.expand(pattern or "", self.job, self.assigned.nodes[0] if self.assigned.nodes else None)
+
+
+def walltime_of(moldables: Sequence[Moldable], assigned: int, prediction: Prediction | None) -> int | None:
+    """Return the walltime of the alternative that was chosen or is foreseen, else of the first one."""
+    if len(moldables) == 1:
+        return moldables[0].walltime
+    chosen = assigned or (prediction.moldable if prediction else 0)
+    for moldable in moldables:
+        if moldable.id == chosen:
+            return moldable.walltime
+    return moldables[0].walltime if moldables else None
+
+
+class JobColumns(Sequence[JobView]):
+    """The views of many jobs, held field by field: records are made of them without an object for each job."""
+
+    def __init__(self, fields: Sequence[Sequence[Any]]) -> None:
+        """``fields`` are those of ``JobView``, each with the values of all jobs."""
+        self._fields = fields
+
+    def __len__(self) -> int:
+        return len(self._fields[0])
+
+    def __iter__(self) -> Iterator[JobView]:
+        return map(JobView._make, zip(*self._fields, strict=True))
+
+    @overload
+    def __getitem__(self, place: int) -> JobView: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "JobColumns": ...
+
+    def __getitem__(self, place: int | slice) -> "JobView | JobColumns":
+        if isinstance(place, slice):
+            return JobColumns([field[place] for field in self._fields])
+        return JobView._make([field[place] for field in self._fields])
+
+    @property
+    def fields(self) -> Any:
+        """A ``JobView`` of which each field holds the values of all jobs."""
+        return JobView._make(self._fields)
+
+
+class _Beside(NamedTuple):
+    """What is beside jobs in other tables, by job."""
+
+    types: Mapping[int, tuple[str, ...]]
+    moldables: Mapping[int, Sequence[Moldable]]
+    dependencies: Mapping[int, Sequence[Dependency]]
+    assigned: Mapping[int, Assigned]
+    predictions: Mapping[int, Prediction]
+    events: Mapping[int, Sequence[Event]]
+    reservations: Mapping[int, int]
+
+
+class _Ends(NamedTuple):
+    """What is told of jobs that have ended, by job."""
+
+    causes: Mapping[int, Cause] = MappingProxyType({})
+    copies: Mapping[int, int] = MappingProxyType({})
+    copies_of_all: Mapping[int, int] = MappingProxyType({})
+    usages: "Mapping[int, JobUsage]" = MappingProxyType({})
+
+
+def job_view(tx: "Transaction", job_id: int, privacy: Privacy) -> JobView:
+    """Return the view of one job; while it lives that is one statement.  Raises NoSuchJob."""
+    jobs, *beside = tx.about([job_id], tx.jobs.ROWS, *_questions(tx))
+    if not jobs:
+        raise NoSuchJob(job_id)
+    (view,) = _columns(tx, jobs, _Beside(*beside), privacy)
+    return view
+
+
+def job_views(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> list[JobView]:
+    """Return the views of jobs, in their order."""
+    return list(job_columns(tx, jobs, privacy))
+
+
+def job_columns(tx: "Transaction", jobs: Sequence[Job], privacy: Privacy) -> JobColumns:
+    """Return the views of jobs, in their order, field by field."""
+    if not jobs:
+        return JobColumns([()] * len(JobView._fields))
+    return _columns(tx, jobs, _beside(tx, jobs), privacy)
+
+
+def _beside(tx: "Transaction", jobs: Sequence[Job]) -> _Beside:
+    """Return what is beside jobs; for resources only those are looked through that may have some."""
+    questions = _questions(tx)
+    if not any(job.assigned_moldable for job in jobs):
+        questions = tuple([question for question in questions if question is not tx.listings.ASSIGNED])
+    answers = dict(zip(questions, tx.about([job.id for job in jobs], *questions), strict=True))
+    return _Beside(*[answers.get(question, {}) for question in _questions(tx)])
+
+
+def _questions(tx: "Transaction") -> "tuple[About, ...]":
+    """Return what is asked of all jobs, in the order of ``_Beside``."""
+    of_rows = (tx.jobs.TYPES, tx.moldables.OF_JOBS, tx.jobs.DEPENDENCIES)
+    return (*of_rows, tx.listings.ASSIGNED, tx.listings.PREDICTIONS, tx.events.OF_JOBS, tx.reservation_jobs.NUMBERS)
+
+
+def _columns(tx: "Transaction", jobs: Sequence[Job], beside: _Beside, privacy: Privacy) -> JobColumns:
+    foreseen, scheduled, final = beside.predictions, Reservation.SCHEDULED, tuple(FINAL)
+    predictions = {}
+    if foreseen:
+        predictions = {job.id: foreseen[job.id] for job in jobs if job.id in foreseen and job.state in NOT_STARTED}
+    reserved = [job.id for job in jobs if job.reservation is scheduled and job.id in predictions]
+    planned = tx.listings.planned([predictions[job_id].moldable for job_id in reserved])
+    ends = _ends(tx, [job for job in jobs if job.state in final])
+    ids = [job.id for job in jobs]
+    commands, initial_requests, notifications = privacy.texts(jobs)
+    fields: list[Sequence[object]] = [
+        jobs,
+        _of_each(ids, beside.types, ()),
+        _of_each(ids, beside.moldables, ()),
+        _of_each(ids, beside.dependencies, ()),
+        _of_each(ids, beside.assigned, Assigned((), ())),
+        _of_each(ids, {job_id: planned.get(predictions[job_id].moldable, ()) for job_id in reserved}, ()),
+        _of_each(ids, predictions, None),
+        _of_each(ids, {job_id: privacy.events(events) for job_id, events in beside.events.items()}, ()),
+        commands,
+        initial_requests,
+        _of_each(ids, ends.causes, None),
+        _of_each(ids, ends.copies, None),
+        _of_each(ids, ends.usages, None),
+        _of_each(ids, beside.reservations, 0),
+        _of_each(ids, ends.copies_of_all, None),
+        notifications,
+    ]
+    return JobColumns(fields)
+
+
+def _of_each(ids: Sequence[int], found: Mapping[int, T], missing: T) -> list[T]:
+    """Return what was found of each job, in their order: ten thousand jobs go through this for each table."""
+    return list(map(found.get, ids, repeat(missing))) if found else [missing] * len(ids)
+
+
+def _ends(tx: "Transaction", ended: Sequence[Job]) -> _Ends:
+    if not ended:
+        return _Ends()
+    from oar.lib.jobs.usage import usages_of
+
+    questions = (tx.job_ends.CAUSES, tx.resubmissions.COPIES, tx.listings.COPIES, tx.job_ends.USAGE)
+    causes, copies, copies_of_all, reported = tx.about([job.id for job in ended], *questions)
+    usages = {usage.job.id: usage for usage in usages_of(tx, ended, reported, None)}
+    return _Ends(causes, copies, copies_of_all, usages)
+
+
+class JobTimes(NamedTuple):
+    """The start and the duration of a job."""
+
+    start: int | None  #: of a waiting job, the predicted start; None if there is none
+    walltime: int | None
+    remaining: int | None  #: seconds until its walltime is over; None for a job that does not run
+
+
+def job_times(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, JobTimes]:
+    """Return the times of jobs; the time of suspensions does not count."""
+    walltimes = tx.listings.walltimes([job.id for job in jobs])
+    predictions = tx.listings.predictions([job.id for job in jobs if job.state in NOT_STARTED])
+    suspended = tx.jobs.suspended_times([job.id for job in jobs if job.suspended and not job.is_final])
+    times = {}
+    for job in jobs:
+        start, walltime = job.started or None, walltimes.get(job.id)
+        remaining = None
+        if start and walltime is not None and not job.is_final:
+            remaining = max(0, start + walltime + suspended.get(job.id, 0) - tx.now)
+        if start is None and job.id in predictions:
+            start = predictions[job.id].start
+        times[job.id] = JobTimes(start, walltime, remaining)
+    return times

@@ -1,0 +1,1 @@
+"""Health of the server and metrics for Prometheus."""

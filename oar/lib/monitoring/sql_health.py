@@ -1,0 +1,64 @@
+"""Questions of ``oar-server status --check`` and of the metrics (``tx.health_figures``)."""
+
+from oar.lib.db.statements import Prepared, Table
+from oar.lib.history.event_types import EventType
+from oar.lib.history.policy_records import PolicyKind
+from oar.lib.jobs.end_codes import EndCode
+from oar.lib.jobs.ends import LAUNCH_FAILURES
+from oar.lib.jobs.states import JobState, QueueState
+from oar.lib.monitoring.records import FailedLaunches, QueueStatus, Refusals
+
+#: Queues, each with its last noted change.  Of a change that is not noted yet, OAR itself is the author.
+_QUEUES = Prepared("""
+    SELECT q.queue_name, q.state = %(active)s,
+        CASE WHEN l.value LIKE '%%, ' || q.state THEN l.date ELSE 0 END,
+        CASE WHEN l.value LIKE '%%, ' || q.state THEN l.author ELSE '' END
+    FROM queues q
+    LEFT JOIN LATERAL (
+        SELECT value, date, author FROM policy_log WHERE kind = %(kind)s AND name = q.queue_name
+        ORDER BY log_id DESC LIMIT 1) l ON true
+    WHERE q.state <> %(orphaned)s ORDER BY q.queue_name""")
+#: Refused submissions since a date, behind the last submission that was accepted.
+_REFUSALS = Prepared("""
+    SELECT count(*), (array_agg(description ORDER BY event_id DESC))[1] FROM event_logs
+    WHERE type = %(type)s AND date > %(since)s
+      AND date > COALESCE((SELECT max(submission_time) FROM jobs WHERE submission_time > %(since)s), 0)""")
+#: The most frequent reason of failed launches since a date, behind the last start of a job.
+_FAILED_LAUNCHES = Prepared("""
+    SELECT e.code, count(*) FROM jobs j JOIN job_ends e USING (job_id)
+    WHERE j.stop_time > %(since)s AND e.code = ANY(%(codes)s)
+      AND e.date > COALESCE((
+        SELECT max(date_start) FROM job_state_logs WHERE job_state = %(running)s AND date_start > %(since)s), 0)
+    GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1""")
+_NOT_ACCOUNTED = Prepared("""
+    SELECT stop_time FROM jobs WHERE accounted = 'NO' AND state IN ('Terminated', 'Error') ORDER BY job_id LIMIT 1""")
+_SUSPECTED = Prepared("SELECT type, count(*), count(*) FILTER (WHERE state = 'Suspected') FROM resources GROUP BY 1")
+
+
+class HealthFigures(Table):
+    """What the tables say about the health of the cluster."""
+
+    def queues(self) -> list[QueueStatus]:
+        """Return the queues by name, without orphaned ones."""
+        states = {"active": QueueState.ACTIVE, "orphaned": QueueState.ORPHANED, "kind": str(PolicyKind.QUEUE)}
+        return [QueueStatus(*row) for row in self._tx.rows(_QUEUES, states)]
+
+    def refusals(self, since: int) -> Refusals:
+        """Return the submissions since a date that were refused, while none was accepted."""
+        number, last = self._tx.rows(_REFUSALS, {"type": str(EventType.SUBMISSION_REFUSED), "since": since})[0]
+        return Refusals(number, last or "")
+
+    def failed_launches(self, since: int) -> FailedLaunches | None:
+        """Return the launches since a date that failed for the most frequent reason, while no job started."""
+        codes = sorted(str(code) for code in LAUNCH_FAILURES)
+        row = self._tx.row(_FAILED_LAUNCHES, {"since": since, "codes": codes, "running": str(JobState.RUNNING)})
+        return FailedLaunches(EndCode(row[0]), row[1]) if row else None
+
+    def oldest_not_accounted(self) -> int:
+        """Return the date of the end of the first ended job that is not accounted; 0 if there is none."""
+        row = self._tx.row(_NOT_ACCOUNTED)
+        return row[0] if row else 0
+
+    def suspected(self) -> dict[str, tuple[int, int]]:
+        """Return the number of resources of each type, and the number of those that are Suspected."""
+        return {kind: (number, suspected) for kind, number, suspected in self._tx.rows(_SUSPECTED)}

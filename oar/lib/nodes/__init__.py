@@ -1,0 +1,1 @@
+"""Nodes and their resources: states, properties, energy, maintenance."""

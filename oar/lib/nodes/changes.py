@@ -1,0 +1,171 @@
+"""What administrators do to nodes and their resources: new ones, states, maintenance, properties.
+
+Commands and the API call it alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.access.records import User
+from oar.lib.base.errors import BadRequest, UserError
+from oar.lib.nodes import properties, reserved, state_changes, state_reasons
+from oar.lib.nodes.properties import PropertyProblem, Setting, SettingError
+from oar.lib.nodes.states import ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class NodeChange(NamedTuple):
+    """What is to become of some resources; None = as it is."""
+
+    state: ResourceState | None = None
+    is_maintained: bool | None = None  #: whether they are taken away for maintenance
+    settings: tuple[Setting, ...] = ()
+    is_forced: bool = False  #: although it breaks an advance reservation
+    reason: str = ""  #: of the new state, or of the drain or the maintenance that begins
+
+    @property
+    def ends_jobs(self) -> bool:
+        """Whether the jobs on these resources have to end."""
+        return bool(self.is_maintained) or self.state in (ResourceState.ABSENT, ResourceState.DEAD)
+
+    @property
+    def values(self) -> Mapping[str, object]:
+        """The properties that are set, by name."""
+        return {setting.name: setting.value for setting in self.settings}
+
+    @property
+    def may_have_reason(self) -> bool:
+        """Whether a state is set, or a drain or a maintenance begins."""
+        return self.state is not None or bool(self.is_maintained) or self.values.get("drain") == "YES"
+
+
+class BadSettings(UserError):
+    """Properties that cannot be set."""
+
+    def __init__(self, problems: Sequence[PropertyProblem]) -> None:
+        super().__init__("; ".join(map(_told, problems)))
+        self.problems = problems
+
+
+def _told(problem: PropertyProblem) -> str:
+    if problem.kind is SettingError.SYNTAX:
+        return f"bad property syntax: {problem.name}"
+    if problem.kind is SettingError.SYSTEM:
+        return f"cannot update property {problem.name} because it is a system field"
+    return f"cannot update property {problem.name}: {problem.text}"
+
+
+def settings_of(tx: "Transaction", texts: Sequence[str]) -> tuple[Setting, ...]:
+    """Return what ``NAME=VALUE`` and ``NAME!`` say.  Raises BadSettings."""
+    columns = tx.resources.columns() if texts else {}
+    return sound([properties.parse_setting(text, columns) for text in texts])
+
+
+def checked(tx: "Transaction", values: Mapping[str, str | None]) -> tuple[Setting, ...]:
+    """Return properties with values as texts, None: no value.  Raises BadSettings."""
+    columns = tx.resources.columns() if values else {}
+    return sound([properties.check(name, text, columns) for name, text in values.items()])
+
+
+def sound(parsed: Sequence[Setting | PropertyProblem]) -> tuple[Setting, ...]:
+    """Return what was read; of a property that is named twice the last counts.  Raises BadSettings."""
+    if problems := [one for one in parsed if isinstance(one, PropertyProblem)]:
+        raise BadSettings(problems)
+    return tuple({one.name: one for one in parsed if isinstance(one, Setting)}.values())
+
+
+def add(tx: "Transaction", user: User, names: Sequence[str], change: NodeChange) -> list[int]:
+    """Create a resource for each name of a node, '' for none; return their ids, in order.
+
+    Raises NotAllowed, BadRequest, BadSettings.
+    """
+    user.check_administers()
+    if change.reason:
+        raise BadRequest("cannot set a reason for new resources. Add them without it, then drain them with it.")
+    values = change.values
+    if values.get("type", "default") == "default" and not all(values.get("network_address", name) for name in names):
+        raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", "a compute resource is on a host")])
+    if problems := _not_hosts(names):
+        raise BadSettings(problems)
+    ids = state_changes.add(tx, names, change.settings, change.state or ResourceState.ALIVE)
+    if change.is_maintained:
+        state_changes.begin_maintenance(tx, ids, by=user.name)
+    return ids
+
+
+def change_resources(tx: "Transaction", user: User, ids: Sequence[int], change: NodeChange) -> dict[str, int]:
+    """Change resources; return by property how many of them had another value.
+
+    Raises NotAllowed, BadRequest, BadSettings, WouldBreak.
+    """
+    user.check_administers()
+    reason = _reason(change)
+    _check_hosts(tx, ids, change)
+    before = {} if change.is_forced else _check_reserved(tx, ids, change)
+    if change.state:
+        state_changes.change_state(tx, ids, change.state, by=user.name, reason=reason)
+    if change.is_maintained:
+        state_changes.begin_maintenance(tx, ids, by=user.name, reason=reason)
+    elif change.is_maintained is False:
+        state_changes.end_maintenance(tx, ids, by=user.name)
+    if "drain" in change.values:
+        state_changes.tell_drain(tx, ids, begins=change.values["drain"] == "YES", by=user.name, reason=reason)
+    kept, drains = _split_drains(change.settings)
+    counts = properties.set_properties(tx, ids, kept)
+    if before:
+        reserved.check_conditions(tx, ids, before, [setting.name for setting in kept])
+    return {**counts, **properties.set_properties(tx, ids, drains)}
+
+
+def _split_drains(settings: Sequence[Setting]) -> tuple[list[Setting], list[Setting]]:
+    """Return the settings that may break advance reservations, and the drain, which ends no job and breaks none."""
+    drains = [setting for setting in settings if setting.name == "drain"]
+    return [setting for setting in settings if setting.name != "drain"], drains
+
+
+def _reason(change: NodeChange) -> str:
+    """Return the reason of a change, '' if nobody gives one.  Raises BadRequest."""
+    if change.reason and not change.may_have_reason:
+        raise BadRequest(
+            "cannot set a reason alone. Give it with a state, or with a drain or a maintenance that begins."
+        )
+    return state_reasons.checked(change.reason)
+
+
+def _not_hosts(names: Sequence[str]) -> list[PropertyProblem]:
+    """Return a problem for each name that no host can have; what is on no host has an empty one."""
+    problems = []
+    for name in filter(None, names):
+        try:
+            properties.check_host(name)
+        except ValueError as error:
+            problems.append(PropertyProblem(SettingError.VALUE, "network_address", str(error)))
+    return problems
+
+
+def _check_hosts(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> None:
+    """Refuse that a compute resource is on no host.  Raises BadSettings."""
+    values = change.values
+    if values.get("network_address", "x") and values.get("type") != "default":
+        return
+    for resource in tx.resources.select(ids):
+        address = values.get("network_address", resource.network_address)
+        if values.get("type", resource.type) == "default" and not address:
+            text = f"resource {resource.id} is a compute resource"
+            raise BadSettings([PropertyProblem(SettingError.VALUE, "network_address", text)])
+
+
+def _check_reserved(tx: "Transaction", ids: Sequence[int], change: NodeChange) -> reserved.Satisfied:
+    """Refuse to take away what advance reservations have; return what satisfies their conditions now.
+
+    Raises WouldBreak.
+    """
+    if change.state is ResourceState.DEAD or change.is_maintained:
+        reserved.check_absence(tx, ids)
+    for name, value in change.settings:
+        if name == "available_upto" and isinstance(value, int):
+            reserved.check_availability(tx, ids, value)
+    reserved.check_identity(tx, ids, change.values)
+    return reserved.satisfied(tx, ids) if _split_drains(change.settings)[0] else {}

@@ -1,0 +1,90 @@
+"""The resources of machines that are all alike, created or repaired at once.  Commands and the API call it alike."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from oar.lib.access.records import User
+from oar.lib.base.errors import UserError
+from oar.lib.nodes import changes, properties, state_changes, topology
+from oar.lib.nodes.properties import Setting
+from oar.lib.nodes.topology import Machines, NewResource
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+#: Property -> the field with its first number.
+_COUNTED = {"cpu": "first_cpu", "core": "first_core", "thread": "first_thread", "gpu": "first_gpu"}
+
+
+class NoSuchMachine(UserError):
+    """A resource that is to be repaired does not exist."""
+
+    exit_code = 4
+
+
+def behind_the_last(tx: "Transaction", machines: Machines, given: Collection[str]) -> Machines:
+    """Return machines with numbers behind the last ones that are used; ``given``: fields that stay as they are."""
+    counts = {_COUNTED[name]: last + 1 for name, last in last_numbers(tx).items()}
+    pattern = re.compile(re.escape(machines.prefix) + r"([0-9]{1,9})" + re.escape(machines.suffix) + r"\Z")
+    numbers = [int(match[1]) for match in map(pattern.match, tx.resources.nodes()) if match]
+    counts["first_host"] = max(numbers, default=0) + 1
+    return replace(machines, **{name: value for name, value in counts.items() if name not in given})  # type: ignore[arg-type]
+
+
+def last_numbers(tx: "Transaction") -> dict[str, int]:
+    """Return the largest number of each property whose numbers are used once in the cluster; 0 if there is none."""
+    columns = tx.resources.columns()
+    return {name: int(tx.property_columns.largest(name) or 0) for name in _COUNTED if columns.get(name) == "integer"}
+
+
+def missing_properties(tx: "Transaction", machines: Machines) -> dict[str, bool]:
+    """Return the properties of machines that are not there yet; whether each is a text."""
+    columns = tx.resources.columns()
+    return {name: is_text for name, is_text in topology.property_types(machines).items() if name not in columns}
+
+
+def create(
+    tx: "Transaction", user: User, units: Sequence[NewResource], more: Sequence[Setting], missing: Mapping[str, bool]
+) -> list[int]:
+    """Create resources with further properties, and the properties that are missing; return the ids.
+
+    Raises NotAllowed, BadSettings, Busy.
+    """
+    return state_changes.add_each(tx, [(unit.host, own) for unit, own in _prepared(tx, user, units, more, missing)])
+
+
+def repair(
+    tx: "Transaction", user: User, units: Sequence[NewResource], more: Sequence[Setting], missing: Mapping[str, bool]
+) -> list[int]:
+    """Set the properties of resources that exist; each is known by its node and its cpuset.  Return the ids.
+
+    Raises NotAllowed, NoSuchMachine, BadSettings, Busy.
+    """
+    prepared = _prepared(tx, user, units, more, missing)
+    known: dict[tuple[str, object], list[int]] = {}
+    for resource in tx.resources.of_nodes({unit.host for unit in units}):
+        known.setdefault((resource.network_address, resource.properties["cpuset"]), []).append(resource.id)
+    repaired = []
+    for unit, settings in prepared:
+        ids = known.get((unit.host, unit.cpuset))
+        if not ids:
+            raise NoSuchMachine(f"There is no resource of {unit.host} with the cpuset {unit.cpuset}.")
+        properties.set_properties(tx, ids, [setting for setting in settings if setting.name != "cpuset"])
+        repaired += ids
+    return repaired
+
+
+def _prepared(
+    tx: "Transaction", user: User, units: Sequence[NewResource], more: Sequence[Setting], missing: Mapping[str, bool]
+) -> list[tuple[NewResource, list[Setting]]]:
+    user.check_administers()
+    for name, is_text in missing.items():
+        properties.add_column(tx, user, name, is_text=is_text)
+    columns = tx.resources.columns()
+    return [(unit, [*_settings(unit, columns), *more]) for unit in units]
+
+
+def _settings(unit: NewResource, columns: Mapping[str, str]) -> tuple[Setting, ...]:
+    return changes.sound([properties.check(name, str(value), columns) for name, value in unit.properties])

@@ -1,0 +1,154 @@
+"""What administrators do not do to the resources of advance reservations, unless they force it.
+
+What they could not foresee (a node that fails) makes an advance reservation erroneous; what they can is refused.
+See docs/design/reservations.rst, "Changes by administrators".
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from oar.lib.base.enumerations import enumerated
+from oar.lib.base.errors import WordedRefusal
+from oar.lib.db.user_sql import satisfying
+from oar.lib.jobs.records import Group
+from oar.lib.nodes.states import ALWAYS_AVAILABLE
+from oar.lib.reservations.records import AdvanceReservation
+from oar.lib.reservations.request_records import decode_readable, granted_groups
+from oar.lib.reservations.states import GRANTED, STARTED
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class WouldBreak(WordedRefusal):
+    """A change would break an advance reservation."""
+
+    exit_code = 9
+
+    def __init__(self, message: str, reservations: Sequence[AdvanceReservation]) -> None:
+        """``message``: all but the numbers of the reservations, with those that run first."""
+        several = len(reservations) > 1
+        by_urgency = sorted(reservations, key=lambda each: (each.state not in STARTED, each.start, each.number))
+        numbers = enumerated([each.number for each in by_urgency])
+        super().__init__(
+            f"denied: {message} the advance reservation{'s' if several else ''} {numbers}",
+            f"--force does it all the same, and {'they are' if several else 'the reservation is'} in error then",
+        )
+
+
+#: What a resource is and where it lies.
+_IDENTITY = frozenset({"network_address", "type"})
+
+#: For each condition of each reservation, the granted resources that satisfy it; None = it is not of our language.
+Satisfied = dict[tuple[int, str], frozenset[int] | None]
+
+
+def check_removal(tx: "Transaction", resource_id: int) -> None:
+    """Refuse the removal of a resource that is granted to an advance reservation.  Raises WouldBreak."""
+    if hit := list(_granted(tx, [resource_id])):
+        raise WouldBreak(f"resource {resource_id} is reserved by", hit)
+
+
+def check_absence(tx: "Transaction", resources: Collection[int], *, after: int = 0) -> None:
+    """Refuse that resources leave for good; ``after``: those of reservations that end later.  Raises WouldBreak."""
+    if hit := [each for each in _granted(tx, resources) if each.end > after]:
+        taken = tx.resources.select({id_ for each in hit for id_ in each.resources}.intersection(resources))
+        hosts = list(dict.fromkeys(row.network_address for row in taken if row.network_address))
+        kind, names = ("host", hosts) if hosts else ("resource", [str(row.id) for row in taken])
+        verb = f"{kind} {names[0]} is" if len(names) == 1 else f"{kind}s {enumerated(names)} are"
+        raise WouldBreak(f"{verb} reserved by", hit)
+
+
+def check_availability(tx: "Transaction", resources: Collection[int], upto: int) -> None:
+    """Refuse that resources are available only up to a date before the end of a reservation.  Raises WouldBreak."""
+    if 0 < upto < ALWAYS_AVAILABLE:
+        check_absence(tx, resources, after=upto)
+
+
+def satisfied(tx: "Transaction", resources: Collection[int]) -> Satisfied:
+    """Return which of some resources satisfy the conditions of the advance reservations that have them."""
+    return {
+        (reservation.id, group.filter): satisfying(tx, group.filter, set(resources) & set(reservation.resources))
+        for reservation in _granted(tx, resources)
+        for group in _groups(reservation)
+    }
+
+
+def check_conditions(tx: "Transaction", resources: Collection[int], before: Satisfied, names: Sequence[str]) -> None:
+    """Refuse new values of properties, already written, with which a granted resource fails its request.
+
+    ``before``: what ``satisfied`` returned before they were written.  Raises WouldBreak.
+    """
+    hit = [each for each in _granted(tx, resources) if _fails(tx, each, resources, before, names)]
+    if hit:
+        raise _breaks(", ".join(names), hit)
+
+
+def _fails(
+    tx: "Transaction",
+    reservation: AdvanceReservation,
+    resources: Collection[int],
+    before: Satisfied,
+    names: Sequence[str],
+) -> bool:
+    """Whether resources of a reservation satisfy it no longer, or nobody can tell and it names a changed property."""
+    filters = [group.filter for group in _groups(reservation)]
+    unread = [text for text in filters if before.get((reservation.id, text)) is None]
+    if any(_names(text, name) for text in unread for name in names):
+        return True
+    were = _union(before.get((reservation.id, text)) for text in filters)
+    are = _union(satisfying(tx, text, set(resources) & set(reservation.resources)) for text in filters)
+    return bool(were - are)
+
+
+def check_identity(tx: "Transaction", resources: Collection[int], values: Mapping[str, object]) -> None:
+    """Refuse another host or another type of granted resources, also if no condition names it.  Raises WouldBreak.
+
+    The bill and the granted places of a reservation are told by them.  ``values``: those to be written, by property.
+    """
+    for name in sorted(_IDENTITY & values.keys()):
+        moved = [row.id for row in tx.resources.select(resources) if getattr(row, name) != values[name]]
+        if hit := list(_granted(tx, moved)):
+            raise _breaks(name, hit)
+
+
+def check_column(tx: "Transaction", name: str) -> None:
+    """Refuse that a property goes, or gets another name, that a granted request names.  Raises WouldBreak."""
+    granted = [each for each in tx.advance_reservations.live() if each.state in GRANTED]
+    if hit := [each for each in granted if _request_names(each, name)]:
+        raise _breaks(name, hit)
+
+
+def _request_names(reservation: AdvanceReservation, name: str) -> bool:
+    groups = _groups(reservation)
+    levels = {level.property for group in groups for level in group.levels}
+    return name in levels or any(_names(group.filter, name) for group in groups)
+
+
+def _breaks(name: str, reservations: Sequence[AdvanceReservation]) -> WouldBreak:
+    return WouldBreak(f"the change of {name} would break", reservations)
+
+
+def _granted(tx: "Transaction", resources: Collection[int]) -> Iterator[AdvanceReservation]:
+    """Iterate over the granted reservations that have any of some resources; those for nobody cannot be broken."""
+    asked = set(resources)
+    live = tx.advance_reservations.live()
+    for_nobody = tx.advance_reservations.for_nobody([each.id for each in live])
+    for reservation in live:
+        is_granted = reservation.state in GRANTED and reservation.id not in for_nobody
+        if is_granted and not asked.isdisjoint(reservation.resources):
+            yield reservation
+
+
+def _groups(reservation: AdvanceReservation) -> tuple[Group, ...]:
+    alternatives = decode_readable(reservation.request)
+    return granted_groups(alternatives[reservation.alternative]) if reservation.alternative < len(alternatives) else ()
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE) is not None
+
+
+def _union(sets: "Collection[frozenset[int] | None] | Iterator[frozenset[int] | None]") -> frozenset[int]:
+    return frozenset().union(*(each for each in sets if each is not None))

@@ -1,0 +1,364 @@
+"""The only place where a resource changes state.
+
+Other modules ask for a change: they write ``next_state``, which NodeChangeState applies here, or an event whose
+consequence is a suspicion.  All resources of a node change together, with their log, in one statement.
+
+See docs/design/events.rst, "States of resources".
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from oar.lib.bus.messages import Ask, Effect, JobAction, Mail, Tag, Wake
+from oar.lib.history.event_types import EventType
+from oar.lib.jobs.states import JobTypeName
+from oar.lib.nodes.properties import Setting, logged
+from oar.lib.nodes.state_reasons import with_reason
+from oar.lib.nodes.states import STATE_NUMBERS, UNCHANGED, NodeCheck, ResourceState
+from oar.lib.submission.resource_request import JobTypes
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+    from oar.lib.nodes.records import Resource
+    from oar.lib.nodes.sql_resources import PendingChange
+
+#: A node that has not become Alive after so many wake-ups is given up.
+WAKES = 2
+
+#: States that end the jobs of a node, and the types of jobs without processes on their nodes, which go on.
+_ENDS_JOBS = frozenset({ResourceState.DEAD, ResourceState.ABSENT})
+_UNCONCERNED = (JobTypeName.COSYSTEM, JobTypeName.NOOP)
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """The result of applying the pending changes."""
+
+    moved: "tuple[PendingChange, ...]" = ()
+    doomed: "Mapping[int, tuple[str, ...]]" = field(default_factory=dict)  #: jobs that must end, with their lost nodes
+
+
+class Suspicion(NamedTuple):
+    """Why a node is suspected, and the check that ends that; without one, it ends when the node answers."""
+
+    text: str = ""
+    check: NodeCheck | None = None
+    user: str = ""  #: whose account or home is checked
+
+
+def suspect(
+    tx: "Transaction",
+    nodes: Collection[str],
+    *,
+    finaud: bool,
+    heals: bool = True,
+    named: bool = True,
+    reasons: Mapping[str, Suspicion] | None = None,
+) -> list[int]:
+    """Make the resources of nodes Suspected, if their state allows it; return them.
+
+    ``finaud``: Finaud may make them Alive again, and does where the site ``heals`` nodes.  ``named``: the event of the
+    suspicion names the nodes; otherwise another event that names them is written.  ``reasons``: by nodes.
+    """
+    for host, reason in (reasons or {}).items() if finaud else ():
+        if reason.check:
+            tx.state_reasons.require_check(host, reason.text, reason.check, reason.user)
+    nodes_by_resource = tx.resources.suspectable(nodes, finaud=finaud)
+    if not nodes_by_resource:
+        return []
+    tx.resources.move(nodes_by_resource, ResourceState.SUSPECTED, finaud=finaud)
+    by_reason: dict[Suspicion, list[str]] = defaultdict(list)
+    for host in sorted(set(nodes_by_resource.values())):
+        by_reason[(reasons or {}).get(host, Suspicion())].append(host)
+    for reason, hosts in by_reason.items():
+        ids = [resource for resource, host in nodes_by_resource.items() if host in hosts]
+        tx.state_reasons.set(ids, "", reason.text, reason.check if finaud else None, reason.user)
+        if not named:
+            text = f"[NodeChangeState] {', '.join(hosts)}: Suspected{reason.text and f': {reason.text}'}"
+            tx.events.add(EventType.LOG_SUSPECTED, 0, text, hosts=hosts)
+    tx.outbox.append(Mail("Suspecting nodes", _suspicion_text(by_reason, returns=finaud and heals)))
+    tx.outbox.extend(_heal(nodes_by_resource))
+    return list(nodes_by_resource)
+
+
+def _suspicion_text(by_reason: Mapping[Suspicion, Sequence[str]], *, returns: bool) -> str:
+    """Return what administrators read of nodes that are suspected: which, why, and what becomes of them."""
+    lines = [line for reason, hosts in by_reason.items() for line in (*hosts, *([reason.text] if reason.text else []))]
+    if not returns:
+        return "\n".join([*lines, "Repair them, then run: oarnodesetting -h NODE -s Alive"])
+    condition = "checks these nodes" if any(reason.check for reason in by_reason) else "waits until these nodes answer"
+    way_back = f"OAR {condition}, removes leftover processes and uses them again by itself."
+    return "\n".join([*lines, f"{way_back} If one stays Suspected: oarnodes --reasons"])
+
+
+def ask_return(tx: "Transaction", names: Collection[str]) -> None:
+    """Ask for nodes that the system suspects, and that answer again, to be Alive; they are swept before."""
+    for name in sorted(names):
+        tx.resources.ask_state_of_node(name, ResourceState.ALIVE, seen=ResourceState.SUSPECTED, decided_by_finaud=True)
+
+
+def is_change_due(tx: "Transaction") -> bool:
+    """Whether ``apply_pending`` has something to do."""
+    return tx.resources.is_change_asked() or bool(tx.events.open([EventType.NODE_SWEPT, EventType.NODE_LEAVES]))
+
+
+def apply_pending(tx: "Transaction", *, sweeps: bool) -> StateChanges:
+    """Apply the changes of state that are asked for.
+
+    With ``sweeps``, a node that comes back is cleaned first: until the Runner has written that it is clean, its change
+    stays pending, and the Runner is asked again.  The jobs of a node that said itself that it goes are not ended: they
+    end with it.
+    """
+    swept = tx.events.take_hosts(EventType.NODE_SWEPT)
+    if not sweeps:
+        tx.events.take_hosts(EventType.NODE_SURVEY)  # what precedes a sweep
+    leaving = tx.events.take_hosts(EventType.NODE_LEAVES)
+    pending = tx.resources.pending()
+    unclean = {change.network_address for change in pending if sweeps and change.comes_back} - swept
+    ready = [change for change in pending if not (change.comes_back and change.network_address in unclean)]
+    moved = tuple(change for change in ready if change.changes)
+    for (state, finaud), ids in _by_target(moved).items():
+        tx.resources.move(ids, state, finaud=finaud)
+    tx.state_reasons.forget([change.id for change in moved if change.next_state is ResourceState.ALIVE])
+    tx.resources.clear_asked_state([change.id for change in ready if not change.changes])
+    if unclean:
+        tx.outbox.append(Ask(JobAction.SWEEP, 0, tuple(sorted(unclean))))
+    suspected = [change for change in moved if change.next_state is ResourceState.SUSPECTED]
+    tx.outbox.extend(_heal({change.id: change.network_address for change in suspected}))
+    if moved:
+        tx.outbox.append(Mail("Resource state modifications", "\n".join(_lines(moved))))
+    nodes_by_resource = {
+        change.id: change.network_address
+        for change in moved
+        if change.next_state in _ENDS_JOBS and change.network_address not in leaving
+    }
+    lost_nodes = {
+        job: tuple(sorted({nodes_by_resource[resource] for resource in job_resources}))
+        for job, job_resources in doomed(tx, nodes_by_resource).items()
+    }
+    return StateChanges(moved, lost_nodes)
+
+
+def doomed(tx: "Transaction", resources: Collection[int]) -> dict[int, list[int]]:
+    """Return the live jobs that must end when these resources are taken away, each with its resources among them."""
+    jobs = tx.jobs.on_resources(resources) if resources else {}
+    types = tx.jobs.types(jobs, current=True) if jobs else {}
+    return {
+        job: job_resources
+        for job, job_resources in jobs.items()
+        if not any(name in JobTypes(types.get(job, ())) for name in _UNCONCERNED)
+    }
+
+
+def order_halt(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
+    """Ask for idle nodes to be Absent; once they are, the Runner or Greta halts them.
+
+    A node on which a job has been started meanwhile is left out: since its state is asked, no other one is started.
+    """
+    asked = {
+        name: ids
+        for name in sorted(names)
+        if (ids := tx.resources.ask_state_of_node(name, ResourceState.ABSENT, seen=ResourceState.ALIVE))
+    }
+    busy = tx.resources.busy_nodes() if asked else set()
+    tx.resources.clear_asked_state([resource for name in asked.keys() & busy for resource in asked[name]])
+    if leaving := [name for name in asked if name not in busy]:
+        tx.state_reasons.set([resource for name in leaving for resource in asked[name]], "", f"halted: {why}")
+        text = f"[{by}] {why}: {', '.join(leaving)}"
+        tx.events.add(EventType.HALT_NODE, 0, text, to_check=True, hosts=leaving)
+        tx.outbox += [Wake(Tag.CHSTATE), Ask(JobAction.ENERGY, 0)]
+
+
+def order_wake(tx: "Transaction", names: Collection[str], by: str, why: str) -> None:
+    """Ask the Runner or Greta to wake nodes; nodes that were woken ``WAKES`` times in vain are given up."""
+    if names:
+        lost = tx.resources.woken_in_vain(names, WAKES)
+        give_up_sleeping(tx, lost, f"[{by}] woken {WAKES} times in vain")
+        names = set(names) - lost
+    if names:
+        text = f"[{by}] {why}: {', '.join(sorted(names))}"
+        tx.events.add(EventType.WAKEUP_NODE, 0, text, to_check=True, hosts=names)
+        tx.outbox.append(Ask(JobAction.ENERGY, 0))
+
+
+def give_up_sleeping(tx: "Transaction", names: Collection[str], text: str) -> None:
+    """Suspect sleeping nodes that cannot be halted or woken, with an event: their real state is unknown."""
+    unchanged = [resource for resource in tx.resources.of_nodes(names) if resource.next_state == UNCHANGED]
+    asleep = [resource for resource in unchanged if resource.state is ResourceState.ABSENT]
+    if asleep:
+        hosts = sorted({resource.network_address for resource in asleep})
+        tx.events.add(EventType.LOG_SUSPECTED, 0, f"{text}: {', '.join(hosts)}", hosts=hosts)
+        tx.outbox.append(Mail("Nodes cannot be halted or woken", f"{text}: {', '.join(hosts)}"))
+        ask_state(tx, [resource.id for resource in asleep], ResourceState.SUSPECTED, text)
+
+
+def bring_back(tx: "Transaction", names: Collection[str], by: str, *, may_wake: bool) -> None:
+    """Wake the nodes that somebody made Alive while a command halted them: a job must not start on them."""
+    resources = tx.resources.of_nodes(names)
+    alive = [resource for resource in resources if ResourceState.ALIVE in (resource.state, resource.next_state)]
+    if not alive:
+        return
+    reason, state = "made Alive while it was halted", ResourceState.ABSENT if may_wake else ResourceState.SUSPECTED
+    ask_state(tx, [resource.id for resource in alive], state, reason)
+    if may_wake:
+        order_wake(tx, {resource.network_address for resource in alive}, by, "made Alive while they were halted")
+
+
+# -- what administrators do -------------------------------------------------------------------------------------------
+
+
+def add(
+    tx: "Transaction", names: Sequence[str], settings: Sequence[Setting], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create a resource for each name of a node, all with these properties; return their ids, in order."""
+    return add_each(tx, [(name, settings) for name in names], state)
+
+
+def add_each(
+    tx: "Transaction", resources: Sequence[tuple[str, Sequence[Setting]]], state: ResourceState = ResourceState.ALIVE
+) -> list[int]:
+    """Create resources, ``(name of the node, its properties)`` each; return their ids, in order.
+
+    All have the same properties, with values of their own.
+    """
+    ids = tx.resources.insert(
+        [
+            {"network_address": name, "state": state, "state_num": STATE_NUMBERS[state], **dict(settings)}
+            for name, settings in resources
+        ]
+    )
+    history = [(resource, "state", str(state)) for resource in ids]
+    for resource, (_, settings) in zip(ids, resources, strict=True):
+        history += [(resource, setting.name, logged(setting.value)) for setting in settings]
+    tx.resources.begin_log(history)
+    tx.outbox += [Wake(Tag.CHSTATE), Wake(Tag.TERM)]
+    return ids
+
+
+def ask_state(
+    tx: "Transaction", resources: Collection[int], to: ResourceState, reason: str = "", *, by: str = ""
+) -> None:
+    """Ask for a state of resources that stays until somebody asks for another one; ``by``: a user, '' = OAR."""
+    tx.resources.ask_state(resources, to)
+    if to is not ResourceState.ALIVE:
+        tx.state_reasons.set(resources, by, reason)
+    tx.outbox.append(Wake(Tag.CHSTATE))
+
+
+def change_state(
+    tx: "Transaction", resources: Collection[int], to: ResourceState, *, by: str, reason: str = ""
+) -> None:
+    """Ask for a state of resources for a user, with an event."""
+    _tell_change(tx, EventType.STATE_REQUESTED, f"User {by} requested the state {to} of", resources, reason)
+    ask_state(tx, resources, to, reason, by=by)
+
+
+def take_leave(tx: "Transaction", name: str) -> list[int]:
+    """Note that a node said that it goes: its resources that work, or may by themselves, are asked to be Absent.
+
+    Its jobs go on as long as it does.  Return these resources.
+    """
+    ids = [one.id for one in tx.resources.of_nodes([name]) if one.state is ResourceState.ALIVE or _may_return(one)]
+    if ids:
+        text = f"{name} said that it goes: {len(ids)} resources"
+        tx.events.add(EventType.NODE_LEAVES, 0, text, to_check=True, hosts=[name])
+        ask_state(tx, ids, ResourceState.ABSENT, "the node said that it goes")
+    return ids
+
+
+def welcome(tx: "Transaction", name: str) -> list[int]:
+    """Note that a node said that it is back: its resources are asked to be Alive.  Return them.
+
+    What somebody decided stays: a maintenance, a suspicion that an administrator is to look at, and Dead.
+    """
+    resources = tx.resources.of_nodes([name])
+    kept = tx.resources.in_maintenance([one.id for one in resources])
+    away = [one.id for one in resources if _is_away(one) or _may_return(one)]
+    ids = [resource for resource in away if resource not in kept]
+    if ids:
+        text = f"{name} said that it is back: {len(ids)} resources"
+        tx.events.add(EventType.NODE_IS_BACK, 0, text, hosts=[name])
+        ask_state(tx, ids, ResourceState.ALIVE)
+    return ids
+
+
+def _is_away(resource: "Resource") -> bool:
+    return ResourceState.ABSENT in (resource.state, resource.next_state)
+
+
+def _may_return(resource: "Resource") -> bool:
+    """Whether the system suspects a resource until its node answers."""
+    return resource.state is ResourceState.SUSPECTED and resource.finaud_decision
+
+
+def begin_maintenance(tx: "Transaction", resources: Collection[int], *, by: str, reason: str = "") -> None:
+    """Make resources Absent, such that they are not woken either."""
+    known = tx.resources.in_maintenance(resources)
+    fresh = set(resources) - known
+    if fresh:
+        tx.resources.log(fresh, "maintenance", "on")
+        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} began the maintenance of", fresh, reason)
+    if known and reason:
+        _tell_change(tx, EventType.MAINTENANCE_BEGUN, f"User {by} gave a reason for the maintenance of", known, reason)
+    changed = tx.resources.keep_asleep(resources)
+    if changed:
+        tx.resources.log(changed, "available_upto", "0")
+    ask_state(tx, resources, ResourceState.ABSENT, reason, by=by)
+
+
+def end_maintenance(tx: "Transaction", resources: Collection[int], *, by: str) -> None:
+    """Make resources Alive again, with the date up to which they could be woken before their maintenance."""
+    over = tx.resources.in_maintenance(resources)
+    if over:
+        tx.resources.close_log(resources, "maintenance")
+        _tell_change(tx, EventType.MAINTENANCE_ENDED, f"User {by} ended the maintenance of", over)
+    dates: dict[int, list[int]] = defaultdict(list)
+    for resource, date in tx.resources.wake_as_before(resources):
+        dates[date].append(resource)
+    for date, changed in dates.items():
+        tx.resources.log(changed, "available_upto", str(date))
+    ask_state(tx, resources, ResourceState.ALIVE)
+
+
+def tell_drain(tx: "Transaction", resources: Collection[int], *, begins: bool, by: str, reason: str = "") -> None:
+    """Write the event of resources whose drain begins or ends; of those that are as asked already a new reason."""
+    drained = {one.id for one in tx.resources.select(sorted(resources)) if one.properties["drain"] == "YES"}
+    changed = set(resources) - drained if begins else drained
+    if changed:
+        type_, verb = (EventType.DRAIN_BEGUN, "began") if begins else (EventType.DRAIN_ENDED, "ended")
+        _tell_change(tx, type_, f"User {by} {verb} the drain of", changed, reason)
+    if begins and reason and drained:
+        _tell_change(tx, EventType.DRAIN_BEGUN, f"User {by} gave a reason for the drain of", drained, reason)
+
+
+def _tell_change(tx: "Transaction", type_: EventType, text: str, resources: Collection[int], reason: str = "") -> None:
+    selected = tx.resources.select(sorted(resources))
+    hosts = sorted({resource.network_address for resource in selected} - {""})
+    others = [f"resource {resource.id}" for resource in selected if not resource.network_address]
+    tx.events.add(type_, 0, with_reason(f"{text} {', '.join([*hosts, *others])}", reason), hosts=hosts)
+
+
+# -- messages about changes -------------------------------------------------------------------------------------------
+
+
+def _by_target(changes: "Iterable[PendingChange]") -> dict[tuple[ResourceState, bool], list[int]]:
+    groups: dict[tuple[ResourceState, bool], list[int]] = defaultdict(list)
+    for change in changes:
+        groups[change.next_state, change.next_finaud_decision].append(change.id)
+    return groups
+
+
+def _heal(suspected: Mapping[int, str]) -> list[Effect]:
+    """Return the request to run the site's script for the resources that became Suspected."""
+    lines = tuple(f"{resource} {node}" for resource, node in sorted(suspected.items()))
+    return [Ask(JobAction.HEAL, 0, lines)] if lines else []
+
+
+def _lines(changes: "Iterable[PendingChange]") -> list[str]:
+    """Return a line for each node and change."""
+    counts: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for change in changes:
+        counts[change.network_address or "-", change.state, change.next_state].append(change.id)
+    return [f"{node}: {old} -> {new} ({len(ids)} resources)" for (node, old, new), ids in sorted(counts.items())]

@@ -1,0 +1,50 @@
+"""Why nodes get no jobs: what administrators say when they change a state, or begin a drain or a maintenance."""
+
+from oar.lib.base.errors import BadRequest
+
+#: Characters of a reason, at most.
+LONGEST = 255
+#: What stands before the reason; names of hosts and users hold no blank.
+_BEFORE = ": "
+
+
+def checked(text: str) -> str:
+    """Return a reason without blanks round it.  Raises BadRequest.
+
+    >>> checked(" a disk is changed ")
+    'a disk is changed'
+    """
+    reason = text.strip()
+    if not reason.isprintable():
+        raise BadRequest("bad reason: it has a line break or a control character. Write one line of text.")
+    if len(reason) > LONGEST:
+        raise BadRequest(f"bad reason: it has {len(reason)} characters: the limit is {LONGEST}. Shorten it.")
+    return reason
+
+
+def with_reason(text: str, reason: str) -> str:
+    """Return the text of an event with the reason, '' for none.
+
+    >>> with_reason("User root began the drain of node-1", "a disk is changed")
+    'User root began the drain of node-1: a disk is changed'
+    """
+    return f"{text}{_BEFORE}{reason}" if reason else text
+
+
+def reason_of(text: str) -> str:
+    """Return the reason that such a text tells, '' for none.
+
+    >>> reason_of("User root began the drain of node-1: disk: changed")
+    'disk: changed'
+    """
+    return text.partition(_BEFORE)[2]
+
+
+def author_of(text: str) -> str:
+    """Return the user whom such a text names, '' for none.
+
+    >>> author_of("User root began the drain of node-1: disk: changed")
+    'root'
+    """
+    first, _, rest = text.partition(" ")
+    return rest.partition(" ")[0] if first == "User" else ""

@@ -1,0 +1,162 @@
+"""Resources and nodes as users see them: records with the jobs on them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oar.lib.base.resource_set import format_ranges
+from oar.lib.jobs.records import Job
+from oar.lib.nodes.records import SYSTEM_PROPERTIES
+from oar.lib.nodes.states import ALWAYS_AVAILABLE, ResourceState
+
+if TYPE_CHECKING:
+    from oar.lib.db.transaction import Transaction
+
+
+class ResourceView(NamedTuple):
+    """All data of a resource that users see: every column, and the live jobs on it."""
+
+    columns: Mapping[str, Any]
+    jobs: tuple[int, ...]
+    reserved: tuple[int, ...] = ()  #: numbers of the advance reservations that have it now
+
+    @property
+    def id(self) -> int:
+        """The id of the resource."""
+        number: int = self.columns["resource_id"]
+        return number
+
+    @property
+    def node(self) -> str:
+        """The node that it belongs to; '' if none."""
+        name: str = self.columns["network_address"]
+        return name
+
+    @property
+    def state(self) -> ResourceState:
+        """The state of the resource."""
+        return ResourceState(self.columns["state"])
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no job is started on it any more."""
+        return bool(self.columns["drain"] == "YES")
+
+    def is_standby(self, now: int) -> bool:
+        """Whether it is Absent, and will be woken when a job needs it."""
+        until = self.columns["available_upto"]
+        return self.state is ResourceState.ABSENT and now < until != ALWAYS_AVAILABLE
+
+    @property
+    def user_columns(self) -> list[tuple[str, Any]]:
+        """The columns that programs of jobs get, sorted by name; None for a column that is not set."""
+        return sorted(item for item in self.columns.items() if item[0] not in SYSTEM_PROPERTIES)
+
+    @property
+    def properties(self) -> list[tuple[str, Any]]:
+        """The columns that are set, except those of the system, sorted by name."""
+        return [item for item in self.user_columns if item[1] is not None]
+
+    @property
+    def record(self) -> dict[str, object]:
+        """All columns, and ``jobs`` and ``reserved`` if there are any."""
+        jobs = {"jobs": ", ".join(map(str, self.jobs))} if self.jobs else {}
+        return {**self.columns, **jobs, **({"reserved": list(self.reserved)} if self.reserved else {})}
+
+
+_STATE_COLUMNS = ("resource_id", "network_address", "state", "drain")
+
+
+def resource_views(
+    tx: "Transaction",
+    *,
+    ids: Collection[int] | None = None,
+    nodes: Collection[str] | None = None,
+    states_only: bool = False,
+    columns: Collection[str] = ("*",),
+) -> list[ResourceView]:
+    """Return the views of all resources, or of those with these ids or nodes; sorted by node, the nodeless ones last.
+
+    ``states_only``: without jobs, and with the columns of the state only, which takes a fraction of the time.
+    ``columns``: those of the records; id, node and state have to be among them.
+    """
+    jobs_by_resource = {} if states_only else tx.listings.jobs_on_resources()
+    reserved = {} if states_only else tx.listings.reserved_now()
+    rows = tx.listings.resources(ids=ids, nodes=nodes, columns=_STATE_COLUMNS if states_only else columns)
+    rows.sort(key=lambda row: (not row["network_address"], row["network_address"]))  # they come by their numbers
+    return [
+        ResourceView(
+            row, tuple(jobs_by_resource.get(row["resource_id"], ())), tuple(reserved.get(row["resource_id"], ()))
+        )
+        for row in rows
+    ]
+
+
+def resources_of_jobs(tx: "Transaction", ids: Collection[int]) -> dict[int, list[ResourceView]]:
+    """Return the resources that jobs have or had, by job; the views are without the jobs on them."""
+    assigned = tx.listings.assigned(ids)
+    ids_of_resources = sorted({number for job_resources in assigned.values() for number in job_resources.resources})
+    views = {row["resource_id"]: ResourceView(row, ()) for row in tx.listings.resources(ids=ids_of_resources)}
+    return {
+        job_id: [views[number] for number in assigned[job_id].resources if number in views]
+        if job_id in assigned
+        else []
+        for job_id in ids
+    }
+
+
+class JobOnNode(NamedTuple):
+    """A job and its resources on one node."""
+
+    job: Job
+    resources: tuple[int, ...]  #: on this node
+    total: int  #: everywhere
+    types: tuple[str, ...]
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The fields in alphabetical order; ``projet`` is for older programs."""
+        return {
+            "assigned_resources": self.resources,
+            "name": self.job.name or "",
+            "owner": self.job.user,
+            "project": self.job.project,
+            "projet": self.job.project,
+            "queue": self.job.queue,
+            "resources_count": len(self.resources),
+            "resources_total": self.total,
+            "state": self.job.state,
+            "types": self.types,
+        }
+
+
+def jobs_on_nodes(tx: "Transaction", views: Sequence[ResourceView]) -> dict[str, list[JobOnNode]]:
+    """Return the live jobs on the nodes of resources, by node."""
+    jobs_by_node: dict[str, dict[int, list[int]]] = {view.node: defaultdict(list) for view in views if view.node}
+    for view in views:
+        for job_id in view.jobs if view.node else ():
+            jobs_by_node[view.node][job_id].append(view.id)
+    ids = sorted({job_id for jobs in jobs_by_node.values() for job_id in jobs})
+    jobs = {job.id: job for job in tx.jobs.select(ids)}
+    types, assigned = tx.jobs.types(ids), tx.listings.assigned(ids)
+    return {
+        node: [
+            JobOnNode(jobs[job_id], tuple(resources), len(assigned[job_id].resources), types.get(job_id, ()))
+            for job_id, resources in sorted(resources_by_job.items())
+            if job_id in jobs and job_id in assigned
+        ]
+        for node, resources_by_job in jobs_by_node.items()
+    }
+
+
+def placement_texts(tx: "Transaction", jobs: Sequence[Job]) -> dict[int, str]:
+    """Return the resources of jobs by node as a text without blanks, ``n1:1-2+5,n2:7``; '' for a job without any."""
+    texts = {}
+    for job_id, resources in resources_of_jobs(tx, [job.id for job in jobs]).items():
+        nodes: dict[str, int] = defaultdict(int)
+        for resource in resources:
+            nodes[resource.node or "-"] |= 1 << resource.id
+        texts[job_id] = ",".join(
+            f"{node}:{format_ranges(ids).replace(',', '+')}" for node, ids in sorted(nodes.items())
+        )
+    return texts

@@ -1,0 +1,1 @@
+"""Mails and notices to users and administrators."""

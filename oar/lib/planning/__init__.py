@@ -1,0 +1,1 @@
+"""Statements of the scheduler: what it reads and the plan that it writes."""

@@ -1,0 +1,159 @@
+"""The plan of the last round (``tx.gantt``): starts and resources of jobs, written by difference.
+
+``gantt_jobs_*`` is what the scheduler works with, ``gantt_jobs_*_visu`` what everybody else reads: both change in the
+transaction of a round.  The row of moldable 0 is the date of the round.
+
+See docs/design/planner.rst, "What is written".
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from oar.lib.bus.topics import Topic
+from oar.lib.db.statements import Prepared, Table
+
+_STARTS = Prepared("SELECT moldable_job_id, start_time FROM gantt_jobs_predictions")
+_HAS_PLACE = """
+    SELECT 1 FROM moldable_job_descriptions m JOIN gantt_jobs_predictions p ON p.moldable_job_id = m.moldable_id
+    WHERE m.moldable_job_id = ANY(%s) LIMIT 1"""
+#: What is new or has changed.  ``sets`` are resources, each as the text of an array.
+_STORE = Prepared("""
+    WITH new AS (
+        SELECT n.*
+        FROM unnest(%(moldables)s::bigint[], %(starts)s::bigint[], %(sets)s::text[]) AS n (id, start, members)),
+    predicted AS (
+        INSERT INTO gantt_jobs_predictions AS p SELECT id, start FROM new
+        ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
+        WHERE p.start_time <> EXCLUDED.start_time)
+    INSERT INTO gantt_jobs_sets AS s SELECT id, members::integer[] FROM new WHERE id <> 0
+    ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
+    WHERE s.resources <> EXCLUDED.resources""")
+#: Alternatives that the plan has no more.
+_REMOVE = Prepared("""
+    DELETE FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_predictions_visu WHERE moldable_job_id = ANY(%(gone)s);
+    DELETE FROM gantt_jobs_sets_visu WHERE moldable_job_id = ANY(%(gone)s)""")
+#: All alternatives but those of the plan, whoever wrote them.
+_DELETE_OTHERS = """
+    DELETE FROM {table} t WHERE t.moldable_job_id > 0 AND NOT EXISTS (
+        SELECT 1 FROM unnest(%s::bigint[]) AS n (id) WHERE n.id = t.moldable_job_id)"""
+#: In the place of an alternative: the row whose start is the date of the oldest prediction.  It is there only while
+#: predictions may be older than the last round.
+AGE = -1
+_STORE_AGE = """
+    INSERT INTO {table} AS p (moldable_job_id, start_time) VALUES (%(age)s, %(date)s)
+    ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time"""
+_TABLES = ("gantt_jobs_predictions", "gantt_jobs_sets")
+_ALL_TABLES = (*_TABLES, "gantt_jobs_predictions_visu", "gantt_jobs_sets_visu")
+_AGE = Prepared("""
+    SELECT a.start_time FROM gantt_jobs_predictions_visu a
+    JOIN gantt_jobs_predictions_visu r ON r.moldable_job_id = 0 AND r.start_time > a.start_time
+    WHERE a.moldable_job_id = %s""")
+#: Make the copies that everybody reads equal to what has been stored.
+_COPY = Prepared("""
+    INSERT INTO gantt_jobs_predictions_visu AS p
+    SELECT moldable_job_id, start_time FROM gantt_jobs_predictions WHERE moldable_job_id = ANY(%(moldables)s)
+    ON CONFLICT (moldable_job_id) DO UPDATE SET start_time = EXCLUDED.start_time
+    WHERE p.start_time <> EXCLUDED.start_time;
+    INSERT INTO gantt_jobs_sets_visu AS s
+    SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%(moldables)s)
+    ON CONFLICT (moldable_job_id) DO UPDATE SET resources = EXCLUDED.resources
+    WHERE s.resources <> EXCLUDED.resources""")
+#: The whole plan, stored for ever under the date of its round.
+_LOG = Prepared("""
+    INSERT INTO gantt_jobs_predictions_log SELECT %(now)s, moldable_job_id, start_time FROM gantt_jobs_predictions
+    ON CONFLICT DO NOTHING;
+    INSERT INTO gantt_jobs_resources_log SELECT %(now)s, moldable_job_id, resource_id FROM gantt_jobs_resources
+    ON CONFLICT DO NOTHING""")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRow:
+    """Start and resources that are planned for an alternative of a job, or that it has."""
+
+    moldable: int
+    start: int
+    resources: tuple[int, ...]
+
+
+class Gantt(Table):
+    """The gantt tables."""
+
+    def starts(self) -> dict[int, int]:
+        """Return the predicted starts by alternative; that of alternative 0 is the date of the round."""
+        return dict(self._tx.rows(_STARTS))
+
+    def has_place(self, jobs: Collection[int]) -> bool:
+        """Whether the plan has a place for any of some jobs."""
+        return self._tx.row(_HAS_PLACE, (sorted(jobs),)) is not None
+
+    def resources(self, moldables: Collection[int]) -> dict[int, list[int]]:
+        """Return the resources that are planned for some alternatives."""
+        if not moldables:
+            return {}
+        return dict(
+            self._tx.rows(
+                "SELECT moldable_job_id, resources FROM gantt_jobs_sets WHERE moldable_job_id = ANY(%s)",
+                (list(moldables),),
+            )
+        )
+
+    def write(self, moldables: Collection[int], predictions: Iterable[PredictionRow], now: int, *, log: bool) -> None:
+        """Store a whole plan, whatever is stored: ``predictions`` are those of all ``moldables``."""
+        planned = sorted(moldables)
+        for table in _ALL_TABLES:
+            self._tx.execute(_DELETE_OTHERS.format(table=table), (planned,))
+        self.change((), predictions, now, log=log)
+
+    def propose(self, predictions: Collection[PredictionRow], now: int) -> None:
+        """Show an external scheduler the decisions of the round so far; everybody else sees the last plan."""
+        for table in _TABLES:
+            self._tx.execute(_DELETE_OTHERS.format(table=table), ([prediction.moldable for prediction in predictions],))
+        self._tx.execute(_STORE, _values(predictions, now))
+        self._changed(Topic.GANTT)
+
+    def change(self, gone: Collection[int], predictions: Iterable[PredictionRow], now: int, *, log: bool) -> None:
+        """Store the predictions of a plan that are new, and remove the alternatives that it has no more (``gone``).
+
+        ``now`` is the date of the round; with ``log`` the whole plan is also stored for ever.
+        """
+        if gone:
+            self._tx.execute(_REMOVE, {"gone": sorted(gone)})
+        self._store(list(predictions), now)
+        if log:
+            self._tx.execute(_LOG, {"now": now})
+        self._changed(Topic.GANTT)
+
+    def store_date(self, now: int) -> None:
+        """Store the date of a round that changed nothing else."""
+        self._store((), now)
+
+    def mark_age(self, date: int) -> None:
+        """Store the date of the oldest prediction; 0: all are those of the last round."""
+        for table in ("gantt_jobs_predictions", "gantt_jobs_predictions_visu"):
+            if date:
+                self._tx.execute(_STORE_AGE.format(table=table), {"age": AGE, "date": date})
+            else:
+                self._tx.execute(f"DELETE FROM {table} WHERE moldable_job_id = %s", (AGE,))
+
+    def age(self) -> int:
+        """Return the date of the oldest prediction; 0: all are those of the last round."""
+        row = self._tx.row(_AGE, (AGE,))
+        return int(row[0]) if row else 0
+
+    def _store(self, predictions: Collection[PredictionRow], now: int) -> None:
+        values = _values(predictions, now)
+        self._tx.execute(_STORE, values)
+        self._tx.execute(_COPY, values)
+
+
+def _values(predictions: Collection[PredictionRow], now: int) -> dict[str, list[Any]]:
+    """Return the parameters that store predictions, and the date of the round as that of alternative 0."""
+    sets = (",".join(map(str, prediction.resources)) for prediction in predictions)
+    return {
+        "moldables": [0, *(prediction.moldable for prediction in predictions)],
+        "starts": [now, *(prediction.start for prediction in predictions)],
+        "sets": ["{}", *(f"{{{resources}}}" for resources in sets)],
+    }

@@ -1,0 +1,285 @@
+"""``Remote``: the only way to the nodes.  One warm session per node, shared by all threads of a process.
+
+Sessions are opened when first needed, by a bounded number of threads, and closed when they have not been used for a
+time or when there are too many.  One thread reads all of them.  A node that hangs delays only the requests to it, up to
+their deadlines.
+"""
+
+import contextlib
+import os
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from oar.lib.base.errors import NodeUnavailable
+from oar.lib.remote import bootstrap
+from oar.lib.remote.channels import ChannelLost
+from oar.lib.remote.dialogue import Dialogue
+from oar.lib.remote.fanout import Fanout
+from oar.lib.remote.requests import CommandRan, NodeCommand, NodeRequest, Outcome, RemoteSettings, TimedOut, Unreachable
+from oar.lib.remote.session import NodeSession
+from oar.lib.remote.transports import CannotReach, LocalTransport, Transport, choose
+
+CONNECTING_THREADS = 64
+IDLE_SECONDS = 2.0  #: a connecting thread with nothing to do ends
+LOOK_SECONDS = 5.0
+
+#: The result of opening a session: the session, or how that failed.
+Opened = NodeSession | Outcome
+
+
+class Remote:
+    """Runs requests on nodes; see ``run``, ``dialogue``, ``command``."""
+
+    def __init__(
+        self,
+        settings: RemoteSettings,
+        transport: Transport | None = None,
+        alarm: Callable[[str], None] = lambda node: None,
+    ) -> None:
+        """``alarm`` is called with a node that may have died, or a program that was on its own there."""
+        self._alarm = alarm
+        self.settings = settings
+        self.transport = transport or choose(settings)
+        privilege = () if isinstance(self.transport, LocalTransport) else settings.privilege_cmd
+        self._command = bootstrap.command(privilege)
+        self._lock = threading.Lock()
+        self._sessions: dict[str, NodeSession] = {}
+        self._waiting: dict[str, list[Callable[[Opened], None]]] = {}
+        self._to_open: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._connectors = 0
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._new: queue.SimpleQueue[NodeSession] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._reader = threading.Thread(target=self._read_all, name="nodes", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what callers use ----------------------------------------------------------------------------------------
+
+    def run(self, requests: Mapping[str, NodeRequest | NodeCommand], seconds: float) -> dict[str, Outcome]:
+        """Run one request on each node, all at once; return the outcomes by node, after at most ``seconds``."""
+        return Fanout(self, requests, seconds).outcomes()
+
+    def command(
+        self, node: str, argv: tuple[str, ...], stdin: str, seconds: float, account: str | None = "oar"
+    ) -> Outcome:
+        """Run an argument list on one node; its output is thrown away."""
+        return self.run({node: NodeCommand(argv, stdin, account, is_quiet=True)}, seconds)[node]
+
+    def dialogue(self, node: str, request: NodeRequest, seconds: float) -> Dialogue:
+        """Start a request and return the dialogue with it; ``seconds`` is its whole time on the node.
+
+        Raises NodeUnavailable.
+        """
+        return Dialogue.begin(self, node, request, seconds)
+
+    # -- sessions ------------------------------------------------------------------------------------------------
+
+    def session(self, node: str, use: Callable[[Opened], None]) -> None:
+        """Give the node's session to ``use``: at once if it is warm, else from a connecting thread.
+
+        ``use`` must not block.  Several callers that need the same cold node share one connection.
+        """
+        opened: Opened | None
+        with self._lock:
+            opened = self._sessions.get(node)
+            if self._closed:
+                opened = Unreachable("the way to the nodes is closed")
+            elif opened is not None and opened.lost is None:
+                self._sessions[node] = self._sessions.pop(node)  # the last of the mapping is the last used
+            else:
+                opened = None
+                first = node not in self._waiting
+                self._waiting.setdefault(node, []).append(use)
+                if first:
+                    self._to_open.put(node)
+                    self._more_connectors()
+        if opened is not None:
+            use(opened)
+
+    def open_session(self, node: str, seconds: float) -> NodeSession | CommandRan:
+        """Return the node's session, or the end of its program if it ended at once.  Raises NodeUnavailable."""
+        answers: queue.SimpleQueue[Opened] = queue.SimpleQueue()
+        self.session(node, answers.put)
+        try:
+            opened = answers.get(timeout=seconds)
+        except queue.Empty:
+            raise NodeUnavailable(f"{node}: no connection within {seconds:.0f} s") from None
+        match opened:
+            case NodeSession() | CommandRan():
+                return opened
+            case Unreachable(error):
+                raise NodeUnavailable(f"{node}: {error}")
+            case TimedOut():
+                raise NodeUnavailable(f"{node}: no connection in time")
+
+    def warm_nodes(self) -> list[str]:
+        """Return the nodes that have a live session, the least recently used first."""
+        with self._lock:
+            return [node for node, session in self._sessions.items() if session.lost is None]
+
+    def _more_connectors(self) -> None:
+        """Start another connecting thread, if there may be one; the lock is held."""
+        if self._connectors < CONNECTING_THREADS and not self._closed:
+            self._connectors += 1
+            threading.Thread(target=self._open_all, name="connect", daemon=True).start()
+
+    def _open_all(self) -> None:
+        """Open the sessions that are asked for, until none has been for a moment."""
+        while not self._closed:
+            try:
+                node = self._to_open.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._to_open.empty():
+                        self._connectors -= 1
+                        return
+            else:
+                self._open(node)
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        for use in (use for users in waiting.values() for use in users):
+            use(Unreachable("the way to the nodes is closed"))
+
+    def _open(self, node: str) -> None:
+        opened = self._connect(node)
+        with self._lock:
+            if isinstance(opened, NodeSession):
+                self._sessions[node] = opened
+            users = self._waiting.pop(node, [])
+            surplus = self._surplus()
+        for use in users:
+            use(opened)
+        for session in surplus:
+            self._drop(session)
+
+    def _connect(self, node: str) -> Opened:
+        limit = time.monotonic() + self.settings.connect_seconds
+        try:
+            channel = self.transport.open(node, self._command, self.settings.connect_seconds)
+        except CannotReach as error:
+            return Unreachable(str(error))
+        session = NodeSession(node, channel)
+        with contextlib.suppress(ChannelLost):
+            session.begin()
+        self._new.put(session)
+        self._wake()
+        ready = session.wait_ready(max(0.1, limit - time.monotonic()))
+        if self._closed:
+            session.end("closed")
+            channel.close()
+        elif ready:
+            return session
+        session.end("no answer from the node's session program")
+        self._wake()
+        status, stderr = channel.closing_report()
+        if status == bootstrap.NO_INTERPRETER:
+            return CommandRan(status, (), stderr)
+        return Unreachable(session.lost or "lost")
+
+    def _surplus(self) -> list[NodeSession]:
+        """Return the sessions to close because there are too many: the longest unused ones that are idle."""
+        too_many = len(self._sessions) - self.settings.pool_max
+        return [session for session in self._sessions.values() if not session.busy][: max(0, too_many)]
+
+    def _drop(self, session: NodeSession) -> None:
+        with self._lock:
+            if session.busy:
+                return
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+        session.end("closed")
+        self._wake()
+
+    # -- the reading thread --------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            os.write(self._wake_write, b"w")
+
+    def _read_all(self) -> None:
+        next_look = time.monotonic() + LOOK_SECONDS
+        while not self._closed:
+            for key, _ in self._selector.select(max(0.0, next_look - time.monotonic())):
+                if key.fd == self._wake_read:
+                    self._update_registrations()
+                elif not key.data.feed():
+                    self._release(key.data)
+                    self._alarm(key.data.node)
+                elif key.data.take_trouble():
+                    self._alarm(key.data.node)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK_SECONDS
+                self._look()
+        self._update_registrations()
+        for session in self._registered():
+            session.end("closed")
+            self._release(session)
+
+    def _registered(self) -> list[NodeSession]:
+        return [key.data for key in self._selector.get_map().values() if isinstance(key.data, NodeSession)]
+
+    def _update_registrations(self) -> None:
+        """Start to read the sessions that were opened, close those that were given up."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake_read, 4096):
+                pass
+        with contextlib.suppress(queue.Empty):
+            while True:
+                session = self._new.get_nowait()
+                self._selector.register(session.channel.fileno(), selectors.EVENT_READ, session)
+        for session in self._registered():
+            if session.lost is not None:
+                self._release(session)
+
+    def _release(self, session: NodeSession) -> None:
+        self._selector.unregister(session.channel.fileno())
+        with self._lock:
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+        session.channel.close()
+
+    def _look(self) -> None:
+        """Raise the alarm for nodes that have fallen silent; close idle sessions."""
+        oldest = time.monotonic() - self.settings.pool_idle
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            if session.take_trouble():
+                self._alarm(session.node)
+        for session in (one for one in sessions if not one.busy and one.used < oldest):
+            self._drop(session)
+
+    def close(self) -> None:
+        """Close all sessions; requests that still run are lost."""
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+        self._wake()
+        self._reader.join(10)
+        self._refuse_waiting()
+        self._selector.close()
+        with self._lock:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_write = -1

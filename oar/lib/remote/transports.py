@@ -1,0 +1,382 @@
+"""Transports to a node: paramiko, the ssh client with a control master, or this machine itself.
+
+``choose`` picks paramiko when ``OPENSSH_CMD`` and the account's ssh configuration ask for nothing that only the ssh
+client can do.
+
+See docs/design/nodes.rst, "Transports".
+"""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oar.lib.remote.channels import ParamikoChannel, ProcessChannel, SessionChannel
+from oar.lib.remote.requests import RemoteSettings
+
+if TYPE_CHECKING:
+    import paramiko
+
+NODE_NAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]*\Z", re.ASCII)
+KEEP_ALIVE_SECONDS = 30
+LOST_MILLISECONDS = 60_000  #: unacknowledged data for so long: the kernel gives the connection up
+KEY_FILES = ("id_ed25519", "id_ecdsa", "id_rsa")
+FAST_KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+_UNDERSTOOD_OPTIONS = frozenset(
+    ["Port", "User", "IdentityFile", "StrictHostKeyChecking", "UserKnownHostsFile", "ConnectTimeout", "BatchMode"]
+)
+_NEEDS_CLIENT = re.compile(r"\s*(ProxyCommand|ProxyJump|Match)\b", re.IGNORECASE)
+
+
+class CannotReach(Exception):
+    """No connection to the node; the message says why."""
+
+
+class Transport(Protocol):
+    """A kind of connection to nodes."""
+
+    name: str
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        """Start a shell command on a node.  Raises CannotReach."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """The options of a command line of ssh that paramiko can follow."""
+
+    port: int = 22
+    user: str | None = None
+    identities: tuple[str, ...] = ()
+    known_hosts: str | None = None
+    check_host_keys: bool = True
+    family: int = socket.AF_UNSPEC
+
+
+def choose(settings: RemoteSettings) -> Transport:
+    """Return the transport that ``OAR_SSH_TRANSPORT`` names; for ``auto`` paramiko if it can do the work."""
+    options = read_options(settings.openssh_cmd)
+    if settings.transport == "openssh" or (
+        settings.transport == "auto" and (options is None or _needs_client(Path(settings.home) / ".ssh" / "config"))
+    ):
+        return OpensshTransport(settings)
+    return ParamikoTransport(settings, options or SshOptions(port=6667))
+
+
+def _needs_client(configuration: Path) -> bool:
+    try:
+        text = configuration.read_text(errors="replace")
+    except OSError:
+        return False
+    return any(_NEEDS_CLIENT.match(line) for line in text.splitlines())
+
+
+def read_options(argv: Sequence[str]) -> SshOptions | None:
+    """Return the options of an ssh command line; None if only the ssh client can follow them.
+
+    >>> read_options(["/usr/bin/ssh", "-p", "6667", "-e", "none"]).port
+    6667
+    >>> read_options(["ssh", "-J", "gateway"]) is None
+    True
+    """
+    if not argv or Path(argv[0]).name != "ssh":
+        return None
+    values: dict[str, list[str]] = {}
+    arguments = list(argv[1:])
+    while arguments:
+        argument = arguments.pop(0)
+        letter = argument[1:2]
+        if argument in {"-4", "-6", "-q", "-x"}:
+            values.setdefault(letter, []).append("")
+        elif argument[:1] == "-" and letter in {"p", "l", "i", "e", "o"}:
+            value = argument[2:] or (arguments.pop(0) if arguments else "")
+            if letter == "o":
+                letter, _, value = (part.strip() for part in value.replace(" ", "=", 1).partition("="))
+                if letter not in _UNDERSTOOD_OPTIONS:
+                    return None
+            values.setdefault(letter, []).append(value)
+        else:
+            return None
+    return _options(values)
+
+
+def _options(values: dict[str, list[str]]) -> SshOptions | None:
+    port = (values.get("p") or values.get("Port") or ["22"])[0]
+    if not port.isdigit():
+        return None
+    return SshOptions(
+        port=int(port),
+        user=next(iter(values.get("l") or values.get("User") or []), None),
+        identities=tuple(values.get("i", []) + values.get("IdentityFile", [])),
+        known_hosts=next(iter(values.get("UserKnownHostsFile") or []), None),
+        check_host_keys=values.get("StrictHostKeyChecking", ["yes"])[0] not in {"no", "off"},
+        family=socket.AF_INET if "4" in values else socket.AF_INET6 if "6" in values else socket.AF_UNSPEC,
+    )
+
+
+def check_name(node: str) -> None:
+    """Refuse a name that is not a host name: it could be read as an option.  Raises CannotReach."""
+    if not NODE_NAME.match(node):
+        raise CannotReach(f"'{node[:100]!a}' is not the name of a node")
+
+
+class LocalTransport:
+    """Sessions on this machine, for tests and for a server that is its own node."""
+
+    name = "local"
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self._prefix = tuple(prefix)
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        """Start the command in a shell of this machine."""
+        check_name(node)
+        return start([*self._prefix, "/bin/sh", "-c", command])
+
+
+class OpensshTransport:
+    """The ssh client, with a control master of ours unless the command line brings its own."""
+
+    name = "openssh"
+
+    def __init__(self, settings: RemoteSettings) -> None:
+        self._argv = list(settings.openssh_cmd)
+        self._account = settings.account
+        if "-S" not in self._argv and not any("ControlMaster" in arg or "ControlPath" in arg for arg in self._argv):
+            path = f"{settings.control_directory}/cm-%C"
+            self._argv += ["-oControlMaster=auto", f"-oControlPath={path}", "-oControlPersist=600"]
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        """Start the ssh client; an unreachable node is noticed when the session does not answer."""
+        check_name(node)
+        limit = max(1, int(seconds))
+        options = ["-x", "-T", f"-oConnectTimeout={limit}", "-oBatchMode=yes", "-oServerAliveInterval=30"]
+        return start([*self._argv, *options, "-l", self._account, "--", node, command])
+
+
+def start(argv: Sequence[str]) -> ProcessChannel:
+    """Start a process as a channel, in a session of its own so that signals of a terminal do not reach it."""
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CannotReach(f"cannot start {argv[0]}: {error.strerror}") from None
+    return ProcessChannel(process)
+
+
+class ParamikoTransport:
+    """One authenticated paramiko connection per session, without Nagle's delay."""
+
+    name = "paramiko"
+
+    def __init__(self, settings: RemoteSettings, options: SshOptions) -> None:
+        self._options = options
+        self._user = options.user or settings.account
+        directory = Path(settings.home) / ".ssh"
+        self._identities = [_expanded(name, settings.home) for name in options.identities]
+        self._identities = self._identities or [str(directory / name) for name in KEY_FILES]
+        self._known_hosts = KnownHosts(_expanded(options.known_hosts or str(directory / "known_hosts"), settings.home))
+        self._lock = threading.Lock()
+        self._keys: list[paramiko.PKey] | None = None
+
+    def open(self, node: str, command: str, seconds: float) -> SessionChannel:
+        """Connect, check the host's key, authenticate, start the command."""
+        import paramiko
+
+        check_name(node)
+        connection = self._connect(node, seconds)
+        deadline = time.monotonic() + seconds
+        transport = paramiko.Transport(connection)
+        try:
+            transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = seconds
+            name = f"[{node}]:{self._options.port}"
+            _prefer(transport, FAST_KEX, self._known_hosts.key_types(name))
+            transport.start_client(timeout=seconds)
+            if self._options.check_host_keys:
+                self._known_hosts.check(name, transport.get_remote_server_key())
+            self._authenticate(transport)
+            transport.set_keepalive(KEEP_ALIVE_SECONDS)
+            channel = transport.open_session(timeout=seconds)
+            session = ParamikoChannel(transport, channel)
+            channel.exec_command(command)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            transport.close()
+            is_late = time.monotonic() >= deadline  # what paramiko says then is "No existing session" and the like
+            text = f"no answer within {seconds:g} s" if is_late else _ssh_trouble(error)
+            is_refused = isinstance(error, paramiko.AuthenticationException) and not is_late
+            raise CannotReach(self._refusal(node) if is_refused else f"ssh: {text}") from None
+        except CannotReach:
+            transport.close()
+            raise
+        return session
+
+    def _refusal(self, node: str) -> str:
+        """Say what a node refuses, and what is to be done."""
+        keys = " and ".join(path for path in self._identities if os.path.exists(path))
+        return (
+            f"its sshd refuses the key {keys} for the account {self._user}: bring the public half into authorized_keys"
+            f" there (oar-keys --node {node})"
+        )
+
+    def _connect(self, node: str, seconds: float) -> socket.socket:
+        """Try the addresses of a node one by one; each has its share of the time that is left."""
+        limit = time.monotonic() + seconds
+        try:
+            addresses = socket.getaddrinfo(node, self._options.port, self._options.family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise CannotReach(f"{error.strerror or error}") from None
+        failures = {}
+        for tried, (*kind, _, address) in enumerate(addresses):
+            share = max(0.1, limit - time.monotonic()) / (len(addresses) - tried)
+            try:
+                return _open_socket(kind, address, share)
+            except OSError as error:
+                failures[address[0]] = f"{error.strerror or error}"
+        if len(failures) == 1:
+            raise CannotReach(f"connect: {next(iter(failures.values()))}")
+        raise CannotReach(f"connect: {', '.join(f'{text} ({address})' for address, text in failures.items())}")
+
+    def _authenticate(self, transport: "paramiko.Transport") -> None:
+        import paramiko
+
+        keys = self._own_keys()
+        for key in keys[:-1]:
+            with contextlib.suppress(paramiko.AuthenticationException):
+                transport.auth_publickey(self._user, key)
+                return
+        transport.auth_publickey(self._user, keys[-1])
+
+    def _own_keys(self) -> "list[paramiko.PKey]":
+        """Return the private keys, read once if any can be read.  Raises CannotReach if none can."""
+        with self._lock:
+            if self._keys is None:
+                self._keys = _private_keys(self._identities, self._user)
+            return self._keys
+
+
+def _ssh_trouble(error: Exception) -> str:
+    """Say in words of an administrator what paramiko says."""
+    text = str(error)
+    if isinstance(error, EOFError) or "SSH protocol banner" in text:
+        return "its sshd closes the connection (more at a time than MaxStartups in /etc/oar/sshd_config there?)"
+    return text or type(error).__name__
+
+
+def _private_keys(paths: Sequence[str], account: str) -> "list[paramiko.PKey]":
+    """Read keys; files that are not there are passed over.  Raises CannotReach if none can be read."""
+    import paramiko
+
+    keys, troubles = [], []
+    for path in paths:
+        try:
+            keys.append(paramiko.PKey.from_path(path))
+        except FileNotFoundError:
+            continue
+        except (OSError, paramiko.SSHException, ValueError) as error:
+            troubles.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+    if not keys and troubles:
+        raise CannotReach(f"cannot read the key {'; '.join(troubles)}: it must belong to {account}, with mode 0600")
+    if not keys:
+        raise CannotReach(f"no private key among {', '.join(paths)}: a restart of the server makes one")
+    return keys
+
+
+def _open_socket(kind: Sequence[int], address: tuple[Any, ...], seconds: float) -> socket.socket:
+    """Return a connection to an address.  Raises OSError."""
+    connection = socket.socket(*kind)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)
+        connection.settimeout(seconds)
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path.startswith("~/") else path
+
+
+def _prefer(transport: "paramiko.Transport", exchanges: Sequence[str], key_types: Sequence[str]) -> None:
+    """Prefer the cheap key exchanges (a fifth of the processor time), and the types of the known host keys."""
+    options = transport.get_security_options()
+    options.kex = _first(exchanges, options.kex)
+    options.key_types = _first(key_types, options.key_types)
+
+
+def _first(preferred: Sequence[str], offered: Sequence[str]) -> tuple[str, ...]:
+    fast = [name for name in offered if name in preferred]
+    return (*fast, *(name for name in offered if name not in fast))
+
+
+class KnownHosts:
+    """The file of host keys: the key of a new host is stored, a changed key is refused."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._signature: tuple[int, int] | None = None
+        self._hosts: paramiko.HostKeys | None = None
+
+    def key_types(self, name: str) -> tuple[str, ...]:
+        """Return the types of the stored keys of a host: the host is asked for one of these."""
+        with self._lock:
+            return tuple(self._stored_keys(name))
+
+    def check(self, name: str, key: "paramiko.PKey") -> None:
+        """Accept the key of a host, or raise CannotReach."""
+        with self._lock:
+            keys = self._stored_keys(name)
+            if not keys:
+                self._store(name, key)
+            elif keys.get(key.get_name()) != key:
+                node = name.partition("]")[0].removeprefix("[")
+                raise CannotReach(
+                    f"the host key of {name} has changed: remove its line from {self._path} if the node was reinstalled"
+                    f" (oar-keys --node {node})"
+                )
+
+    def _stored_keys(self, name: str) -> "dict[str, paramiko.PKey]":
+        hosts = self._read()
+        plain_name = name.partition("]")[0].removeprefix("[")
+        keys = hosts.lookup(name) or (hosts.lookup(plain_name) if name.endswith("]:22") else None)
+        return dict(keys.items()) if keys else {}
+
+    def _read(self) -> "paramiko.HostKeys":
+        """Return the file's contents, read again only when it has changed."""
+        import paramiko
+
+        try:
+            information = os.stat(self._path)
+            signature = (information.st_mtime_ns, information.st_size)
+        except OSError:
+            signature = (0, 0)
+        if self._hosts is None or signature != self._signature:
+            self._hosts, self._signature = paramiko.HostKeys(), signature
+            with contextlib.suppress(OSError):
+                self._hosts.load(self._path)
+        return self._hosts
+
+    def _store(self, name: str, key: "paramiko.PKey") -> None:
+        line = f"{name} {key.get_name()} {key.get_base64()}\n"
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotReach(f"cannot store the host key of {name} in {self._path}: {error.strerror}") from None
+        with os.fdopen(descriptor, "ab") as file:
+            file.write(line.encode("ascii"))

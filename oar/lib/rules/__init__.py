@@ -1,1 +1,0 @@
-"""Pure decisions and their texts: consequences of events, causes of ends, reasons for waiting, notices to users."""

@@ -1,0 +1,1 @@
+"""Files of users, read and written by programs that run as the user."""

@@ -1,1 +1,0 @@
-"""What users see of jobs, nodes and consumption: records, from which every format is made."""
