@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,7 +16,11 @@ class Module:
 
     name: str
     path: Path
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax, parsed when it is needed first: each process that runs tests would parse a thousand files."""
+        return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @property
     def is_package(self) -> bool:
@@ -25,11 +29,7 @@ class Module:
 
     def imports(self) -> Iterator[str]:
         """Give the full name of everything that is imported anywhere in the file, for type checking too."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        return imported_in(self.tree)
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Give all functions and methods."""
@@ -50,6 +50,15 @@ class Module:
                 yield node.lineno, node.value
 
 
+def imported_in(tree: ast.Module) -> Iterator[str]:
+    """Give the full name of everything that is imported anywhere in a program."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
 def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -65,7 +74,7 @@ def modules() -> dict[str, Module]:
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if not name.startswith("oar.tools"):
-            found[name] = Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+            found[name] = Module(name, path)
     return found
 
 
@@ -74,9 +83,7 @@ def tools() -> dict[str, Module]:
     """Return the programs for nodes, by their file names, except those for the shell."""
     texts = {path: path.read_text(encoding="utf-8") for path in (PACKAGE / "tools").iterdir() if path.is_file()}
     return {
-        path.name: Module(path.name, path, ast.parse(text))
-        for path, text in sorted(texts.items())
-        if not text.startswith("#!/bin/sh")
+        path.name: Module(path.name, path) for path, text in sorted(texts.items()) if not text.startswith("#!/bin/sh")
     }
 
 
@@ -84,4 +91,4 @@ def tools() -> dict[str, Module]:
 def others() -> dict[str, Module]:
     """Return everything else in Python: tests, benchmarks, set-up, generator of the documentation."""
     paths = sorted(path for top in ("tests", "bench", "setup", "docs") for path in (ROOT / top).rglob("*.py"))
-    return {str(path): Module(path.stem, path, ast.parse(path.read_text(encoding="utf-8"))) for path in paths}
+    return {str(path): Module(path.stem, path) for path in paths}

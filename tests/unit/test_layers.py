@@ -10,6 +10,7 @@ import graphlib
 import re
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -158,17 +159,24 @@ def imported_module(name: str) -> str | None:
     return parent if parent in modules() else None
 
 
-ARROWS = [
-    (module.name, target)
-    for module in modules().values()
-    for target in map(imported_module, module.imports())
-    if target and target != module.name
-]
+@cache
+def arrows() -> list[tuple[str, str]]:
+    """Return which module imports which."""
+    return [
+        (module.name, target)
+        for module in modules().values()
+        for target in map(imported_module, module.imports())
+        if target and target != module.name
+    ]
 
 
-GRAPH: dict[str, set[str]] = {name: set() for name in modules()}
-for _source, _target in ARROWS:
-    GRAPH[_source].add(_target)
+@cache
+def graph() -> dict[str, set[str]]:
+    """Return the modules that each module imports directly."""
+    found: dict[str, set[str]] = {name: set() for name in modules()}
+    for source, target in arrows():
+        found[source].add(target)
+    return found
 
 
 def all_imports(name: str) -> set[str]:
@@ -176,7 +184,7 @@ def all_imports(name: str) -> set[str]:
     reached: set[str] = set()
     todo = [name]
     while todo:
-        for target in GRAPH[todo.pop()] - reached:
+        for target in graph()[todo.pop()] - reached:
             reached.add(target)
             todo.append(target)
     return reached
@@ -198,7 +206,7 @@ def test_each_package_has_its_floor() -> None:
 
 def test_base_imports_nothing_of_oar() -> None:
     assert not [
-        arrow for arrow in ARROWS if package(arrow[0]) == "oar.lib.base" and package(arrow[1]) != "oar.lib.base"
+        arrow for arrow in arrows() if package(arrow[0]) == "oar.lib.base" and package(arrow[1]) != "oar.lib.base"
     ]
 
 
@@ -213,7 +221,7 @@ def test_records_import_records_only() -> None:
 
     assert not [
         (source, target)
-        for source, target in ARROWS
+        for source, target in arrows()
         if is_record(source) and not is_record(target) and package(target) != "oar.lib.base"
     ]
 
@@ -222,7 +230,7 @@ def test_statements_do_not_know_services() -> None:
     """They import other statements, and what knows no database."""
     assert not [
         (source, target)
-        for source, target in ARROWS
+        for source, target in arrows()
         if has_statements(source) and not has_statements(target) and uses_the_database(target)
     ]
 
@@ -249,7 +257,7 @@ def test_contributors_are_shown_each_package() -> None:
 def test_imports_point_down() -> None:
     assert not [
         (source, target)
-        for source, target in ARROWS
+        for source, target in arrows()
         if package(source) in MAY_USE
         and package(target) not in MAY_USE[package(source)] | {package(source)}
         and not modules()[target].is_package
@@ -258,7 +266,7 @@ def test_imports_point_down() -> None:
 
 def test_no_circles() -> None:
     """The order of the graph exists: CycleError shows the way round otherwise."""
-    graphlib.TopologicalSorter(GRAPH).prepare()
+    graphlib.TopologicalSorter(graph()).prepare()
 
 
 def test_every_library_is_imported_at_home_only() -> None:

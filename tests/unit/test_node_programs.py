@@ -13,7 +13,7 @@ import pytest
 from parso.grammar import load_grammar
 
 from oar.lib.remote.bootstrap import PROGRAMS, SESSION
-from tests.unit.sources import ROOT, Module, tools
+from tests.unit.sources import ROOT, imported_in, tools
 
 OLDEST = "3.6"
 
@@ -130,7 +130,7 @@ def test_no_program_for_nodes_imports_typing_when_it_runs() -> None:
     assert not [
         name
         for name, tool in tools().items()
-        for module in Module(name, tool.path, ast.parse(executed(tool.path.read_text(encoding="utf-8")))).imports()
+        for module in imported_in(ast.parse(executed(tool.path.read_text(encoding="utf-8"))))
         if module.partition(".")[0] == "typing"
     ]
 
