@@ -75,8 +75,10 @@ def test_a_statement_fits_the_schema(database: Database, statement: Statement) -
         tx.execute("DEALLOCATE question")
 
 
+@pytest.mark.slow
 def test_no_statement_reads_through_the_past(past: Database, connection: Any) -> None:
     """Each finds its rows by an index.  One test for all, so that the past is made once."""
+    assert_live_jobs_are_known_to_be_few(connection)
     slow = {}
     for statement in statements():
         plan = plan_of(connection, statement)
@@ -89,7 +91,7 @@ def test_no_statement_reads_through_the_past(past: Database, connection: Any) ->
     assert not slow, "\n\n".join(f"{name}\n{plan}" for name, plan in slow.items())
 
 
-def test_live_jobs_are_known_to_be_few(connection: Any) -> None:
+def assert_live_jobs_are_known_to_be_few(connection: Any) -> None:
     """Whoever takes them for a part of all reads through the past as soon as it is long."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT FROM jobs j WHERE {predicates.LIVE}")
