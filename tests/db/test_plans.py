@@ -13,7 +13,7 @@ from oar.lib.db.statements import Parameters, Row
 from oar.lib.db.transaction import Transaction
 from oar.lib.history.sql_history import _STATE_CHANGES
 from oar.lib.jobs.query import JobPlace, JobQuery
-from oar.lib.jobs.sql_listings import JobPages
+from oar.lib.jobs.sql_pages import JobPages
 from tests.db.history import fill
 from tests.db.statements import Statement, statements
 from tests.postgres import PostgreSQL
@@ -138,7 +138,7 @@ def folded_plans(past: Database) -> Iterator[tuple[str, str]]:
 def test_the_reservations_of_a_long_list_are_not_looked_for_job_by_job(database: Database) -> None:
     """Ten thousand jobs on a cluster without reservations: what is in none costs nothing."""
     with database.begin() as tx:
-        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.reservations.NUMBERS.sql}"
+        question = f"EXPLAIN (ANALYZE, TIMING OFF) {tx.reservation_jobs.NUMBERS.sql}"
         plan = tx.column(question, (list(range(1, 10_001)),))
     assert max(int(loops) for line in plan for loops in re.findall(r"loops=(\d+)", line)) < 10, "\n".join(plan)
 
