@@ -340,6 +340,7 @@ def test_a_server_whose_login_is_refused_says_so_and_ends_at_once(installation: 
     assert told in installation.log()
 
 
+@pytest.mark.slow
 def test_a_server_whose_database_is_away_is_started_says_so_and_works_when_it_is_there(
     installation: Installation, settings: DatabaseSettings
 ) -> None:

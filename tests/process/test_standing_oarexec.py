@@ -85,6 +85,7 @@ def test_the_jobs_of_two_users_have_one_oarexec_and_see_nothing_of_each_other(bo
     box.clean(second)
 
 
+@pytest.mark.slow
 def test_after_many_jobs_another_process_takes_its_place(box: NodeBox) -> None:
     processes = []
     for job_id in range(1000, 1110):

@@ -16,6 +16,8 @@ from aside import Work
 
 from tests.process.this_machine import wait_until
 
+pytestmark = pytest.mark.slow
+
 VENV = Path(sys.prefix)
 #: Long enough for pytest to start on a busy machine.
 BRIEF = 15.0
