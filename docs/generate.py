@@ -137,7 +137,8 @@ def _command(command: Command) -> str:
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
     parts = [title(name, "-"), f"{code(usage)}\n\n", inspect.cleandoc(command.help or "") + "\n\n"]
-    return "".join([*parts, *map(_option, options)])
+    examples = [definition(code(line), effect) for line, effect in command.examples.items()]
+    return "".join([*parts, *map(_option, options), "Examples:\n\n", *examples])
 
 
 def _option(option: click.Option) -> str:

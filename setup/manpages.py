@@ -13,6 +13,9 @@ from dataclasses import dataclass
 #: The section of the manual for the commands of each chapter of docs/commands.rst.
 CHAPTERS = {"For users": 1, "Advance reservations": 1, "Within jobs": 1, "For administrators": 8, "On nodes": 8}
 
+#: The paragraph of docs/commands.rst between the options of a command and its examples.
+_EXAMPLES = "Examples:"
+
 _HEADING = re.compile(r"^(.+)\n([=-])\2+$", re.MULTILINE)
 _LITERAL = re.compile(r"``(.+?)``")
 _LINK = re.compile(r"`([^`<]+?) <[^`>]+>`_")
@@ -89,6 +92,8 @@ def _configuration_page(text: str) -> str:
 
 
 def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], related: Sequence[str]) -> str:
+    split = blocks.index(_EXAMPLES) if _EXAMPLES in blocks else len(blocks)
+    blocks, examples = blocks[:split], blocks[split + 1 :]
     usage = [block for block in blocks[:1] if re.fullmatch(_LITERAL, block)]
     said = [block for block in blocks[len(usage) :] if not _is_entry(block)]
     options = [block for block in blocks if _is_entry(block)]
@@ -100,6 +105,7 @@ def _command_page(names: Sequence[str], section: int, blocks: Sequence[str], rel
         *_chapter("synopsis", usage),
         *_chapter("description", said),
         *_chapter("options", options),
+        *_chapter("examples", examples),
         _title("see also"),
         " ,\n".join(others) + "\n",
     ]
@@ -136,6 +142,9 @@ def _block(block: str, *, is_first: bool) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
+    """An option and its argument, a key, or the command line of an example."""
+    if not match[1].startswith("-"):
+        return _code(match[1])
     name, blank, value = match[1].partition(" ")
     return rf"\fB{_plain(name)}\fR{blank}" + (rf"\fI{_plain(value)}\fR" if value else "")
 

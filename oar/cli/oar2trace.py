@@ -18,6 +18,9 @@ EXIT_DATABASE = 2
 @oar_command(
     "oar2trace",
     summary="Write the ended jobs as a trace that simulators read.",
+    examples={
+        "oar2trace -f /tmp/trace.swf --from 2026-01-01 --to 2026-02-01": "Export the jobs of January.",
+    },
     style=ADMIN,
     admins_only=True,
     exit_codes={DatabaseUnavailable: EXIT_DATABASE},

@@ -24,7 +24,16 @@ _READ_BY_THE_SERVER = frozenset(
 )
 
 
-@oar_command("oar-conf", summary="Show and check the configuration.", style=ADMIN)
+@oar_command(
+    "oar-conf",
+    summary="Show and check the configuration.",
+    examples={
+        "oar-conf --check": "Check oar.conf and print its errors.",
+        "oar-conf SERVER_HOSTNAME": "Print the value of a key.",
+        "oar-conf --history --since 2026-01-01": "Print the changes of queues, rules and configuration since a date.",
+    },
+    style=ADMIN,
+)
 @click.argument("key", required=False)
 @option("--check", is_flag=True, help="Only print what is wrong with the file.")
 @option("--connect", is_flag=True, help="With --check: also check a file that is not installed against its database.")

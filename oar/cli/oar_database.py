@@ -88,6 +88,11 @@ def action(
 @oar_command(
     "oar-database",
     summary="Create, upgrade, check or drop the database of OAR.",
+    examples={
+        "oar-database --create --db-is-local": "Create the database in the PostgreSQL server of this machine.",
+        "oar-database --check --deep": "Check the database and the consistency of its rows.",
+        "oar-database --upgrade --dry-run": "Print the SQL statements of an upgrade.",
+    },
     style=ADMIN,
     admins_only=True,
     kept_variables=("PGPASSWORD", "PGPASSFILE"),

@@ -25,7 +25,16 @@ _PATIENCE = 60
 _SHELL = "/usr/lib/oar/oarsh_shell"
 
 
-@oar_command("oar-keys", summary="Bring the keys of OAR to nodes.", style=ADMIN, admins_only=True)
+@oar_command(
+    "oar-keys",
+    summary="Bring the keys of OAR to nodes.",
+    examples={
+        "oar-keys --node node-1 --node node-2": "Install the keys on two nodes.",
+        "oar-keys --print": "Print the files to install by other means.",
+    },
+    style=ADMIN,
+    admins_only=True,
+)
 @option("--print", "is_printing", is_flag=True, help="Print what is to be on nodes, to install it otherwise.")
 @option("--node", "nodes", multiple=True, metavar="[LOGIN@]HOST", help="Install it there, by ssh as root (repeatable).")
 @option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node: how to reach them (ssh).")

@@ -32,6 +32,9 @@ _KEYS = {Step.SOFT: "PHOENIX_SOFT_REBOOTCMD", Step.HARD: "PHOENIX_HARD_REBOOTCMD
 @oar_command(
     "oar_phoenix",
     summary="Reboot broken nodes: softly, then the hard way, then tell an administrator.",
+    examples={
+        "oar_phoenix --dry-run": "Print which nodes would be rebooted.",
+    },
     style=ADMIN,
     admins_only=True,
     exit_codes={

@@ -54,7 +54,15 @@ def machine_options(function: Function) -> Function:
     return function
 
 
-@oar_command("oar_resources_add", summary="Create the resources of machines.", style=ADMIN)
+@oar_command(
+    "oar_resources_add",
+    summary="Create the resources of machines.",
+    examples={
+        "oar_resources_add -H 16 --cpus 2 --cores 8 --host-prefix node- --execute": "Create 16 nodes.",
+        "oar_resources_add -H 4 -C 1 -c 8 --host0 17 --host-prefix node- --auto-offset": "Print commands for 4 more.",
+    },
+    style=ADMIN,
+)
 @machine_options
 @option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
 @option("-a", "--auto-offset", is_flag=True, help="Number from the last ones that are used.")

@@ -47,7 +47,13 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 
 
 @oar_command(
-    "oar-server", summary="Start, stop, restart or reload the OAR server, or tell whether it runs.", style=ADMIN
+    "oar-server",
+    summary="Start, stop, restart or reload the OAR server, or tell whether it runs.",
+    examples={
+        "oar-server status --check": "Print the state of the server as a monitoring plugin does.",
+        "oar-server reload": "Let the running server read oar.conf again.",
+    },
+    style=ADMIN,
 )
 @click.argument("action", type=OneOf(["start", "stop", "restart", "reload", "status", "prepare"]))
 @option("--check", is_flag=True, help="With status: one line and the exit code that monitoring systems expect.")

@@ -23,7 +23,15 @@ _LONGEST_ID = 18
 _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 
 
-@oar_command("oar-token", summary="Make, list and revoke the tokens with which programs use the REST API as you.")
+@oar_command(
+    "oar-token",
+    summary="Make, list and revoke the tokens with which programs use the REST API as you.",
+    examples={
+        "oar-token create --scope ro --expires 30 --comment dashboard": "Create a read-only token for 30 days.",
+        "oar-token list": "List your tokens.",
+        "oar-token revoke 3": "Revoke token 3.",
+    },
+)
 @click.argument("action", type=OneOf(["create", "list", "revoke"]))
 @option("--scope", default=DEFAULT_SCOPE, metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
 @option("--agent", default=None, metavar="NAME", help="Make it for the agent of this desktop computer (node).")

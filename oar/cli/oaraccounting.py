@@ -22,6 +22,10 @@ MARK = "[ACCOUNTING] "
 @oar_command(
     "oaraccounting",
     summary="Count what the jobs consumed that have ended since the last time.",
+    examples={
+        "oaraccounting": "Add the jobs that ended since the last run to the accounting.",
+        "oaraccounting --reporting --since 2026-01-01": "Print the reporting file of Grid Engine from a date on.",
+    },
     style=ADMIN,
     admins_only=True,
     exit_codes={DatabaseUnavailable: EXIT_DATABASE},

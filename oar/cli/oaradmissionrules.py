@@ -67,7 +67,16 @@ class RuleOptions(NamedTuple):
         return True if self.enabled else False if self.disabled else None
 
 
-@oar_command("oaradmissionrules", summary="Show, add, change, remove and try admission rules.", style=ADMIN)
+@oar_command(
+    "oaradmissionrules",
+    summary="Show, add, change, remove and try admission rules.",
+    examples={
+        "oaradmissionrules --show-all": "List the rules in the order in which they run.",
+        "oaradmissionrules --new --priority 20 --from-file - < rule.py": "Add a rule.",
+        "oaradmissionrules --test --as alice -- -l nodes=2 ./solve": "Run the rules on a job of alice; submit nothing.",
+    },
+    style=ADMIN,
+)
 @option("-S", "--show-all", is_flag=True, help="Show the rules in the order in which they run.")
 @option("-s", "--show", type=NUMBER, metavar="ID", help="Show one rule.")
 @option("-Y", "--enabled", is_flag=True, help="Enabled rules only; the rule becomes enabled.")

@@ -12,7 +12,14 @@ from oar.lib.base.formats import Format
 FAILED, BAD_ID = 1, 2
 
 
-@oar_command("oaralter", summary="Change jobs that wait, with the checks of a submission.")
+@oar_command(
+    "oaralter",
+    summary="Change jobs that wait, with the checks of a submission.",
+    examples={
+        "oaralter -l nodes=1,walltime=2:00:00 118": "Change the resources and the walltime of waiting job 118.",
+        "oaralter -n training --project physics 118 119": "Set the name and the project of two jobs.",
+    },
+)
 @option(
     "-l",
     "--resource",

@@ -40,7 +40,15 @@ SEVERAL = 15
 FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
 
 
-@oar_command("oardel", summary="End jobs, or send them a signal.")
+@oar_command(
+    "oardel",
+    summary="End jobs, or send them a signal.",
+    examples={
+        "oardel 118 119": "Delete two jobs.",
+        "oardel -u --state Waiting": "Delete all your waiting jobs.",
+        "oardel -s USR1 118": "Send the signal USR1 to job 118.",
+    },
+)
 @option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal instead.")
 @option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
 @option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")

@@ -46,7 +46,14 @@ def request(
     return max(report.codes, default=0)
 
 
-@oar_command("oarhold", summary="Ask that jobs are not started.")
+@oar_command(
+    "oarhold",
+    summary="Ask that jobs are not started.",
+    examples={
+        "oarhold 118": "Do not start waiting job 118 until oarresume releases it.",
+        "oarhold --array 120": "Hold all waiting jobs of array 120.",
+    },
+)
 @option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
 @job_selection
 @machine_formats

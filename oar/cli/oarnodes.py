@@ -20,7 +20,15 @@ _NO_REASONS = ("--events", "--jobs", "--list", "--state", "--summary", "--free")
 LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 
 
-@oar_command("oarnodes", summary="Show the resources of all nodes, or of those that are named.")
+@oar_command(
+    "oarnodes",
+    summary="Show the resources of all nodes, or of those that are named.",
+    examples={
+        "oarnodes --summary": "Count the free, used and unavailable resources of each node.",
+        "oarnodes --reasons": "List the nodes that accept no jobs, and the reasons.",
+        "oarnodes --sql \"network_address like 'node-%'\" -s": "Print the states of selected resources.",
+    },
+)
 @option("-a", "--all", is_flag=True, expose_value=False, help="All resources with their properties (default).")
 @optional_argument("-r", "--resource", "resources", numeric=True, metavar="[ID]", help="This resource; all without ID.")
 @option("-s", "--state", is_flag=True, help="The states only.")

@@ -53,6 +53,11 @@ class Targets:
 @oar_command(
     "oarnodesetting",
     summary="Add resources, set their states and properties.",
+    examples={
+        "oarnodesetting -h node-1 --drain on --reason 'firmware update'": "Start no new jobs on a node.",
+        "oarnodesetting -h node-1 --maintenance off": "Return a node to service after maintenance.",
+        "oarnodesetting --sql \"host like 'node-%'\" -p mem=64": "Set a property of selected resources.",
+    },
     style=ADMIN,
     help_names=("--help",),
 )

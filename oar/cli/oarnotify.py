@@ -24,7 +24,14 @@ _DATES = frozenset({"start", "last_start"})
 
 
 @oar_command(
-    "oarnotify", summary="Ring the server, or change queues.", style=ADMIN, version_names=("-v", "-V", "--version")
+    "oarnotify",
+    summary="Ring the server, or change queues.",
+    examples={
+        "oarnotify --status": "Show the state of the server and its modules.",
+        "oarnotify Scheduling --wait": "Run a scheduling pass now and wait until it has ended.",
+    },
+    style=ADMIN,
+    version_names=("-v", "-V", "--version"),
 )
 @option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Let a queue be scheduled.")
 @option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Let its jobs wait.")

@@ -17,7 +17,15 @@ from oar.lib.nodes.reserved import WouldBreak
 BAD, OTHER_TYPE, USED = 1, 2, 3
 
 
-@oar_command("oarproperty", summary="List, add, remove and rename properties of resources.", style=ADMIN)
+@oar_command(
+    "oarproperty",
+    summary="List, add, remove and rename properties of resources.",
+    examples={
+        "oarproperty --list --full": "List the properties with their types.",
+        "oarproperty --add rack --varchar": "Add a text property.",
+    },
+    style=ADMIN,
+)
 @option("-l", "--list", "list_", is_flag=True, help="List the properties.")
 @option("--full", is_flag=True, help="With their type, and how many values they have.")
 @option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")

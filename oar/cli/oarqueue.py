@@ -16,7 +16,17 @@ from oar.lib.jobs.records import Queue
 NOT_ADMIN = 8
 
 
-@oar_command("oarqueue", summary="List and change the queues.", style=ADMIN, not_admin=NOT_ADMIN)
+@oar_command(
+    "oarqueue",
+    summary="List and change the queues.",
+    examples={
+        "oarqueue": "List the queues.",
+        "oarqueue --add night,1,kamelot": "Add a queue with priority 1.",
+        "oarqueue --disable night": "Start no jobs of a queue.",
+    },
+    style=ADMIN,
+    not_admin=NOT_ADMIN,
+)
 @option("-l", "--list", "list_", is_flag=True, help="List the queues (this is done if nothing is asked).")
 @option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Let the jobs of a queue be scheduled.")
 @option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Let them wait.")

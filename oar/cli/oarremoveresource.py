@@ -15,7 +15,14 @@ LONGEST_ID = 9
 
 
 @oar_command(
-    "oarremoveresource", summary="Remove resources that are Dead.", style=ADMIN, admins_only=True, not_admin=NOT_ADMIN
+    "oarremoveresource",
+    summary="Remove resources that are Dead.",
+    examples={
+        "oarremoveresource 17 18": "Remove two resources in state Dead.",
+    },
+    style=ADMIN,
+    admins_only=True,
+    not_admin=NOT_ADMIN,
 )
 @option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
 @option("-f", "--force", is_flag=True, help="Remove resources that advance reservations have, too.")

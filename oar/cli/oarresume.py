@@ -12,7 +12,13 @@ from oar.lib.jobs import control
 from oar.lib.jobs.control import ControlOutcome, HoldRules
 
 
-@oar_command("oarresume", summary="Ask that jobs that are held or suspended go on.")
+@oar_command(
+    "oarresume",
+    summary="Ask that jobs that are held or suspended go on.",
+    examples={
+        "oarresume 118": "Release job 118, which is held or suspended.",
+    },
+)
 @job_selection
 @machine_formats
 def main(context: Context, criteria: JobCriteria, machine: Format | None) -> int:

@@ -35,6 +35,11 @@ TIMES = 4  #: the layout that shows when jobs start and end
 @oar_command(
     "oarstat",
     summary="Show the jobs that have not ended, or those that are named.",
+    examples={
+        "oarstat -u": "List your jobs that have not ended.",
+        "oarstat --explain 118": "Print why job 118 waits and when it is planned to start.",
+        "oarstat -J -u --since 1d": "Print your jobs of the last day as JSON, ended ones included.",
+    },
     exit_codes={Hangup: 10},
 )
 @optional_argument(

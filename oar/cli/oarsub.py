@@ -26,6 +26,12 @@ INTERRUPTED = 1
 @oar_command(
     "oarsub",
     summary="Submit a job that runs COMMAND, one word for the shell that you type it in.",
+    examples={
+        "oarsub -l nodes=2,walltime=1:00:00 './solve input.dat'": "Submit a job for two whole nodes and one hour.",
+        "oarsub -S ./job.sh": "Submit a script that has its options in #OAR lines.",
+        "oarsub --array 100%10 './render $OAR_ARRAY_INDEX'": "Submit an array of 100 jobs; at most 10 run at a time.",
+        "oarsub -I -l core=1,walltime=0:30:00": "Open a shell on a node for half an hour.",
+    },
     exit_codes={KeyboardInterrupt: INTERRUPTED, Hangup: INTERRUPTED, NoSuchJob: Code.CONNECT},
 )
 @optional_argument(

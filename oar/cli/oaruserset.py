@@ -14,7 +14,16 @@ from oar.lib.reservations import userset_changes
 Pairs = tuple[tuple[str, str], ...]
 
 
-@oar_command("oaruserset", summary="List and change usersets.", style=RESERVATIONS, help_names=("-help",))
+@oar_command(
+    "oaruserset",
+    summary="List and change usersets.",
+    examples={
+        "oaruserset -a alice,bob course": "Create the userset course, or add users to it.",
+        "oaruserset -s course": "Show its users.",
+    },
+    style=RESERVATIONS,
+    help_names=("-help",),
+)
 @option("-l", "lists", is_flag=True, help="List the names of all usersets.")
 @option("-s", "shown", multiple=True, metavar="NAME", help="Show a userset.")
 @option("-a", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users to a userset; it is made if new.")

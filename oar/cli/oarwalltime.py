@@ -32,6 +32,10 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 @oar_command(
     "oarwalltime",
     summary="Show how it stands with the walltime of a job, or ask for another one: +h[:m[:s]] more, -h[:m[:s]] less.",
+    examples={
+        "oarwalltime 118": "Show the walltime of job 118 and the state of its request.",
+        "oarwalltime 118 +1:00": "Request one hour more.",
+    },
     signed_operands=True,
 )
 @option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")

@@ -64,6 +64,10 @@ class QralterOptions(NamedTuple):
 @oar_command(
     "qralter",
     summary="Change advance reservations; an option that is not given stays.",
+    examples={
+        "qralter -d 3:00:00 5": "Change the duration of reservation 5 to three hours.",
+        "qralter -u alice,bob course": "Change who may use the reservation named course.",
+    },
     style=RESERVATIONS,
     help_names=("-help",),
     exit_codes={KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},

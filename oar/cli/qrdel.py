@@ -19,7 +19,16 @@ from oar.lib.reservations.records import AdvanceReservation, is_number
 from oar.lib.reservations.states import ReservationState
 
 
-@oar_command("qrdel", summary="Delete advance reservations.", style=RESERVATIONS, help_names=("-help",))
+@oar_command(
+    "qrdel",
+    summary="Delete advance reservations.",
+    examples={
+        "qrdel 5": "Delete reservation 5.",
+        "qrdel -series 2": "Delete the remaining reservations of series 2.",
+    },
+    style=RESERVATIONS,
+    help_names=("-help",),
+)
 @option("-f", "-force", "force", is_flag=True, help="Their jobs end at once, whether their nodes answer or not.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
 @option("-series", "series", multiple=True, metavar="LIST", help="The series of these numbers, with all that is left.")

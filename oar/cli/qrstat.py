@@ -63,7 +63,16 @@ class QrstatOptions(NamedTuple):
     machine: Format | None
 
 
-@oar_command("qrstat", summary="Show advance reservations.", style=RESERVATIONS, help_names=("-help",))
+@oar_command(
+    "qrstat",
+    summary="Show advance reservations.",
+    examples={
+        "qrstat -u '$user'": "List your reservations.",
+        "qrstat -ar 5 -explain": "Show reservation 5 and why resources are missing.",
+    },
+    style=RESERVATIONS,
+    help_names=("-help",),
+)
 @option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
 @option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
 @option(

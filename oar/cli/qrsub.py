@@ -38,6 +38,11 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 @oar_command(
     "qrsub",
     summary="Ask for an advance reservation.",
+    examples={
+        "qrsub -a +1d -d 3h -l nodes=2 -N course -u alice,bob": "Reserve two nodes for three hours tomorrow.",
+        "qrsub -a +1h -d 2:00:00 -pe mpi 4": "Reserve 4 slots of a parallel environment.",
+        "qrsub -a +1d -d 2h -l nodes=1 -rrule 'FREQ=WEEKLY;COUNT=10'": "Reserve a node every week, ten times.",
+    },
     style=RESERVATIONS,
     help_names=("-help",),
     exit_codes={BadSubmission: 1, BadCondition: 1, Refused: 1, KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},

@@ -16,7 +16,13 @@ A_HOST_WAS_BAD = 2
 
 
 @oar_command(
-    "sentinelle", summary="Run a command on many hosts, and tell on which it failed.", style=ADMIN, admins_only=True
+    "sentinelle",
+    summary="Run a command on many hosts, and tell on which it failed.",
+    examples={
+        "sentinelle -m node-1 -m node-2 -p uptime": "Run a command on two nodes; print where it failed.",
+    },
+    style=ADMIN,
+    admins_only=True,
 )
 @option("-m", "--machine", "machines", multiple=True, metavar="HOST", help="This host.")
 @option("-f", "--file", "files", multiple=True, metavar="FILE", help="The hosts of FILE, one in each line; -: stdin.")

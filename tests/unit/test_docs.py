@@ -13,7 +13,7 @@ from packager import contents
 
 from docs import generate
 from oar.cli.common.command import Command
-from oar.cli.common.options import ADMIN, USER, BadOption
+from oar.cli.common.options import ADMIN, RESERVATIONS, USER, BadOption
 from oar.cli.oarsub_parts import job_shell
 from oar.kao.facts.queue_policies import POLICIES
 from oar.lib.config.files import Config
@@ -249,6 +249,29 @@ def test_programs_of_the_sources_are_called_with_options_that_they_have(path: Pa
             for word in arguments:
                 if word.startswith("--"):
                     assert word.partition("=")[0].removeprefix("--") in text, f"{name} {word}"
+
+
+EVERY_COMMAND = [command for style in (USER, RESERVATIONS, ADMIN) for command in generate.commands(style)]
+
+
+@pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: command.name)
+def test_each_command_has_examples_that_its_own_declaration_accepts(command: Command) -> None:
+    assert command.examples
+    for line in command.examples:
+        name, *arguments = next(programs_of(line))
+        assert name == command.name
+        command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize("command", EVERY_COMMAND, ids=lambda command: command.name)
+def test_the_help_of_a_command_ends_with_its_examples(command: Command) -> None:
+    text = command.get_help(click.Context(command, info_name=command.name)).partition("\nExamples:\n")[2]
+    assert not [line for line in command.examples if line not in text]
+
+
+def test_each_entry_of_the_reference_of_commands_has_examples() -> None:
+    entries = re.split(r"^(.+)\n-+$", (generate.DOCS / "commands.rst").read_text(), flags=re.MULTILINE)[1:]
+    assert not [name for name, text in zip(entries[::2], entries[1::2], strict=True) if "\nExamples:\n\n``" not in text]
 
 
 # -- what the guide says of oarsub ------------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ def test_a_page_tells_every_option_of_its_command_and_what_it_is_for(command: Co
             assert " ".join((option.help or "").split()) in " ".join(text.split())
 
 
+def test_a_page_shows_the_examples_of_its_command() -> None:
+    text = shown("oarstat").partition("EXAMPLES\n")[2].partition("SEE ALSO")[0]
+    assert all(line in text for command in COMMANDS if command.name == "oarstat" for line in command.examples)
+
+
 def test_oar_conf_tells_every_key() -> None:
     text = shown("oar.conf")
     assert not [option.key for option in Config.options() if option.key not in text]

@@ -2,7 +2,7 @@
 
 A command is a function under ``@oar_command``, with click's declarations of its options below:
 
-    @oar_command("oarstat", summary="Show the jobs.")
+    @oar_command("oarstat", summary="Show the jobs.", examples={"oarstat -u": "List your jobs."})
     @optional_argument("-j", "--job", "jobs", numeric=True)
     @machine_formats
     def main(context: Context, jobs: tuple[int | None, ...], machine: Format | None) -> int | None: ...
@@ -249,6 +249,7 @@ class Command(click.Command):
         exit_codes: ExitCodes,
         signed_operands: bool = False,
         kept_variables: Collection[str] = (),
+        examples: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(name, **settings)
@@ -257,6 +258,13 @@ class Command(click.Command):
         self.style = style
         self.not_admin = not_admin
         self.exit_codes = exit_codes
+        self.examples: Mapping[str, str] = examples or {}
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples below the options."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write_dl(list(self.examples.items()))
 
     def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
         """Run as a program."""
@@ -403,6 +411,7 @@ def oar_command(
     name: str,
     *,
     summary: str,
+    examples: Mapping[str, str] | None = None,
     style: Style = USER,
     admins_only: bool = False,
     not_admin: int = 77,
@@ -414,6 +423,7 @@ def oar_command(
 ) -> Callable[[Callable[..., int | None]], Command]:
     """Make a command of a function that gets a ``Context`` and its options, and returns its exit code (None: 0).
 
+    ``examples``: command lines and what they do; the help, the manual page and docs/commands.rst end with them.
     ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
     ``signed_operands``: behind a first operand, what begins with a minus and a digit is an operand, too.
@@ -437,6 +447,7 @@ def oar_command(
             exit_codes=exit_codes or {},
             signed_operands=signed_operands,
             kept_variables=kept_variables,
+            examples=examples,
             callback=callback,
             params=[*parameters, *common],
             help=summary,
