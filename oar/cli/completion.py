@@ -194,7 +194,7 @@ def _usersets(context: Context) -> list[str]:
 
 
 def _fields(context: Context) -> list[str]:
-    from oar.cli.oarstat_parts.fields import KEYS
+    from oar.cli.oarstat_parts.tables import KEYS
 
     return sorted(KEYS)
 

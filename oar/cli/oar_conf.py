@@ -105,13 +105,13 @@ def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterato
 
     A file that is not installed may name any host: no connection is opened to it unless that is asked for.
     """
-    from oar.cli.common import conf_database, conf_machine
+    from oar.cli.common import conf_checks, conf_machine
 
     path = conf_file(context.environment)
     yield from conf_machine.findings(config, path, _oardir(context))
     yield from _unreadable(config)
     if connect or path in DEFAULT_FILES:
-        yield from conf_database.findings(config, is_copy=is_frontend(_oardir(context)))
+        yield from conf_checks.findings(config, is_copy=is_frontend(_oardir(context)))
     else:
         yield f"{path} is not the installed file: add --connect to check queues, properties and nodes in its database"
 

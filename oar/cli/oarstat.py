@@ -442,16 +442,16 @@ def _is_colored(wish: str, context: Context) -> bool:
 def _fields(
     context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
 ) -> str:
-    from oar.cli.oarstat_parts import fields as oarstat_fields
-    from oar.lib.jobs.formats import JobRecords
-    from oar.lib.jobs.privacy import privacy_for
-    from oar.lib.jobs.views import job_columns
+    from oar.cli.oarstat_parts import tables as oarstat_tables
+    from oar.lib.views.job_records import JobRecords
+    from oar.lib.views.jobs import job_columns
+    from oar.lib.views.privacy import privacy_for
 
-    fields = oarstat_fields.read_fields(wish)
+    fields = oarstat_tables.read_fields(wish)
     records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
     if machine:
-        return dump(oarstat_fields.chosen(records, fields), machine)
-    return oarstat_fields.table(records, fields, header=header)
+        return dump(oarstat_tables.chosen(records, fields), machine)
+    return oarstat_tables.table(records, fields, header=header)
 
 
 def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:

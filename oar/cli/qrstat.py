@@ -10,9 +10,7 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_words import listed
-from oar.lib.base.formats import Format, dump
-from oar.lib.base.times import format_date, format_duration
+from oar.cli.common.reservation_commands import listed
 from oar.lib.db.transaction import Transaction
 from oar.lib.reservations import rights
 from oar.lib.reservations.grid_engine_times import write_date, write_long_date

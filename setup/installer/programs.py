@@ -31,7 +31,7 @@ export OAR_SUBMIT_DEFAULTS
 _OLDEST_DATE = (1980, 1, 1, 0, 0, 0)
 #: What such commands hand over.
 _HANDED_OVER = {"oarsub": _OF_CALLER, "qrsub": _OF_REQUESTER}
-#: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/end_with_caller.py sees
+#: A command that runs long is a child of a shell of the user, which he can end; oar/cli/common/process.py sees
 #: that the shell is gone.
 _STAYING = """\
 stays=

@@ -14,8 +14,7 @@ import pytest
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
-from oar.cli.oarstat_parts import chart, fields
-from oar.lib.base.times import format_date, local_midnight
+from oar.cli.oarstat_parts import chart, tables
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE
@@ -119,11 +118,11 @@ class TestFields:
 
     def test_what_is_not_known_within_a_field_is_empty(self) -> None:
         records = {7: {"end": {"cause": "SUCCESS", "copy": None}}}
-        assert fields.table(records, fields.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
+        assert tables.table(records, tables.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
 
     def test_every_part_of_a_record_is_a_field(self, cluster: Cluster) -> None:
         job = cluster.job(JobState.RUNNING, on=[1])
-        assert set(cluster.record(job)) <= set(fields.KEYS)
+        assert set(cluster.record(job)) <= set(tables.KEYS)
 
 
 def test_an_array_folds_with_the_numbers_of_its_states(cluster: Cluster) -> None:

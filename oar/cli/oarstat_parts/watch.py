@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oar.cli.common.end_with_caller import ending_with_caller
-from oar.lib.base.errors import BadRequest, DatabaseUnavailable
+from oar.cli.common.process import ending_with_caller
+from oar.lib.facts.errors import BadRequest, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import click
 
-from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import Stop
+from oar.cli.common.process import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.options import OarsubOptions

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import click
 
 from oar.cli.common.command import Context, Hangup
-from oar.cli.common.end_with_caller import ending_with_caller
+from oar.cli.common.process import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.job_start import StartWait

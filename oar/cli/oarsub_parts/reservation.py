@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from oar.cli.common.command import Context
-from oar.cli.common.end_with_caller import ending_with_caller
 from oar.cli.common.options import Stop
+from oar.cli.common.process import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.interactive import deleting_at_departure
 from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS, Listener

@@ -1,10 +1,4 @@
-"""The end of a command that runs long: it ends with the process that its user has started.
-
-The command runs as the account oar, to whose processes a user can send no signal.  What the user has started is a
-shell of his own that waits for the command (``setup/installer/programs.py`` writes it).  When ``kill`` or ``timeout``
-ends this shell, the command sees that its parent is gone.  The kernel would not tell it: a signal at the death of a
-parent needs the parent's right to send it.
-"""
+"""The end of a command that runs long: it ends with the process that its user has started."""
 
 import os
 import signal

@@ -1,7 +1,4 @@
-"""What a configuration names and the database does not have: queues, properties, nodes, accounts.
-
-Each finding is one line with the key, what is wrong, and the way out.
-"""
+"""x"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

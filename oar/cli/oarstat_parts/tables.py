@@ -1,4 +1,4 @@
-"""oarstat --fields: chosen parts of the record of each job, as a table."""
+"""x"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What the commands of advance reservations are told, lists of names, and what they tell of each of these."""
+"""x"""
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
