@@ -85,11 +85,11 @@ def main(
 
 def _check(parsed: Parsed, context: Context, *, connect: bool) -> int:
     """Print all that is wrong or without effect; 1 if a value or a key is bad, or a program or a file is missing."""
-    from oar.cli.common import conf_machine
+    from oar.cli.common import conf_checks
 
     for problem in (*parsed.warnings, *parsed.unread, *_surroundings(parsed.config, context, connect=connect)):
         click.echo(f"/!\\ {problem}", err=True)
-    missing = list(conf_machine.missing(parsed.config, _oardir(context)))
+    missing = list(conf_checks.missing_programs(parsed.config, _oardir(context)))
     for error in (*parsed.errors, *missing):
         click.echo(f"[ERROR] {error}", err=True)
     has_unknown = any(option_of(problem.key) is None for problem in parsed.warnings)
@@ -105,13 +105,13 @@ def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterato
 
     A file that is not installed may name any host: no connection is opened to it unless that is asked for.
     """
-    from oar.cli.common import conf_checks, conf_machine
+    from oar.cli.common import conf_checks
 
     path = conf_file(context.environment)
-    yield from conf_machine.findings(config, path, _oardir(context))
+    yield from conf_checks.machine_findings(config, path, _oardir(context))
     yield from _unreadable(config)
     if connect or path in DEFAULT_FILES:
-        yield from conf_checks.findings(config, is_copy=is_frontend(_oardir(context)))
+        yield from conf_checks.database_findings(config, is_copy=is_frontend(_oardir(context)))
     else:
         yield f"{path} is not the installed file: add --connect to check queues, properties and nodes in its database"
 

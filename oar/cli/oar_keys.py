@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from oar.cli.common.administration import command_words
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import command_words
 from oar.cli.common.options import ADMIN, Stop, option
 from oar.lib.base.host_names import is_host_name
 from oar.lib.base.processes import run

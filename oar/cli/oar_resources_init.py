@@ -10,17 +10,24 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.administration import note
+from oar.cli.common.administration import (
+    Writers,
+    ask_host,
+    command_words,
+    note,
+    property_lines,
+    read_hosts,
+    resource_lines,
+)
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.cli.common.resource_lines import Writers, property_lines, resource_lines
-from oar.lib.base.errors import ConfigError
-from oar.lib.base.host_names import is_host_name
-from oar.lib.nodes import changes, machine_descriptions, machines, properties, topology
-from oar.lib.nodes.machine_descriptions import FoundMachine
-from oar.lib.nodes.topology import BadTopology, Machines, NewResource
+from oar.lib.facts import found_machines, topology
+from oar.lib.facts.errors import ConfigError
+from oar.lib.facts.found_machines import FoundMachine
+from oar.lib.facts.host_names import is_host_name
+from oar.lib.facts.topology import BadTopology, Machines, NewResource
+from oar.lib.resources import machines, node_changes, properties
 
 ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
 #: Machines that are asked at a time, and the seconds that one of them has.

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from oar.cli.common.administration import note
+from oar.cli.common.administration import command_words, note
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import command_words
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, SMALL_NUMBER, Stop, option, optional_argument
 from oar.cli.oarsub_parts import options as oarsub_options

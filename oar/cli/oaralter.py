@@ -3,8 +3,7 @@
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import JobCriteria, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, select_jobs, show_usage
 from oar.cli.common.options import Join, machine_formats, option
 from oar.lib.base.errors import NoSuchJob, UserError
 from oar.lib.base.formats import Format

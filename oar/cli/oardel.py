@@ -8,8 +8,7 @@ from typing import NamedTuple
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, select_jobs, show_usage
 from oar.cli.common.options import DIGITS, Stop, machine_formats, option
 from oar.lib.base.errors import ServerUnavailable
 from oar.lib.base.formats import Format

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import JobCriteria, job_selection, select_jobs, show_usage
+from oar.cli.common.job_selection import JobCriteria, OutcomeReport, job_selection, select_jobs, show_usage
 from oar.cli.common.options import machine_formats, option
 from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from oar.cli.common import render
-from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import (
     DIGITS,
     LARGEST_NUMBER,
@@ -19,6 +19,7 @@ from oar.cli.common.options import (
     option,
     optional_argument,
 )
+from oar.cli.common.process import Hangup
 from oar.cli.oarstat_parts.filters import JobFilter, filters, read_filters, reservations_of
 from oar.lib.base.errors import BadRequest
 from oar.lib.base.formats import Format, dump, pieces
@@ -109,9 +110,9 @@ def main(context: Context, **values: Any) -> None:
         for complaint in shown.complaints:
             context.warn(complaint)
         return
-    from oar.cli.oarstat_parts import watch as oarstat_watch
+    from oar.cli.oarstat_parts import follow as oarstat_follow
 
-    oarstat_watch.repeat(context, oarstat_watch.read_seconds(options.watch[-1]), shown.text)
+    oarstat_follow.repeat(context, oarstat_follow.read_seconds(options.watch[-1]), shown.text)
 
 
 def _print(pieces: Iterable[str]) -> None:
@@ -450,8 +451,8 @@ def _fields(
     fields = oarstat_tables.read_fields(wish)
     records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))
     if machine:
-        return dump(oarstat_tables.chosen(records, fields), machine)
-    return oarstat_tables.table(records, fields, header=header)
+        return dump(oarstat_tables.chosen_fields(records, fields), machine)
+    return oarstat_tables.fields_table(records, fields, header=header)
 
 
 def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, as_chart: bool) -> str:
@@ -461,22 +462,22 @@ def _gantt(context: Context, dates: tuple[int, int], machine: Format | None, *, 
     with context.database.snapshot() as tx:
         record = gantt(tx, *dates, privacy_for(context.runtime.config, context.user))
     if as_chart:
-        from oar.cli.oarstat_parts import chart
+        from oar.cli.oarstat_parts import tables as oarstat_tables
 
-        return chart.chart(record, *dates)
+        return oarstat_tables.chart(record, *dates)
     return dump(record, machine or Format.DUMPER)
 
 
 def _bills(context: Context, dates: tuple[int, int], user: str | None, options: OarstatOptions) -> str:
-    from oar.cli.oarstat_parts import bills
+    from oar.cli.oarstat_parts import tables as oarstat_tables
 
     named = options.advance_reservation[-1]
     with context.database.snapshot() as tx:
         ids = None if named is None else reservations_of(tx, named)
         totals = tx.reservation_reports.totals(*dates, ids=ids, owner=user)
     if options.machine:
-        return dump(bills.records(totals), options.machine)
-    return bills.table(totals, header=not options.no_header)
+        return dump(oarstat_tables.bill_records(totals), options.machine)
+    return oarstat_tables.bills_table(totals, header=not options.no_header)
 
 
 def _accounting(

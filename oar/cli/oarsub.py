@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import Stop, machine_formats, optional_argument
+from oar.cli.common.process import Hangup
 from oar.cli.oarsub_parts import call as oarsub_call
 from oar.cli.oarsub_parts import command_line
 from oar.cli.oarsub_parts import options as oarsub_options

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import click
 
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.job_outcomes import OutcomeReport
-from oar.cli.common.job_selection import is_id
+from oar.cli.common.job_selection import OutcomeReport, is_id
 from oar.cli.common.options import COUNT, machine_formats, option
 from oar.lib.access.records import User
 from oar.lib.base.errors import NoSuchJob, NotAllowed

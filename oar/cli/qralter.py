@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import click
 
-from oar.cli.common.command import Context, Hangup, oar_command
+from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option
-from oar.cli.common.process import ending_with_caller
+from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.common.reservation_commands import ToldAnswers, listed, nothing_named, warn_of_mail
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.base.errors import UserError

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from oar.cli.common import default_requests
-from oar.cli.common.command import Context, Hangup, no_argument, oar_command
+from oar.cli.common.command import Context, no_argument, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option, optional_argument
-from oar.cli.common.process import ending_with_caller
+from oar.cli.common.process import Hangup, ending_with_caller
+from oar.cli.common.reservation_commands import with_default_options
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
@@ -135,7 +135,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 @machine_formats
 def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
     """Ask, and wait for the answer."""
-    values = default_requests.completed(context, options, ReservationWish._fields)
+    values = with_default_options(context, options, ReservationWish._fields)
     wish = ReservationWish(**values)  # type: ignore[arg-type]
     if not context.arguments and wish == ReservationWish():
         raise no_argument(context.command)

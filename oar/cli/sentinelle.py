@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
+from oar.cli.common.administration import HostResult, ask_host, command_words, read_hosts
 from oar.cli.common.command import Context, oar_command
-from oar.cli.common.hosts import HostResult, ask_host, command_words, read_hosts
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
 from oar.lib.base.host_names import is_host_name

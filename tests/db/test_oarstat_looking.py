@@ -14,7 +14,7 @@ import pytest
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
-from oar.cli.oarstat_parts import chart, tables
+from oar.cli.oarstat_parts import tables
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE
@@ -118,7 +118,7 @@ class TestFields:
 
     def test_what_is_not_known_within_a_field_is_empty(self) -> None:
         records = {7: {"end": {"cause": "SUCCESS", "copy": None}}}
-        assert tables.table(records, tables.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
+        assert tables.fields_table(records, tables.read_fields("end"), header=False) == "cause=SUCCESS,copy=\n"
 
     def test_every_part_of_a_record_is_a_field(self, cluster: Cluster) -> None:
         job = cluster.job(JobState.RUNNING, on=[1])
@@ -202,7 +202,7 @@ def test_a_chart_of_letters(cluster: Cluster) -> None:
         "dead_resources": {four: [(NOW + 75, 0, "Absent")], three: [(NOW - 50, NOW + 25, "Dead")]},
     }
     dates = f"{format_date(NOW)} - {format_date(NOW + 100)}"
-    assert chart.chart(record, NOW, NOW + 100, width=32) == (
+    assert tables.chart(record, NOW, NOW + 100, width=32) == (
         f"{dates}, a column is 0:0:5\n"
         "node-1      AAAAAAAAAABBBBBBBBBB\n"
         "node-1      AAAAAAAAAA..........\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oar.cli import oarsub
-from oar.cli.common.command import Hangup
+from oar.cli.common.process import Hangup
 from oar.cli.warm import manager
 from oar.cli.warm.request import PROTOCOL
 from oar.lib.base.version import VERSION

@@ -295,7 +295,8 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from oar.cli.common.command import Hangup, click, oar_command
+from oar.cli.common.command import click, oar_command
+from oar.cli.common.process import Hangup
 
 @oar_command("script", summary="Prints.", exit_codes={Hangup: 10})
 @click.argument("words", nargs=-1)
@@ -372,7 +373,7 @@ def test_a_signal_ends_the_command_with_its_code_and_without_a_trace(number: int
     ("callers", "ours"), [(0o777, 0o077), (0o700, 0o022), (0o000, 0o022), (0o027, 0o027), (0o177, 0o077)]
 )
 def test_a_caller_cannot_make_files_of_ours_that_we_cannot_read(callers: int, ours: int) -> None:
-    program = "import os; from oar.cli.common.command import prepare_process as prepare"
+    program = "import os; from oar.cli.common.process import prepare_process as prepare"
     shown = subprocess.run(
         [sys.executable, "-c", f"{program}; os.umask({callers}); prepare(); print(os.umask(0))"],
         cwd=REPOSITORY,
@@ -385,7 +386,7 @@ def test_a_caller_cannot_make_files_of_ours_that_we_cannot_read(callers: int, ou
 
 def test_variables_of_postgresql_are_deleted_but_those_that_the_command_reads() -> None:
     program = (
-        "import os; from oar.cli.common.command import prepare_process as prepare; from oar.cli import oar_database"
+        "import os; from oar.cli.common.process import prepare_process as prepare; from oar.cli import oar_database"
     )
     shown = subprocess.run(
         [sys.executable, "-c", f"{program}; prepare(oar_database.main.kept_variables); print(sorted(os.environ))"],

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 import pytest
 
-from oar.cli.common import look_ups
+from oar.cli.common import process
 from oar.cli.common.command import Context, invoke, oar_command
 from oar.lib.access import name_service
 
@@ -30,7 +30,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         return look_up(number)
 
     monkeypatch.setattr(pwd, "getpwuid", wait)
-    monkeypatch.setattr(look_ups, "PATIENCE", 0.01)
+    monkeypatch.setattr(process, "LOOKUP_PATIENCE", 0.01)
     yield answers
     answers.set()
 
@@ -38,7 +38,7 @@ def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_a_command_says_what_it_waits_for_and_gives_up(
     silence: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_ups, "MOST_SECONDS", 0.02)
+    monkeypatch.setattr(process, "LOOKUP_TIMEOUT", 0.02)
     done = invoke(who, [])
     account = f"account {os.getuid()}"
     assert (done.exit, done.out) == (2, "")
@@ -68,7 +68,7 @@ def test_programs_that_do_not_watch_wait_for_the_c_library() -> None:
 
 
 def test_the_errors_of_a_look_up_are_those_of_the_c_library() -> None:
-    with name_service.watched(look_ups.in_time(lambda text: None)):
+    with name_service.watched(process.limited_lookups(lambda text: None)):
         for missing in ("nobody has this name", "with\0nul", "\udce9"):
             with pytest.raises((KeyError, ValueError)):
                 name_service.account(missing)

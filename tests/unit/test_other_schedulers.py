@@ -6,7 +6,7 @@ from importlib import import_module
 import click
 import pytest
 
-from oar.cli.common.other_schedulers import _WAYS, way_here
+from oar.cli.common.option_reader import _WAYS, way_here
 
 EVERY = sorted((command, option) for command, ways in _WAYS.items() for option in ways)
 

@@ -1,11 +1,19 @@
-"""What the administrators' commands have in common: the line in the server's log, and warnings."""
+"""What the administrators' commands share: the line in the server's log, warnings, hosts, and lines of shell."""
 
 import logging
-from collections.abc import Collection, Iterable
+import shlex
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from oar.cli.common.command import Context
+from oar.cli.common.options import Stop
+from oar.lib.config.kinds import COMMAND
+from oar.lib.facts.topology import NewResource
 
 log = logging.getLogger(__name__)
 
@@ -35,3 +43,84 @@ def warn_of_policies(context: Context, names: Collection[str] | None) -> None:
     with context.database.readonly() as tx:
         queues = [queue for queue in tx.queues.all() if names is None or queue.name in names]
     warn(policy_warnings(context.runtime, queues))
+
+
+class HostResult(NamedTuple):
+    """What came of the command on a host."""
+
+    host: str
+    exit: int
+    signal: int
+    output: bytes
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended by itself with 0."""
+        return self.exit == self.signal == 0
+
+    def __str__(self) -> str:
+        """As the checkers of nodes read it: exit code, signal, whether there is a core."""
+        return f"{self.host} : {'GOOD' if self.is_good else 'BAD'} ({self.exit},{self.signal},0)"
+
+
+def read_hosts(path: str) -> Iterator[str]:
+    """Give the hosts of a file, - is stdin; what follows a # is a remark.  Raises Stop."""
+    try:
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise Stop(f"Error: cannot open the file {path}: {error.strerror}") from None
+    lines = text.decode("utf-8", "replace").splitlines()
+    return (host for line in lines if (host := line.partition("#")[0].strip()))
+
+
+def command_words(option: str, command: str) -> list[str]:
+    """Return the words of a command that an option gives.  Raises Stop."""
+    try:
+        return shlex.split(COMMAND.read(command))
+    except ValueError as error:
+        raise Stop(f"Error: {option} {command}: {error}") from None
+
+
+def ask_host(host: str, command: Sequence[str], timeout: int, stdin: bytes = b"") -> HostResult:
+    """Run the command for a host; it is killed when its time is over.  Raises Stop if it cannot be started."""
+    try:
+        done = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as late:
+        return HostResult(host, 0, 9, late.stdout or b"")
+    except OSError as error:
+        raise Stop(f"Error: cannot start {command[0]}: {error.strerror}") from None
+    return HostResult(host, max(done.returncode, 0), max(-done.returncode, 0), done.stdout)
+
+
+class Writers(NamedTuple):
+    """The commands that stand in the lines."""
+
+    oarnodesetting: str = "oarnodesetting"
+    oarproperty: str = "oarproperty"
+
+
+BY_NAME = Writers()
+
+
+def property_lines(missing: Mapping[str, bool], writers: Writers = BY_NAME) -> list[str]:
+    """Return the commands that add properties; each with whether it is a text."""
+    return [f"{writers.oarproperty} {'-c ' if is_text else ''}-a {name}" for name, is_text in missing.items()]
+
+
+def resource_lines(
+    units: Sequence[NewResource], append: str = "", *, repair: bool, writers: Writers = BY_NAME
+) -> list[str]:
+    """Return the commands that create resources, or set the properties of those that exist."""
+    return [_line(unit, append, writers.oarnodesetting, repair=repair) for unit in units]
+
+
+def _line(unit: NewResource, append: str, command: str, *, repair: bool) -> str:
+    if repair:
+        where = f"network_address = '{unit.host}' and cpuset = '{unit.cpuset}'"
+        begin = f'{command} --sql "{where}"'
+        pairs = [pair for pair in unit.properties if pair[0] != "cpuset"]
+    else:
+        begin = f"{command} -a -h {shlex.quote(unit.host)}"
+        pairs = list(unit.properties)
+    options = " ".join(f"-p {name}={shlex.quote(str(value))}" for name, value in pairs)
+    return f"{begin} {options}{' ' if append else ''}{append}"

@@ -14,17 +14,17 @@ left to guess (docs/design/formats.rst, "Options").
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from oar.cli.common.look_ups import in_time
 from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
+from oar.cli.common.process import Hangup, ignoring_terminal_stops, limited_lookups, prepare_process
 from oar.lib.access import name_service
-from oar.lib.access.records import User
-from oar.lib.base.errors import (
+from oar.lib.db.database import Database
+from oar.lib.facts.errors import (
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
@@ -55,10 +55,6 @@ EXIT_INTERNAL = 3
 EXIT_HUNG_UP = 129
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-
-
-class Hangup(BaseException):
-    """The terminal is gone (SIGHUP)."""
 
 
 # ------------------------------------------------------------------------------------------------------------ context
@@ -162,7 +158,7 @@ class Context:
             runtime.config, self.command.style.cannot_contact, lambda: self.fate
         )
         runtime.database.when_waiting(self._tell_waiting)
-        runtime.database.around_writing = _unstopped
+        runtime.database.around_writing = ignoring_terminal_stops
 
     @property
     def files(self) -> "UserFiles":
@@ -311,7 +307,7 @@ class Command(click.Command):
         debug = context.environment.get("OAR_DEBUG") == "1" or "--debug" in arguments
         try:
             with (
-                name_service.watched(in_time(context.warn)),
+                name_service.watched(limited_lookups(context.warn)),
                 self.make_context(self.name, list(arguments), obj=context) as ctx,
             ):
                 code: int | None = self.invoke(ctx)
@@ -504,38 +500,6 @@ def invoke(
 
 
 # ------------------------------------------------------------------------------------------------------------ process
-
-
-def prepare_process(kept_variables: Collection[str] = ()) -> None:
-    """Make what surrounds the program the same for everybody.  ``kept_variables``: of PostgreSQL."""
-    import gc
-    import signal
-
-    os.umask(os.umask(0o077) & 0o077 | 0o022)  # what it makes in our directories is for the next user's command, too
-    gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
-    for name in [name for name in os.environ if name.startswith("PG") and name not in kept_variables]:
-        del os.environ[name]
-    for stream in (sys.stdout, sys.stderr):
-        _use_utf8(stream)
-    signal.signal(signal.SIGHUP, hang_up)
-    use_own_waits()
-
-
-def _use_utf8(stream: IO[str] | None) -> None:
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="surrogateescape")
-
-
-def hang_up(number: int, frame: object) -> NoReturn:
-    """For signals that say that nobody is there any more.  Raises Hangup."""
-    raise Hangup
-
-
-def _unstopped() -> AbstractContextManager[None]:
-    from oar.cli.common.unstopped import unstopped
-
-    return unstopped()
 
 
 def _as_utf8(argument: str) -> str:

@@ -1,4 +1,7 @@
-"""Which jobs a command is about: ids, ids of arrays, whose, in which state, a condition."""
+"""The jobs that a command acts on (ids, arrays, users, states, a condition), and the outcome for each of them.
+
+See docs/design/formats.rst, "Records".
+"""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -9,6 +12,8 @@ import click
 from oar.cli.common.command import Context
 from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
+from oar.lib.facts.formats import Format
+from oar.lib.facts.states import FINAL, JobState
 from oar.lib.jobs import control
 from oar.lib.jobs.states import FINAL, JobState
 
@@ -185,3 +190,50 @@ def complain(lines: Sequence[str]) -> None:
     """Print what is wrong."""
     for line in lines:
         click.echo(line, err=True)
+
+
+class OutcomeRecord(NamedTuple):
+    """What came of a request about one job."""
+
+    job_id: int
+    ok: bool
+    message: str
+
+
+class OutcomeReport:
+    """Tells what comes of requests, each as it comes; with a machine format, all of them at the end."""
+
+    def __init__(self, machine: Format | None) -> None:
+        self._machine = machine
+        self._outcomes: list[OutcomeRecord] = []
+        self.codes: list[int] = []  #: those of the failures
+
+    def say(self, text: str, *, end: str = "\n") -> None:
+        """Print something for people."""
+        if self._machine is None:
+            click.echo(text + end, nl=False)
+
+    def good(self, job_id: int, line: str) -> None:
+        """Note that what was asked for a job is done."""
+        self.say(line)
+        self._outcomes.append(OutcomeRecord(job_id, True, line))
+
+    def bad(self, job_id: int, code: int, line: str, *, is_error: bool = True) -> None:
+        """Note why it is not; what is no error is told on standard output."""
+        if self._machine is None:
+            click.echo(line, err=is_error)
+        self._outcomes.append(OutcomeRecord(job_id, False, line))
+        self.codes.append(code)
+
+    def complain(self, code: int, lines: Sequence[str]) -> None:
+        """Print what was said that is no job."""
+        for line in lines:
+            click.echo(line, err=True)
+            self.codes.append(code)
+
+    def close(self) -> None:
+        """Print the document, if one is asked for: a list of what came of each request."""
+        if self._machine is not None:
+            from oar.lib.facts.formats import dump
+
+            click.echo(dump([each._asdict() for each in self._outcomes], self._machine), nl=False)

@@ -1,17 +1,53 @@
-"""The end of a command that runs long: it ends with the process that its user has started."""
+"""The process of a command: signals, streams, slow look-ups, and the end with the process that its user has started.
 
+The command runs as the account oar, to whose processes a user can send no signal.  What the user has started is a
+shell of his own that waits for the command (setup/installer/programs.py writes it).  When kill or timeout ends this
+shell, the command sees that its parent is gone.  The kernel would not report it: a signal at the death of a parent
+needs the parent's right to send it.
+"""
+
+import gc
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import IO, NoReturn
 
-from oar.cli.common.command import hang_up
+from oar.lib.access.name_service import Found, NameServiceSilent, Watch
+from oar.lib.db.sql.connections import use_own_waits
 
 #: How long it takes at most, in seconds, to see that the caller is gone.
-LOOK = 1.0
+CALLER_CHECK_PERIOD = 1.0
 _DEPARTURES = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Hangup(BaseException):
+    """The terminal is gone (SIGHUP)."""
+
+
+def prepare_process(kept_variables: Collection[str] = ()) -> None:
+    """Make what surrounds the program the same for everybody.  ``kept_variables``: of PostgreSQL."""
+    os.umask(os.umask(0o077) & 0o077 | 0o022)  # what it makes in our directories is for the next user's command, too
+    gc.disable()  # a command lives for moments; looking for cycles among ten thousand jobs costs a third of them
+    for name in [name for name in os.environ if name.startswith("PG") and name not in kept_variables]:
+        del os.environ[name]
+    for stream in (sys.stdout, sys.stderr):
+        _use_utf8(stream)
+    signal.signal(signal.SIGHUP, hang_up)
+    use_own_waits()
+
+
+def _use_utf8(stream: IO[str] | None) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def hang_up(number: int, frame: object) -> NoReturn:
+    """For signals that say that nobody is there any more.  Raises Hangup."""
+    raise Hangup
 
 
 @contextmanager
@@ -55,7 +91,70 @@ def _ignore_departures() -> None:
 
 def _hang_up_without(caller: int, is_over: threading.Event) -> None:
     """Hang up the main thread once its parent is another than the caller."""
-    while not is_over.wait(LOOK):
+    while not is_over.wait(CALLER_CHECK_PERIOD):
         if os.getppid() != caller:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGHUP)
             return
+
+
+#: Seconds after which the command prints a message, and after which it fails.
+LOOKUP_PATIENCE, LOOKUP_TIMEOUT = 1.0, 30.0
+
+
+def limited_lookups(tell: Callable[[str], None]) -> Watch:
+    """Return a watch that limits the time of look-ups; ``tell`` prints the message about a slow one."""
+
+    def watch(what: str, find: Callable[[], Found], /) -> Found:
+        return _limited_lookup(what, find, tell)
+
+    return watch
+
+
+def _limited_lookup(what: str, find: Callable[[], Found], tell: Callable[[str], None]) -> Found:
+    """Run a look-up in its own thread, or in this one if RLIMIT_NPROC allows no other; return its result.
+
+    Raises the error of the look-up, and NameServiceSilent.
+    """
+    found: list[Found] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(find())
+        except Exception as error:  # noqa: BLE001 - raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return find()
+    thread.join(LOOKUP_PATIENCE)
+    if thread.is_alive():
+        tell(f"waiting for the name service ({what}), at most {LOOKUP_TIMEOUT:.0f} s.")
+        thread.join(LOOKUP_TIMEOUT - LOOKUP_PATIENCE)
+    if failed:
+        raise failed[0]
+    if found:
+        return found[0]
+    reason = f"the name service did not answer within {LOOKUP_TIMEOUT:.0f} s"
+    raise NameServiceSilent(f"cannot look up: {what}: {reason}. Try again later.")
+
+
+#: ^Z, and what stops a program in the background that writes to its terminal.
+_STOPS = (signal.SIGTSTP, signal.SIGTTOU)
+
+
+@contextmanager
+def ignoring_terminal_stops() -> Iterator[None]:
+    """Do not let the terminal stop this process meanwhile; a thread beside the main one can do nothing about it."""
+    try:
+        former = [signal.signal(number, signal.SIG_IGN) for number in _STOPS]
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in zip(_STOPS, former, strict=True):
+            signal.signal(number, handler)

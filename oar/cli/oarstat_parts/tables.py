@@ -1,12 +1,15 @@
-"""x"""
+"""The layouts of oarstat beside the usual table: chosen fields, bills of reservations, a chart of letters."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
-from oar.lib.base.times import format_date, format_duration
-from oar.lib.jobs.fields import FIELDS, Kind
+from oar.lib.db.reservations.reservation_reports import ReservationTotal
+from oar.lib.facts.job_fields import FIELDS, Kind
+from oar.lib.facts.times import format_date, format_duration
 
 Record = Mapping[str, object]
 
@@ -46,12 +49,12 @@ def read_fields(text: str) -> list[Field]:
     return fields
 
 
-def chosen(records: Mapping[int, Record], fields: Sequence[Field]) -> dict[int, dict[str, object]]:
+def chosen_fields(records: Mapping[int, Record], fields: Sequence[Field]) -> dict[int, dict[str, object]]:
     """Return the records with these fields only, under their labels."""
     return {job_id: {field.label: record.get(field.key) for field in fields} for job_id, record in records.items()}
 
 
-def table(records: Mapping[int, Record], fields: Sequence[Field], *, header: bool) -> str:
+def fields_table(records: Mapping[int, Record], fields: Sequence[Field], *, header: bool) -> str:
     """Return a line for each record; columns are as wide as they need to be, '' if there is no record."""
     if not records:
         return ""
@@ -78,3 +81,103 @@ def _shown(key: str, value: object) -> str:
     else:
         text = "" if value is None else str(value)
     return visible(text) or "-"
+
+
+_UNIT = "slot seconds"
+_BILLS_HEAD = (
+    f"{'AR':>7} {'owner':<12} {'jobs':>5} {'reserved':>16} {'used':>16} {'unusable':>16} {'unused':>16}\n"
+    f"{'':26} {_UNIT:>16} {_UNIT:>16} {_UNIT:>16} {_UNIT:>16}\n"
+)
+
+
+def bills_table(totals: Sequence[ReservationTotal], *, header: bool = True) -> str:
+    """Return a row for each reservation, in slot seconds."""
+    return (_BILLS_HEAD if header else "") + "".join(
+        f"{each.number:7d} {visible(each.owner):<12.12} {each.jobs:5d} {each.reserved:16d} {each.used:16d}"
+        f" {each.unusable:16d} {each.unused:16d}\n"
+        for each in totals
+    )
+
+
+def bill_records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, object]]:
+    """Return the fields for machine formats, by number."""
+    return {
+        str(each.number): {
+            "owner": each.owner,
+            "account": each.account,
+            "jobs": each.jobs,
+            "reserved": each.reserved,
+            "used": each.used,
+            "unusable": each.unusable,
+            "unused": each.unused,
+        }
+        for each in totals
+    }
+
+
+#: One of them stands for a job; when they are used up they are used again.
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw0123456789"
+FREE, UNUSABLE = ".", "x"
+NARROWEST = 20
+
+Jobs = Mapping[int, Mapping[str, Any]]
+
+
+def chart(record: Mapping[str, Any], start: int, stop: int, width: int | None = None) -> str:
+    """Return the chart of what ``oarstat --gantt`` shows; resources of a node that look the same share a line."""
+    jobs: Jobs = record["jobs"]
+    letters = {job_id: LETTERS[place % len(LETTERS)] for place, job_id in enumerate(jobs)}
+    resources = sorted(record["resources"], key=lambda each: (each["network_address"], each["resource_id"]))
+    names = {each["network_address"] for each in resources}
+    label = max(map(places, names), default=0) + 6
+    columns = max((width or shutil.get_terminal_size().columns) - label, NARROWEST)
+    cells = _Cells(start, max(stop, start + 1), columns)
+    lines = {each["resource_id"]: [FREE] * columns for each in resources}
+    for number, gaps in record["dead_resources"].items():
+        for since, until, _ in gaps:
+            cells.fill(lines.get(number), since, until or stop, UNUSABLE)
+    for job_id, job in jobs.items():
+        for number in job["resource_id"]:
+            cells.fill(lines.get(number), job["start_time"], job["stop_time"] or stop, letters[job_id])
+    head = f"{format_date(start)} - {format_date(stop)}, a column is {format_duration(-(-(stop - start) // columns))}\n"
+    return head + "".join(_nodes(resources, lines, label)) + "".join(_legend(jobs, letters))
+
+
+class _Cells:
+    """Columns of a chart, each a part of the time."""
+
+    def __init__(self, start: int, stop: int, columns: int) -> None:
+        self._start = start
+        self._length = stop - start
+        self._columns = columns
+
+    def fill(self, line: list[str] | None, start: int, stop: int, letter: str) -> None:
+        """Write a letter where a time lies, at least once if it lies in the chart at all."""
+        if line is None or stop < self._start or start > self._start + self._length or not start:
+            return
+        first = max((start - self._start) * self._columns // self._length, 0)
+        last = -(-(stop - self._start) * self._columns // self._length)
+        for place in range(min(first, self._columns - 1), min(max(last, first + 1), self._columns)):
+            line[place] = letter
+
+
+def _nodes(resources: Sequence[Mapping[str, Any]], lines: Mapping[int, list[str]], label: int) -> Iterable[str]:
+    for node, of_node in groupby(resources, key=lambda each: each["network_address"]):
+        for line, same in groupby("".join(lines[each["resource_id"]]) for each in of_node):
+            number = len(list(same))
+            name = f"{visible(node)}{f' x{number}' if number > 1 else ''}"
+            yield f"{padded(name, label)}{line}\n"
+
+
+def _legend(jobs: Jobs, letters: Mapping[int, str]) -> Iterable[str]:
+    for job_id, job in jobs.items():
+        name = f" {visible(job['job_name'])}" if job["job_name"] else ""
+        yield (
+            f"{letters[job_id]} {job_id} {visible(job['user'])} {job['state']}"
+            f" {format_date(job['start_time'])} - {format_date(job['stop_time'])}{name}{_age(job)}\n"
+        )
+
+
+def _age(job: Mapping[str, Any]) -> str:
+    """Return how old the foreseen start of a job may be, if it is not that of the last round."""
+    return f", foreseen at {format_date(job['foreseen_at'])} or later" if job["foreseen_at"] else ""

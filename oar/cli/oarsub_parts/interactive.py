@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import click
 
-from oar.cli.common.command import Context, Hangup
-from oar.cli.common.process import ending_with_caller
+from oar.cli.common.command import Context
+from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.job_start import StartWait

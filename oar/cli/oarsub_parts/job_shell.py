@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from oar.cli.common.command import Hangup
 from oar.cli.common.options import Stop
+from oar.cli.common.process import Hangup
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.jobs import sessions

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from oar.cli.common.command import Context, Hangup
-from oar.cli.common.process import ending_with_caller
+from oar.cli.common.command import Context
+from oar.cli.common.process import Hangup, ending_with_caller
 from oar.lib.db.listening.end_listener import EndListener
 from oar.lib.facts.errors import DatabaseUnavailable
 from oar.lib.facts.states import FINAL, JobState

@@ -16,18 +16,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from oar.cli.common.command import (
-    EXIT_BROKEN_PIPE,
-    EXIT_HUNG_UP,
-    EXIT_INTERRUPTED,
-    CallersPlace,
-    Command,
-    Context,
-    Hangup,
-    prepare_process,
-)
-from oar.cli.common.look_ups import in_time
+from oar.cli.common.command import EXIT_BROKEN_PIPE, EXIT_HUNG_UP, EXIT_INTERRUPTED, CallersPlace, Command, Context
 from oar.cli.common.options import USER
+from oar.cli.common.process import Hangup, limited_lookups, prepare_process
 from oar.cli.common.start_up import load
 from oar.cli.warm import surroundings
 from oar.cli.warm.caller import CommandCaller, close_all, longest_time
@@ -126,7 +117,7 @@ class Worker:
             caller.refuse()
             return True
         try:
-            with name_service.watched(in_time(lambda text: _say(streams, USER.warning + text))):
+            with name_service.watched(limited_lookups(lambda text: _say(streams, USER.warning + text))):
                 user = User(name_service.account(uid).pw_name, uid)
         except KeyError:
             close_all(streams)
