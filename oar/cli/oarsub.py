@@ -11,11 +11,10 @@ from oar.cli.common.process import Hangup
 from oar.cli.oarsub_parts import call as oarsub_call
 from oar.cli.oarsub_parts import command_line
 from oar.cli.oarsub_parts import options as oarsub_options
-from oar.cli.oarsub_parts.call import OarsubCall
+from oar.cli.oarsub_parts.call import OarsubCall, print_error
 from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.cli.oarsub_parts.printer import print_error
-from oar.lib.base.errors import NoSuchJob
+from oar.lib.facts.errors import NoSuchJob
 from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
 from oar.lib.submission.job_form import submission_of
 
@@ -84,9 +83,9 @@ def _run(context: Context, options: OarsubOptions) -> int | None:
         return resubmit.resubmit(call, line.names)
     command = command_line.command_of(context, options)
     if options.connect:
-        from oar.cli.oarsub_parts import connect
+        from oar.cli.oarsub_parts import job_shell
 
-        return connect.connect(call, line.names)
+        return job_shell.connect(call, line.names)
     check_modes(submission_of(options.form, context.user.name, command or ("-" if options.scan else "")))
     if options.scan:
         line = command_line.with_script(call, line, command)
@@ -120,23 +119,23 @@ def _check_host(context: Context) -> None:
 
 def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
     """Submit a new job in the mode that the options choose; return the exit code."""
-    from oar.cli.oarsub_parts import habits, job_key, submission
+    from oar.cli.oarsub_parts import submission
 
     options = call.options
     if "verify" in line.names and options.advance_reservation is None:  # a default file may hold it for other jobs
         call.context.warn("--verify has no effect without --ar.")
-    for doubt in habits.doubts(call, line, command):
+    for doubt in command_line.doubts(call, line, command):
         call.context.warn(doubt)
     proposal = submission.prepare(call, line, command, int(time.time()))
     if options.estimate:
         from oar.cli.oarsub_parts import estimate
 
         return estimate.estimate(call, proposal)
-    submitter = submission.Submitter(call, job_key.add_key(call, proposal))
+    submitter = submission.Submitter(call, submission.add_key(call, proposal))
     if options.interactive:
-        from oar.cli.oarsub_parts import interactive
+        from oar.cli.oarsub_parts import job_start
 
-        return interactive.open_interactive(call, submitter)
+        return job_start.open_interactive(call, submitter)
     if options.reservation is not None:
         from oar.cli.oarsub_parts import reservation
 

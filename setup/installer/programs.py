@@ -13,7 +13,7 @@ from .files import link, shipped, write
 from .target import SOURCE, InstallError, Target
 
 #: sudo passes nothing of the caller on but what is in its list; oarsub wants his defaults, and his environment where
-#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/caller_environment.py).
+#: --env may ask for it: here, in a script, or in the defaults (oar/cli/oarsub_parts/command_line.py).
 _OF_CALLER = """\
 OAR_SUBMIT_ENV= OAR_SUBMIT_DEFAULTS= asks=
 [ ! -e "$HOME/.oarsubrc" ] || OAR_SUBMIT_DEFAULTS=$HOME/.oarsubrc asks=perhaps

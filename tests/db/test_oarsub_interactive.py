@@ -389,7 +389,7 @@ class TestConnect:
         site.ssh_ends_with(255)
         site.ask(lambda tx: lifecycle.move(tx, job_id, JobState.FINISHING))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("oar.cli.oarsub_parts.connect._check", lambda *_: None)
+            patch.setattr("oar.cli.oarsub_parts.job_shell._check", lambda *_: None)
             result = site.oarsub("-C", job_id)
         assert (result.exit, result.err) == (19, "# Error: job was terminated.\n")
 

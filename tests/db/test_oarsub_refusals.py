@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oar.cli.common.command import CommandResult
-from oar.cli.oarsub_parts import job_key
-from oar.lib.access.records import User
+from oar.cli.oarsub_parts import submission
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.privacy import privacy_for
@@ -227,7 +226,7 @@ REFUSED = [
         8,
         f"# Error: --ssh_public_key needs --ssh_private_key.\n{VERIFY}",
     ),
-    (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {job_key.TWO_KEYS}\n{VERIFY}"),
+    (("-k", "-i", "/f", "--import-job-key-inline", "k", "x"), 8, f"# Error: {submission.TWO_KEYS}\n{VERIFY}"),
     (
         ("--ssh_private_key", "nonsense", "x"),
         8,

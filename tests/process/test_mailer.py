@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oar.cli.oarsub_parts.listener import Listener
-from oar.lib.base.rate_limit import HourlyLimit
+from oar.cli.oarsub_parts.job_start import Listener
 from oar.lib.config.files import Config
 from oar.lib.notifications.mailer import Mailer, MailQueue, QueuedMail
 from oar.lib.submission.oarsub_lines import tell_oarsub

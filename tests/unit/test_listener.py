@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from oar.cli.oarsub_parts.listener import Listener
-from oar.lib.base.errors import ConfigError
+from oar.cli.oarsub_parts.job_start import Listener
+from oar.lib.facts.errors import ConfigError
 
 
 def test_it_listens_on_a_free_port_of_the_range() -> None:

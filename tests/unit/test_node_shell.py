@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oar.cli.common import node_shell
-from oar.cli.common.node_shell import NodeConnection, quick_connection
-from oar.lib.access.records import User
+from oar.cli.oarsub_parts import node_shell
+from oar.cli.oarsub_parts.node_shell import NodeConnection, quick_connection
 from oar.lib.config.files import Config
 from oar.lib.user_files.files import UserFiles
 

@@ -1,28 +1,108 @@
-"""How oarsub -I waits for its job to start, and shows the lines that the server sends meanwhile.
+"""oarsub -I: submit a job, show the lines of the server until it starts, open its shell.
 
-A line of the server is shown, and is a reason to look; what counts is the database.  A call that gets lost costs one
-period of the periodic look.
+The lines of the server are shown and lead to a look at the database, which alone decides.  A lost call costs one period
+of the periodic look.
 
 See docs/design/bus.rst, "Lines to oarsub".
 """
 
+import errno
 import re
+import select
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from oar.cli.oarsub_parts.listener import CONNECTED_SECONDS
-from oar.lib.base.errors import DatabaseUnavailable
-from oar.lib.bus.messages import OarsubLine
+from oar.cli.common.command import Context
+from oar.cli.common.process import Hangup, ending_with_caller
+from oar.cli.oarsub_parts.call import OarsubCall
+from oar.cli.oarsub_parts.job_shell import JobShell
+from oar.cli.oarsub_parts.submission import Submitter
+from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
+from oar.lib.facts.messages import OarsubLine
+from oar.lib.facts.states import CURRENT, FINAL, JobState, Phase
 from oar.lib.jobs import sessions
-from oar.lib.jobs.states import CURRENT, FINAL, JobState, Phase
+from oar.lib.submission.checks import Code
 
 if TYPE_CHECKING:
-    from oar.cli.oarsub_parts.listener import Listener
     from oar.lib.db.database import Database
     from oar.lib.jobs.records import Job, JobRun
+
+#: Seconds of waiting for lines after which the connection to the database is given back: connections are few, and a job
+#: that is held may wait for days.
+CONNECTED_SECONDS = 5.0
+#: Seconds that a caller has to send its line.
+_CALL_SECONDS = 2.0
+_LONGEST_LINE = 4096
+
+
+class Listener:
+    """A socket on which the server may call; lines from other addresses are not read."""
+
+    def __init__(self, server: str, ports: tuple[int, int] | None = None) -> None:
+        """``ports``: the first and the last one that may be used; None: any.  Raises ConfigError if none is free."""
+        self._addresses = _addresses(server)
+        self._socket = _listening_socket() if ports is None else _socket_among(*ports)
+        self.port: int = self._socket.getsockname()[1]
+
+    def next_line(self, seconds: float) -> str | None:
+        """Return the next line of the server, None if none comes for so long; '' for a call without a whole line.
+
+        A call from another address does not end the waiting.
+        """
+        limit = time.monotonic() + seconds
+        while select.select([self._socket], [], [], max(0.0, limit - time.monotonic()))[0]:
+            connection, address = self._socket.accept()
+            with connection:
+                if address[0].removeprefix("::ffff:") in self._addresses:
+                    connection.settimeout(_CALL_SECONDS)
+                    return _line(connection)
+            if time.monotonic() >= limit:
+                break
+        return None
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+def _line(connection: socket.socket) -> str:
+    data = b""
+    try:
+        while b"\n" not in data and len(data) < _LONGEST_LINE and (part := connection.recv(_LONGEST_LINE)):
+            data += part
+    except OSError:
+        return ""
+    return data.partition(b"\n")[0].decode("utf-8", "replace").strip()
+
+
+def _addresses(server: str) -> frozenset[str]:
+    try:
+        addresses = socket.getaddrinfo(server, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset(str(address[0]) for *_, address in addresses)
+
+
+def _socket_among(first: int, last: int) -> socket.socket:
+    for port in range(first, last + 1):
+        try:
+            return _listening_socket(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    raise ConfigError(f"OARSUB_CALLBACK_PORTS: {first}-{last}: all ports are in use. Try again, or add ports.")
+
+
+def _listening_socket(port: int = 0) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
 
 #: Seconds between two looks when nobody calls; between two, and for how long, after a line that the database does not
 #: confirm yet.
@@ -164,3 +244,53 @@ class StartWait:
                 return sessions.end_reason(tx, self._job_id)
         except DatabaseUnavailable:
             return None
+
+
+def open_interactive(call: OarsubCall, submitter: Submitter) -> int:
+    """Submit an interactive job, wait for its start, open its shell; return the exit code.
+
+    Raises UserError, Stop, Hangup, DatabaseUnavailable.
+    """
+    context = call.context
+    listener = Listener(context.runtime.config.server_hostname, context.runtime.config.oarsub_callback_ports)
+    address = f"{call.host}:{listener.port}"
+    try:
+        with ending_with_caller(), deleting_at_departure(context, address):
+            submitted = submitter.submit(address)
+            submitter.tell(submitted)
+            call.printer.comment("Interactive mode: waiting...")
+            shell = JobShell(call, submitted.ids[0], is_main=True)
+            wait = StartWait(context.database, submitted.ids[0], listener, call.printer.comment)
+            with shell.connection() as connection:
+                if wait.until_open(connection.begin) is None:
+                    return Code.NO_SESSION
+                return shell.run()
+    finally:  # not before: a line of the server may come after the database has told the same, and is no lost one
+        listener.close()
+
+
+@contextmanager
+def deleting_at_departure(context: Context, address: str) -> Iterator[None]:
+    """Delete the jobs whose oarsub waits at an address if the user interrupts it or goes away."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _delete(context, address, click.echo)
+        raise
+    except (Hangup, BrokenPipeError):
+        _delete(context, address, lambda *_, **__: None)
+        raise Hangup from None
+
+
+def _delete(context: Context, address: str, echo: Callable[..., None]) -> None:
+    """Delete the jobs that were submitted with an address: an interrupted oarsub may not know their ids yet."""
+    from oar.lib.jobs import control
+
+    with context.database.snapshot() as tx:
+        ids = [job.id for job in tx.jobs.live(context.user.name) if job.info_type == address]
+    if not ids:
+        return
+    echo(f"# Caught Interrupt (^C), Deleting the job {ids[0]}...", err=True)
+    with context.database.begin() as tx:
+        control.delete(tx, context.user, ids, with_inner=True)
+    echo("Job(s) deleted.", err=True)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from oar.cli.common.job_selection import is_id
 from oar.cli.common.options import Stop
 from oar.cli.common.state_names import states_of
-from oar.cli.oarsub_parts.call import OarsubCall
+from oar.cli.oarsub_parts.call import OarsubCall, print_error
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.cli.oarsub_parts.printer import print_error
 from oar.cli.oarsub_parts.submission import wait_if_asked
 from oar.lib.base.errors import UserError
 from oar.lib.jobs import control
