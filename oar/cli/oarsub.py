@@ -133,9 +133,9 @@ def _submit(call: OarsubCall, line: CommandLine, command: str) -> int:
         return estimate.estimate(call, proposal)
     submitter = submission.Submitter(call, submission.add_key(call, proposal))
     if options.interactive:
-        from oar.cli.oarsub_parts import job_start
+        from oar.cli.oarsub_parts import interactive
 
-        return job_start.open_interactive(call, submitter)
+        return interactive.open_interactive(call, submitter)
     if options.reservation is not None:
         from oar.cli.oarsub_parts import reservation
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import reservation
-from oar.cli.oarsub_parts.job_start import Listener
+from oar.cli.oarsub_parts.interactive import Listener
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oar.cli.oarsub_parts.job_start import Listener
+from oar.cli.oarsub_parts.interactive import Listener
 from oar.lib.config.files import Config
 from oar.lib.notifications.mailer import Mailer, MailQueue, QueuedMail
 from oar.lib.submission.oarsub_lines import tell_oarsub

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from oar.cli.oarsub_parts import job_start
+from oar.cli.oarsub_parts import interactive
 
 
 class Looked(Exception):
@@ -33,8 +33,8 @@ def test_who_calls_and_says_nothing_keeps_nobody_from_seeing_his_job_start(monke
         raise Looked
 
     callers = SilentCallers()
-    monkeypatch.setattr(job_start, "time", SimpleNamespace(monotonic=callers.now))
-    wait = job_start.StartWait(cast("Any", SimpleNamespace(snapshot=snapshot)), 1, cast("Any", callers), print)
+    monkeypatch.setattr(interactive, "time", SimpleNamespace(monotonic=callers.now))
+    wait = interactive.StartWait(cast("Any", SimpleNamespace(snapshot=snapshot)), 1, cast("Any", callers), print)
     with pytest.raises(Looked):
         wait.until_open(print)
     assert callers.heard == 1

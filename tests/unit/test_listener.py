@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from oar.cli.oarsub_parts.job_start import Listener
+from oar.cli.oarsub_parts.interactive import Listener
 from oar.lib.facts.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from oar.cli.common.command import Context
 from oar.cli.common.options import Stop
 from oar.cli.common.process import ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
-from oar.cli.oarsub_parts.job_start import CONNECTED_SECONDS, Listener, deleting_at_departure
+from oar.cli.oarsub_parts.interactive import CONNECTED_SECONDS, Listener, deleting_at_departure
 from oar.cli.oarsub_parts.submission import Submitter, wait_if_asked
 from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.bus.messages import OarsubLine
