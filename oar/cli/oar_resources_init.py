@@ -57,7 +57,7 @@ class HostAnswers(NamedTuple):
     summary="Ask machines what is in them, and create their resources.",
     examples={
         "oar_resources_init -y -x - < hosts.txt": "Detect the hardware of listed hosts and create their resources.",
-        "oar_resources_init -o /tmp/resources.sh - < hosts.txt": "Write the commands to a file instead.",
+        "oar_resources_init -y -o /tmp/resources.sh - < hosts.txt": "Write the commands to a file instead.",
     },
     style=ADMIN,
     admins_only=True,
