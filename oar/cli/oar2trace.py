@@ -17,7 +17,7 @@ EXIT_DATABASE = 2
 
 @oar_command(
     "oar2trace",
-    summary="Write the ended jobs as a trace that simulators read.",
+    summary="Export the ended jobs as a trace for simulators.",
     examples={
         "oar2trace -f /tmp/trace.swf --from 2026-01-01 --to 2026-02-01": "Export the jobs of January.",
     },
@@ -25,16 +25,22 @@ EXIT_DATABASE = 2
     admins_only=True,
     exit_codes={DatabaseUnavailable: EXIT_DATABASE},
 )
-@option("-f", "--file", "path", metavar="FILE", required=True, help="Where the trace is written; - is the output.")
-@option("-b", "--first", type=COUNT, metavar="ID", help="The first job.")
-@option("-e", "--last", type=COUNT, metavar="ID", help="The last job.")
-@option("--from", "start", metavar="DATE", help="Only jobs that were submitted since then.")
-@option("--to", "stop", metavar="DATE", help="Only jobs that were submitted until then.")
-@option("-p", "--property", "name", metavar="PROPERTY", help="A processor is a value of it (default: a resource).")
-@option("-m", "--mode", metavar="FORMAT", help="swf, the standard workload format (default), or owf, with our columns.")
-@option("--chunk-size", type=COUNT, metavar="NUMBER", help="Jobs that are read at once (default: 10000).")
+@option("-f", "--file", "path", metavar="FILE", required=True, help="Output file; -: standard output.")
+@option("-b", "--first", type=COUNT, metavar="ID", help="Id of the first job.")
+@option("-e", "--last", type=COUNT, metavar="ID", help="Id of the last job.")
+@option("--from", "start", metavar="DATE", help="Only jobs submitted since this date.")
+@option("--to", "stop", metavar="DATE", help="Only jobs submitted until this date.")
+@option(
+    "-p",
+    "--property",
+    "name",
+    metavar="PROPERTY",
+    help="Count each value of this property as a processor (default: each resource).",
+)
+@option("-m", "--mode", metavar="FORMAT", help="swf (standard workload format, default) or owf (with columns of OAR).")
+@option("--chunk-size", type=COUNT, metavar="NUMBER", help="Number of jobs read at a time (default: 10000).")
 @option("--metadata-file", metavar="FILE", help="Write the resources to this file, as YAML.")
-@option("--anonymize", is_flag=True, help="Without names of users and projects.")
+@option("--anonymize", is_flag=True, help="Write no names of users and projects.")
 def main(
     context: Context,
     *,

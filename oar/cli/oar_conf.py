@@ -35,12 +35,14 @@ _READ_BY_THE_SERVER = frozenset(
     style=ADMIN,
 )
 @click.argument("key", required=False)
-@option("--check", is_flag=True, help="Only print what is wrong with the file.")
+@option("--check", is_flag=True, help="Check the file and print only its errors.")
 @option("--connect", is_flag=True, help="With --check: also check a file that is not installed against its database.")
-@option("--sample", "as_sample", is_flag=True, help="Print a file with all keys, their defaults and meaning.")
-@option("--history", is_flag=True, help="Print each change of what decides about jobs: who, when, from what to what.")
-@option("--since", metavar="DATE", help="With --history: only changes since then.")
-@option("--until", metavar="DATE", help="With --history: only changes until then.")
+@option(
+    "--sample", "as_sample", is_flag=True, help="Print a sample file with all keys, their defaults and descriptions."
+)
+@option("--history", is_flag=True, help="Print the changes of scheduling settings: date, author, old and new value.")
+@option("--since", metavar="DATE", help="With --history: only changes since this date.")
+@option("--until", metavar="DATE", help="With --history: only changes until this date.")
 @option("--by", "author", metavar="USER", help="With --history: only changes by this user.")
 def main(
     context: Context,

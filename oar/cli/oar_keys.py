@@ -27,7 +27,7 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
 
 @oar_command(
     "oar-keys",
-    summary="Bring the keys of OAR to nodes.",
+    summary="Install the SSH keys of OAR on nodes.",
     examples={
         "oar-keys --node node-1 --node node-2": "Install the keys on two nodes.",
         "oar-keys --print": "Print the files to install by other means.",
@@ -35,9 +35,15 @@ _SHELL = "/usr/lib/oar/oarsh_shell"
     style=ADMIN,
     admins_only=True,
 )
-@option("--print", "is_printing", is_flag=True, help="Print what is to be on nodes, to install it otherwise.")
-@option("--node", "nodes", multiple=True, metavar="[LOGIN@]HOST", help="Install it there, by ssh as root (repeatable).")
-@option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node: how to reach them (ssh).")
+@option("--print", "is_printing", is_flag=True, help="Print the files, to install them by other means.")
+@option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="[LOGIN@]HOST",
+    help="Install the keys on this node by ssh as root (repeatable).",
+)
+@option("--ssh", "ssh", default="ssh", metavar="COMMAND", help="With --node: ssh command (default: ssh).")
 def main(context: Context, *, is_printing: bool, nodes: tuple[str, ...], ssh: str) -> int:
     """Run the command."""
     if is_printing is bool(nodes):

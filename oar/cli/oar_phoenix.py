@@ -31,7 +31,7 @@ _KEYS = {Step.SOFT: "PHOENIX_SOFT_REBOOTCMD", Step.HARD: "PHOENIX_HARD_REBOOTCMD
 
 @oar_command(
     "oar_phoenix",
-    summary="Reboot broken nodes: softly, then the hard way, then tell an administrator.",
+    summary="Reboot broken nodes: soft reboot, then hard reboot, then mail to the administrator.",
     examples={
         "oar_phoenix --dry-run": "Print which nodes would be rebooted.",
     },
@@ -43,7 +43,7 @@ _KEYS = {Step.SOFT: "PHOENIX_SOFT_REBOOTCMD", Step.HARD: "PHOENIX_HARD_REBOOTCMD
         BadCondition: EXIT_CONFIGURATION,
     },
 )
-@option("-n", "--dry-run", "only_tell", is_flag=True, help="Only print what would be done.")
+@option("-n", "--dry-run", "only_tell", is_flag=True, help="Print the actions without executing them.")
 def main(context: Context, *, only_tell: bool) -> None:
     """Do the next step for each broken node."""
     config = context.runtime.config

@@ -40,8 +40,8 @@ _NUMBERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 _TEXTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--cputopo",), "cpu_topology", "Cpusets in order of processors and cores, or RR for round robin."),
     (("--gputopo",), "gpu_topology", "GPU devices in order."),
-    (("--host-prefix",), "prefix", "Beginning of the hosts' names."),
-    (("--host-suffix",), "suffix", "Their end."),
+    (("--host-prefix",), "prefix", "Prefix of the host names."),
+    (("--host-suffix",), "suffix", "Suffix of the host names."),
 )
 
 
@@ -64,14 +64,16 @@ def machine_options(function: Function) -> Function:
     style=ADMIN,
 )
 @machine_options
-@option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
-@option("-a", "--auto-offset", is_flag=True, help="Number from the last ones that are used.")
-@option("-p", "--no-create-properties", "no_columns", is_flag=True, help="Do not add the properties.")
-@option("-A", "--append", default="", metavar="TEXT", help="More -p for each resource.")
-@option("-R", "--repair", is_flag=True, help="Set the properties of resources that exist.")
-@option("-o", "--write-to", "path", metavar="FILE", help="Write the lines to a file.")
+@option(
+    "-T", "--use-threads", "each_thread", is_flag=True, help="Create a resource for each thread (default: each core)."
+)
+@option("-a", "--auto-offset", is_flag=True, help="Continue after the largest existing numbers.")
+@option("-p", "--no-create-properties", "no_columns", is_flag=True, help="Do not create missing properties.")
+@option("-A", "--append", default="", metavar="TEXT", help="Additional -p options for each resource.")
+@option("-R", "--repair", is_flag=True, help="Set the properties of existing resources.")
+@option("-o", "--write-to", "path", metavar="FILE", help="Write the commands to a file.")
 @option("-Y", "--yaml", "as_yaml", is_flag=True, help="Print the resources as YAML.")
-@option("-x", "--execute", is_flag=True, help="Do it, all or nothing.")
+@option("-x", "--execute", is_flag=True, help="Create the resources in one transaction.")
 def main(
     context: Context,
     *,

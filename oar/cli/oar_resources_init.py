@@ -54,7 +54,7 @@ class HostAnswers(NamedTuple):
 
 @oar_command(
     "oar_resources_init",
-    summary="Ask machines what is in them, and create their resources.",
+    summary="Detect the hardware of hosts and create their resources.",
     examples={
         "oar_resources_init -y -x - < hosts.txt": "Detect the hardware of listed hosts and create their resources.",
         "oar_resources_init -y -o /tmp/resources.sh - < hosts.txt": "Write the commands to a file instead.",
@@ -64,17 +64,25 @@ class HostAnswers(NamedTuple):
     exit_codes={ConfigError: BAD_CONFIGURATION},
 )
 @click.argument("hostfile", required=False, metavar="HOSTFILE|-")
-@option("-H", "with_threads", is_flag=True, help="The threads of a core are in its cpuset (this is always so).")
-@option("-T", "--use-threads", "each_thread", is_flag=True, help="A resource for each thread.")
-@option("-o", "--write-to", "path", metavar="FILE", help="Write the lines to this file.")
-@option("-x", "--execute", is_flag=True, help="Create the resources, all or nothing; nothing is written.")
-@option("-y", "--yes", "is_sure", is_flag=True, help="Ask no question.")
-@option("-v", "--verbose", is_flag=True, help="Print the lines.")
-@option("-e", "--ssh", "connector", metavar="COMMAND", help="How a host is reached; without it OPENSSH_CMD.")
-@option("-n", "--oarnodesetting", metavar="COMMAND", default="oarnodesetting", help="What stands for it in the lines.")
-@option("-p", "--oarproperty", metavar="COMMAND", default="oarproperty", help="What stands for it in the lines.")
-@option("-c", "--conf", metavar="FILE", help="Another oar.conf.")
-@option("--update", is_flag=True, help="Also set the properties of hosts that have resources.")
+@option("-H", "with_threads", is_flag=True, help="Put the threads of a core into its cpuset (always the case).")
+@option(
+    "-T", "--use-threads", "each_thread", is_flag=True, help="Create a resource for each thread (default: each core)."
+)
+@option("-o", "--write-to", "path", metavar="FILE", help="Write the commands to this file.")
+@option("-x", "--execute", is_flag=True, help="Create the resources in one transaction; write no file.")
+@option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@option("-v", "--verbose", is_flag=True, help="Print the commands.")
+@option("-e", "--ssh", "connector", metavar="COMMAND", help="Command to reach a host (default: OPENSSH_CMD).")
+@option(
+    "-n",
+    "--oarnodesetting",
+    metavar="COMMAND",
+    default="oarnodesetting",
+    help="Name of oarnodesetting in the commands.",
+)
+@option("-p", "--oarproperty", metavar="COMMAND", default="oarproperty", help="Name of oarproperty in the commands.")
+@option("-c", "--conf", metavar="FILE", help="Path of oar.conf.")
+@option("--update", is_flag=True, help="Also update hosts that already have resources.")
 def main(
     context: Context,
     *,

@@ -48,7 +48,7 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
 
 @oar_command(
     "oar-server",
-    summary="Start, stop, restart or reload the OAR server, or tell whether it runs.",
+    summary="Start, stop, restart or reload the OAR server, or show its status.",
     examples={
         "oar-server status --check": "Print the state of the server as a monitoring plugin does.",
         "oar-server reload": "Let the running server read oar.conf again.",
@@ -56,7 +56,7 @@ _KEYS = (("id_ed25519", "oar server"), ("oarsh_key", "oarsh"))
     style=ADMIN,
 )
 @click.argument("action", type=OneOf(["start", "stop", "restart", "reload", "status", "prepare"]))
-@option("--check", is_flag=True, help="With status: one line and the exit code that monitoring systems expect.")
+@option("--check", is_flag=True, help="With status: print one line and exit like a monitoring plugin.")
 def main(context: Context, action: str, *, check: bool) -> int:
     """Run the command."""
     if check and action != "status":

@@ -25,7 +25,7 @@ _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
 
 @oar_command(
     "oar-token",
-    summary="Make, list and revoke the tokens with which programs use the REST API as you.",
+    summary="Create, list and revoke tokens with which programs use the REST API as you.",
     examples={
         "oar-token create --scope ro --expires 30 --comment dashboard": "Create a read-only token for 30 days.",
         "oar-token list": "List your tokens.",
@@ -33,14 +33,12 @@ _SCOPES = "; ".join(f"{scope} = {text}" for scope, text in SCOPES.items())
     },
 )
 @click.argument("action", type=OneOf(["create", "list", "revoke"]))
-@option("--scope", default=DEFAULT_SCOPE, metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
-@option("--agent", default=None, metavar="NAME", help="Make it for the agent of this desktop computer (node).")
-@option(
-    "--expires", type=NUMBER, default=None, metavar="DAYS", help="How long it is valid; 90 days if nothing is said."
-)
-@option("--comment", default="", metavar="TEXT", help="What it is for.")
-@option("--user", default=None, metavar="NAME", help="Make it for this user, not for yourself; for oar and root.")
-@option("--everybody", is_flag=True, help="List the tokens of everybody; for oar and root.")
+@option("--scope", default=DEFAULT_SCOPE, metavar="SCOPE", help=f"Permissions: {_SCOPES}.")
+@option("--agent", default=None, metavar="NAME", help="Create the token for the agent of this desktop computer (node).")
+@option("--expires", type=NUMBER, default=None, metavar="DAYS", help="Lifetime of the token (default: 90 days).")
+@option("--comment", default="", metavar="TEXT", help="Purpose of the token.")
+@option("--user", default=None, metavar="NAME", help="Create the token for this user (oar and root only).")
+@option("--everybody", is_flag=True, help="List the tokens of all users (oar and root only).")
 @machine_formats
 @click.argument("identifiers", nargs=-1, metavar="[ID|all]...")
 def main(

@@ -21,7 +21,7 @@ MARK = "[ACCOUNTING] "
 
 @oar_command(
     "oaraccounting",
-    summary="Count what the jobs consumed that have ended since the last time.",
+    summary="Add the consumption of jobs that ended since the last run to the accounting.",
     examples={
         "oaraccounting": "Add the jobs that ended since the last run to the accounting.",
         "oaraccounting --reporting --since 2026-01-01": "Print the reporting file of Grid Engine from a date on.",
@@ -30,10 +30,10 @@ MARK = "[ACCOUNTING] "
     admins_only=True,
     exit_codes={DatabaseUnavailable: EXIT_DATABASE},
 )
-@option("--reinitialize", is_flag=True, help="Forget what was counted, and count all ended jobs anew.")
-@option("--delete-before", type=NUMBER, metavar="SECONDS", help="Remove the windows that are older.")
-@option("--since", metavar="DATE", help="Count, or report, only what has happened since then.")
-@option("--reporting", is_flag=True, help="Print the reporting file of Grid Engine, made from the tables.")
+@option("--reinitialize", is_flag=True, help="Delete the accounting and count all ended jobs again.")
+@option("--delete-before", type=NUMBER, metavar="SECONDS", help="Delete accounting windows older than this.")
+@option("--since", metavar="DATE", help="Count or report from this date on.")
+@option("--reporting", is_flag=True, help="Print the accounting in the format of the reporting file of Grid Engine.")
 @option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def main(
     context: Context,

@@ -68,7 +68,7 @@ class RuleOptions(NamedTuple):
 
 @oar_command(
     "oaradmissionrules",
-    summary="Show, add, change, remove and try admission rules.",
+    summary="Show, add, change, remove and test admission rules.",
     examples={
         "oaradmissionrules --show-all": "List the rules in the order in which they run.",
         "oaradmissionrules --new --priority 20 --from-file - < rule.py": "Add a rule.",
@@ -78,23 +78,25 @@ class RuleOptions(NamedTuple):
 )
 @option("-S", "--show-all", is_flag=True, help="Show the rules in the order in which they run.")
 @option("-s", "--show", type=NUMBER, metavar="ID", help="Show one rule.")
-@option("-Y", "--enabled", is_flag=True, help="Enabled rules only; the rule becomes enabled.")
-@option("-N", "--disabled", is_flag=True, help="Disabled rules only; the rule becomes disabled.")
+@option("-Y", "--enabled", is_flag=True, help="Show enabled rules only; with -n or -m: enable the rule.")
+@option("-N", "--disabled", is_flag=True, help="Show disabled rules only; with -n or -m: disable the rule.")
 @option("-I", "--id", "ids_only", is_flag=True, help="Show ids only.")
 @option("-f", "--full", is_flag=True, help="Show the whole text.")
 @option("-H", "--no-header", is_flag=True, help="Show the text only.")
-@optional_argument("-w", "--to-file", metavar="[NAME]", help="Write to a file; %% in NAME stands for the id.")
+@optional_argument("-w", "--to-file", metavar="[NAME]", help="Write to a file; %% in NAME is replaced by the id.")
 @option("-n", "--new", is_flag=True, help="Add a rule.")
 @option("-m", "--modify", type=NUMBER, metavar="ID", help="Change a rule.")
-@optional_argument("-e", "--edit", metavar="[COMMAND]", help="Write the text with an editor.")
-@option("-r", "--from-file", metavar="FILE", help="Take the text from FILE; -: stdin.")
-@option("-P", "--priority", type=SMALL_NUMBER, metavar="N", help="Rules run in the order of their priorities.")
+@optional_argument("-e", "--edit", metavar="[COMMAND]", help="Edit the text in an editor.")
+@option("-r", "--from-file", metavar="FILE", help="Read the text from FILE; -: standard input.")
+@option("-P", "--priority", type=SMALL_NUMBER, metavar="N", help="Priority; rules run in ascending order.")
 @option("-d", "--delete", type=NUMBER, metavar="ID", help="Remove a rule.")
-@optional_argument("--check", numeric=True, is_list=False, metavar="[ID]", help="Compile the rules and run none.")
-@option("--test", is_flag=True, help="Run the rules on the oarsub arguments behind --, and store nothing.")
-@option("--as", "as_user", metavar="USER", help="With --test: who submits.")
-@option("--history", type=NUMBER, metavar="ID", help="Show the former texts of a rule.")
-@option("--force", is_flag=True, help="Store a text that is not Python, disabled.")
+@optional_argument(
+    "--check", numeric=True, is_list=False, metavar="[ID]", help="Compile the rules without running them."
+)
+@option("--test", is_flag=True, help="Run the rules on the oarsub arguments after --; store nothing.")
+@option("--as", "as_user", metavar="USER", help="With --test: user who submits.")
+@option("--history", type=NUMBER, metavar="ID", help="Show previous versions of a rule.")
+@option("--force", is_flag=True, help="Store a text that is not valid Python as a disabled rule.")
 @click.argument("words", nargs=-1, metavar="[-- OARSUB ARGUMENTS]")
 def main(context: Context, **values: Any) -> int | None:
     """Run the action that the options choose."""

@@ -13,7 +13,7 @@ FAILED, BAD_ID = 1, 2
 
 @oar_command(
     "oaralter",
-    summary="Change jobs that wait, with the checks of a submission.",
+    summary="Change waiting jobs, with the checks of a submission.",
     examples={
         "oaralter -l nodes=1,walltime=2:00:00 118": "Change the resources and the walltime of waiting job 118.",
         "oaralter -n training --project physics 118 119": "Set the name and the project of two jobs.",
@@ -25,21 +25,21 @@ FAILED, BAD_ID = 1, 2
     "requests",
     multiple=True,
     metavar="REQUEST",
-    help="New resources, a new walltime, or both; what is not named stays.",
+    help="New resources or walltime; parts that are not given stay unchanged.",
 )
 @option("-n", "--name", metavar="TEXT", help="New name.")
 @option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="New condition on the resources.")
 @option("-q", "--queue", metavar="QUEUE", help="New queue.")
 @option("-a", "--anterior", "--after", "dependencies", multiple=True, metavar="ID", help="New dependencies.")
 @option("--project", metavar="TEXT", help="New project.")
-@option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="Notify somebody else.")
+@option("--notify", metavar="[TAGS]mail:ADDRESS|exec:COMMAND", help="New notification.")
 @option(
     *("--ar", "-ar", "--advance-reservation"),
     "advance_reservation",
     metavar="ID|NAME|none",
-    help="The advance reservation that the job goes into; none: out of its own.",
+    help="Move the job into this advance reservation; none: out of its reservation.",
 )
-@option("--array", is_flag=True, help="The identifiers are those of arrays: change all their jobs.")
+@option("--array", is_flag=True, help="The ids are array ids: change all jobs of these arrays.")
 @machine_formats
 @click.argument("identifiers", nargs=-1, metavar="JOB_ID...")
 def main(

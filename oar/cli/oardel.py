@@ -41,18 +41,25 @@ FIRST_LOOK, LONGEST_PAUSE = 0.02, 0.5
 
 @oar_command(
     "oardel",
-    summary="End jobs, or send them a signal.",
+    summary="Delete jobs, or send them a signal.",
     examples={
         "oardel 118 119": "Delete two jobs.",
         "oardel -u --state Waiting": "Delete all your waiting jobs.",
         "oardel -s USR1 118": "Send the signal USR1 to job 118.",
     },
 )
-@option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal instead.")
-@option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal instead: a name or a number.")
-@option("-b", "--besteffort", is_flag=True, help="Let running jobs be besteffort, or no longer (administrators).")
-@option("--force-terminate-finishing-job", "force", is_flag=True, help="End jobs stuck in Finishing (admins).")
-@option("-i", "--interactive", is_flag=True, help="Ask before each job.")
+@option("-c", "--checkpoint", is_flag=True, help="Send the checkpoint signal; delete nothing.")
+@option("-s", "--signal", "signal_text", metavar="SIGNAL", help="Send this signal (name or number); delete nothing.")
+@option(
+    "-b", "--besteffort", is_flag=True, help="Add or remove the type besteffort of running jobs (administrators only)."
+)
+@option(
+    "--force-terminate-finishing-job",
+    "force",
+    is_flag=True,
+    help="End jobs stuck in state Finishing (administrators only).",
+)
+@option("-i", "--interactive", is_flag=True, help="Ask for confirmation for each job.")
 @job_selection
 @machine_formats
 def main(

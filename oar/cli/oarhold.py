@@ -47,13 +47,13 @@ def request(
 
 @oar_command(
     "oarhold",
-    summary="Ask that jobs are not started.",
+    summary="Hold jobs: waiting jobs do not start until oarresume releases them.",
     examples={
         "oarhold 118": "Do not start waiting job 118 until oarresume releases it.",
         "oarhold --array 120": "Hold all waiting jobs of array 120.",
     },
 )
-@option("-r", "--running", is_flag=True, help="Suspend jobs that run, too.")
+@option("-r", "--running", is_flag=True, help="Also suspend running jobs.")
 @job_selection
 @machine_formats
 def main(context: Context, running: bool, criteria: JobCriteria, machine: Format | None) -> int:

@@ -22,23 +22,25 @@ LAST_EVENTS = 20  #: per node, where neither a date nor a number is given
 
 @oar_command(
     "oarnodes",
-    summary="Show the resources of all nodes, or of those that are named.",
+    summary="Show the resources of all nodes, or of the given nodes.",
     examples={
         "oarnodes --summary": "Count the free, used and unavailable resources of each node.",
         "oarnodes --reasons": "List the nodes that accept no jobs, and the reasons.",
         "oarnodes --sql \"network_address like 'node-%'\" -s": "Print the states of selected resources.",
     },
 )
-@option("-a", "--all", is_flag=True, expose_value=False, help="All resources with their properties (default).")
-@optional_argument("-r", "--resource", "resources", numeric=True, metavar="[ID]", help="This resource; all without ID.")
-@option("-s", "--state", is_flag=True, help="The states only.")
-@option("-l", "--list", "names_only", is_flag=True, help="The names of the nodes only.")
-@option("-j", "--jobs", is_flag=True, help="The jobs on the nodes.")
-@optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="The events of the nodes since a date.")
-@option("--summary", is_flag=True, help="How many resources of each node are free, used, out of service.")
-@option("--reasons", "with_reasons", is_flag=True, help="Why nodes get no jobs: state, since when, who, reason.")
-@option("--free", "free_only", is_flag=True, help="Only the resources on which a job could start now.")
-@option("--sql", join=Join.CONDITION, metavar="CONDITION", help="The resources that satisfy a condition of SQL.")
+@option("-a", "--all", is_flag=True, expose_value=False, help="Show all resources with their properties (default).")
+@optional_argument(
+    "-r", "--resource", "resources", numeric=True, metavar="[ID]", help="Show this resource (default: all)."
+)
+@option("-s", "--state", is_flag=True, help="Show the states only.")
+@option("-l", "--list", "names_only", is_flag=True, help="Show the names of the nodes only.")
+@option("-j", "--jobs", is_flag=True, help="Show the jobs on the nodes.")
+@optional_argument("-e", "--events", metavar="[DATE|last|last N]", help="Show the events of the nodes since a date.")
+@option("--summary", is_flag=True, help="Count the free, used and unavailable resources of each node.")
+@option("--reasons", "with_reasons", is_flag=True, help="Show why nodes accept no jobs: state, start, author, reason.")
+@option("--free", "free_only", is_flag=True, help="Show only the resources on which a job could start now.")
+@option("--sql", join=Join.CONDITION, metavar="CONDITION", help="Show the resources that match an SQL condition.")
 @machine_formats
 @click.argument("nodes", nargs=-1)
 def main(

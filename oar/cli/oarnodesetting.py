@@ -62,19 +62,21 @@ class Targets:
     help_names=("--help",),
 )
 @option("-a", "--add", is_flag=True, help="Create a resource for each host.")
-@option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts; default: this one.")
-@option("-f", "--file", "path", metavar="FILE", help="File with names of hosts, one per line.")
-@option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resources: ids, and ranges 3-8.")
-@option("--sql", join=Join.CONDITION, metavar="SQL", help="Resources that satisfy this condition.")
+@option("-h", "--hostname", "hosts", multiple=True, metavar="NAME,...", help="Hosts (default: this host).")
+@option("-f", "--file", "path", metavar="FILE", help="File with host names, one per line.")
+@option("-r", "--resource", "ranges", multiple=True, metavar="ID,...", help="Resource ids and ranges such as 3-8.")
+@option("--sql", join=Join.CONDITION, metavar="SQL", help="Resources that match this SQL condition.")
 @option("-s", "--state", metavar="STATE", help="Alive, Absent, Dead or Suspected.")
-@option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Take away for maintenance, or back.")
-@option("-d", "--drain", metavar="on|off", help="Let no new job start, or let it again.")
-@option("--reason", metavar="TEXT", help="Why: with -s, -d on or -m on; see oarnodes --reasons.")
+@option("-m", "--maintenance", "--care", "maintenance", metavar="on|off", help="Start or end maintenance.")
+@option("-d", "--drain", metavar="on|off", help="on: start no new jobs; off: start jobs again.")
+@option("--reason", metavar="TEXT", help="Reason of -s, -d on or -m on, shown by oarnodes --reasons.")
 @option("-p", "--property", "texts", multiple=True, metavar="NAME=VALUE", help="Set a property; NAME! unsets it.")
 @option("-n", "--no-wait", is_flag=True, help="Do not wait for the jobs that must end.")
-@option("--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait so long for each job.")
-@option("--from-node", "from_node", is_flag=True, help="The host itself says with -s that it goes, or is back.")
-@option("--force", is_flag=True, help="Change it although that breaks an advance reservation.")
+@option(
+    "--wait", "patience", type=NUMBER, default=PATIENCE, metavar="SECONDS", help="Wait at most this long for each job."
+)
+@option("--from-node", "from_node", is_flag=True, help="With -s: the host reports its own shutdown or return.")
+@option("--force", is_flag=True, help="Change resources even if that breaks an advance reservation.")
 @option("--last-property-value", "last", metavar="NAME", help="Print the largest value of a property.")
 def main(
     context: Context,

@@ -25,7 +25,7 @@ _DATES = frozenset({"start", "last_start"})
 
 @oar_command(
     "oarnotify",
-    summary="Ring the server, or change queues.",
+    summary="Send a tag to the server, or change queues.",
     examples={
         "oarnotify --status": "Show the state of the server and its modules.",
         "oarnotify Scheduling --wait": "Run a scheduling pass now and wait until it has ended.",
@@ -33,16 +33,16 @@ _DATES = frozenset({"start", "last_start"})
     style=ADMIN,
     version_names=("-v", "-V", "--version"),
 )
-@option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Let a queue be scheduled.")
-@option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Let its jobs wait.")
-@option("-E", "--Enable-all-queues", "enable_all", is_flag=True, help="Let all queues be scheduled.")
-@option("-D", "--Disable-all-queues", "disable_all", is_flag=True, help="Let all jobs wait.")
+@option("-e", "--enable-queue", "enabled", multiple=True, metavar="NAME", help="Enable a queue.")
+@option("-d", "--disable-queue", "disabled", multiple=True, metavar="NAME", help="Disable a queue: its jobs wait.")
+@option("-E", "--Enable-all-queues", "enable_all", is_flag=True, help="Enable all queues.")
+@option("-D", "--Disable-all-queues", "disable_all", is_flag=True, help="Disable all queues.")
 @option("--add-queue", "added", multiple=True, metavar="NAME[,PRIORITY[,SCHEDULER]]", help="Add a queue.")
 @option("--remove-queue", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
 @option("-l", "--list-queues", "list_", is_flag=True, help="List the queues.")
-@option("--status", is_flag=True, help="Show what the server does.")
-@option("--json", "as_json", is_flag=True, help="As JSON.")
-@option("--wait", is_flag=True, help="Return when a round of scheduling that begins after the tag has ended.")
+@option("--status", is_flag=True, help="Show the status of the server.")
+@option("--json", "as_json", is_flag=True, help="With --status: print JSON.")
+@option("--wait", is_flag=True, help="Wait for the end of a scheduling pass that starts after the tag.")
 @click.argument("tag", required=False)
 def main(
     context: Context,

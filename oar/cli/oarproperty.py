@@ -27,14 +27,19 @@ BAD, OTHER_TYPE, USED = 1, 2, 3
     style=ADMIN,
 )
 @option("-l", "--list", "list_", is_flag=True, help="List the properties.")
-@option("--full", is_flag=True, help="With their type, and how many values they have.")
-@option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property: an integer.")
-@option("-c", "--varchar", is_flag=True, help="The added ones are texts.")
-@option("-t", "--type", "type_", type=OneOf(["int", "varchar"]), help="Type of the added ones.")
+@option("--full", is_flag=True, help="With --list: also show types and numbers of values.")
+@option("-a", "--add", "added", multiple=True, metavar="NAME", help="Add a property (default type: integer).")
+@option("-c", "--varchar", is_flag=True, help="Type of the added properties: text.")
+@option("-t", "--type", "type_", type=OneOf(["int", "varchar"]), help="Type of the added properties.")
 @option("-d", "--delete", "deleted", multiple=True, metavar="NAME", help="Remove a property.")
-@option("-f", "--force", is_flag=True, help="Remove or rename it although jobs, rules or advance reservations use it.")
-@option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Give a property another name.")
-@option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Remove or rename a property even if jobs, rules or advance reservations use it.",
+)
+@option("-r", "--rename", "renamed", multiple=True, metavar="OLD,NEW", help="Rename a property.")
+@option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def main(
     context: Context,
     *,

@@ -27,15 +27,15 @@ NOT_ADMIN = 8
     style=ADMIN,
     not_admin=NOT_ADMIN,
 )
-@option("-l", "--list", "list_", is_flag=True, help="List the queues (this is done if nothing is asked).")
-@option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Let the jobs of a queue be scheduled.")
-@option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Let them wait.")
-@option("-E", "--enable-all", is_flag=True, help="Let the jobs of all queues be scheduled.")
-@option("-D", "--disable-all", is_flag=True, help="Let them all wait.")
+@option("-l", "--list", "list_", is_flag=True, help="List the queues (default).")
+@option("-e", "--enable", "enabled", multiple=True, metavar="NAME", help="Enable a queue.")
+@option("-d", "--disable", "disabled", multiple=True, metavar="NAME", help="Disable a queue: its jobs wait.")
+@option("-E", "--enable-all", is_flag=True, help="Enable all queues.")
+@option("-D", "--disable-all", is_flag=True, help="Disable all queues.")
 @option("--add", "added", multiple=True, metavar="NAME,PRIORITY,POLICY", help="Add a queue.")
 @option("--change", "changed", multiple=True, metavar="NAME[,PRIORITY[,POLICY]]", help="Change a queue.")
 @option("--remove", "removed", multiple=True, metavar="NAME", help="Remove a queue.")
-@option("--force", is_flag=True, help="Remove it although it has jobs that have not ended.")
+@option("--force", is_flag=True, help="Remove a queue even if it has jobs that have not ended.")
 def main(
     context: Context,
     *,

@@ -16,7 +16,7 @@ LONGEST_ID = 9
 
 @oar_command(
     "oarremoveresource",
-    summary="Remove resources that are Dead.",
+    summary="Remove resources in state Dead.",
     examples={
         "oarremoveresource 17 18": "Remove two resources in state Dead.",
     },
@@ -24,9 +24,9 @@ LONGEST_ID = 9
     admins_only=True,
     not_admin=NOT_ADMIN,
 )
-@option("--purge-jobs", is_flag=True, help="Remove every job that ran there, too, with all its history.")
-@option("-f", "--force", is_flag=True, help="Remove resources that advance reservations have, too.")
-@option("--sql", join=Join.CONDITION, metavar="SQL", help="Remove the resources that satisfy this condition, too.")
+@option("--purge-jobs", is_flag=True, help="Also delete all jobs that ran on them, with their history.")
+@option("-f", "--force", is_flag=True, help="Also remove resources of advance reservations.")
+@option("--sql", join=Join.CONDITION, metavar="SQL", help="Also remove resources that match this SQL condition.")
 @click.argument("identifiers", nargs=-1, metavar="[RESOURCE_ID]...")
 def main(context: Context, *, purge_jobs: bool, force: bool, sql: str | None, identifiers: tuple[str, ...]) -> int:
     """Remove them one by one."""

@@ -14,7 +14,7 @@ from oar.lib.jobs.control import ControlOutcome, HoldRules
 
 @oar_command(
     "oarresume",
-    summary="Ask that jobs that are held or suspended go on.",
+    summary="Resume jobs that are held or suspended.",
     examples={
         "oarresume 118": "Release job 118, which is held or suspended.",
     },

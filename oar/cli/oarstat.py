@@ -35,7 +35,7 @@ TIMES = 4  #: the layout that shows when jobs start and end
 
 @oar_command(
     "oarstat",
-    summary="Show the jobs that have not ended, or those that are named.",
+    summary="Show the jobs that have not ended, or the given jobs.",
     examples={
         "oarstat -u": "List your jobs that have not ended.",
         "oarstat --explain 118": "Print why job 118 waits and when it is planned to start.",
@@ -44,56 +44,60 @@ TIMES = 4  #: the layout that shows when jobs start and end
     exit_codes={Hangup: 10},
 )
 @optional_argument(
-    "-j", "--job", "jobs", numeric=True, metavar="[ID]", help="This job, or a list; OAR_JOB_ID without ID."
+    "-j", "--job", "jobs", numeric=True, metavar="[ID]", help="Show this job or these jobs (default: OAR_JOB_ID)."
 )
-@option("-f", "--full", is_flag=True, help="All details.")
-@option("-s", "--state", is_flag=True, help="The state only; with --job.")
-@optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="The jobs of a user; yours without LOGIN.")
+@option("-f", "--full", is_flag=True, help="Show all details.")
+@option("-s", "--state", is_flag=True, help="Show the state only; with --job.")
+@optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="Show the jobs of LOGIN (default: yours).")
 @optional_argument(
-    "-a", "--array", "arrays", numeric=True, metavar="[ID]", help="The jobs of an array, ended ones too."
+    "-a", "--array", "arrays", numeric=True, metavar="[ID]", help="Show the jobs of an array, including ended jobs."
 )
-@option("-c", "--compact", count=True, help="One line for each array; twice: with the numbers of states.")
-@option("-g", "--gantt", metavar="D1,D2", help="Jobs and resources between two dates.")
-@option("--ascii", is_flag=True, help="With --gantt: a chart of letters.")
-@option("-e", "--events", is_flag=True, help="The events; with --job or --array.")
-@option("-p", "--properties", is_flag=True, help="The properties of the resources; with --job or --array.")
-@option("-r", "--show-resources", "resources", is_flag=True, help="The table, with the resources of each job.")
+@option("-c", "--compact", count=True, help="Show one line for each array; twice: count the jobs in each state.")
+@option("-g", "--gantt", metavar="D1,D2", help="Show jobs and resources between two dates.")
+@option("--ascii", is_flag=True, help="With --gantt: draw a text chart.")
+@option("-e", "--events", is_flag=True, help="Show the events; with --job or --array.")
+@option("-p", "--properties", is_flag=True, help="Show the properties of the resources; with --job or --array.")
+@option("-r", "--show-resources", "resources", is_flag=True, help="Show the table with the resources of each job.")
 @optional_argument(
-    "--explain", "explain", numeric=True, metavar="[ID]", help="Why this job waits or waited, and when it starts."
+    "--explain",
+    "explain",
+    numeric=True,
+    metavar="[ID]",
+    help="Explain why this job waits or waited, and when it starts.",
 )
-@option("--start", "starts", is_flag=True, help="When jobs are foreseen to start, and what they wait for.")
-@option("--change", is_flag=True, help="With --explain: what would let the job start now.")
-@optional_argument(
-    "--usage", "usage", numeric=True, metavar="[ID]", help="What this job used of its processors and memory."
-)
-@option("-A", "--accounting", metavar="D1,D2", help="What was consumed between two dates.")
+@option("--start", "starts", is_flag=True, help="Show when jobs are predicted to start, and what they wait for.")
+@option("--change", is_flag=True, help="With --explain: show the change that would let the job start now.")
+@optional_argument("--usage", "usage", numeric=True, metavar="[ID]", help="Show the CPU and memory usage of this job.")
+@option("-A", "--accounting", metavar="D1,D2", help="Show the resource consumption between two dates.")
 @option(
     "-S",
     "--sql",
     join=Join.CONDITION,
     metavar="CONDITION",
-    help="The jobs, ended ones too, that satisfy a condition of SQL.",
+    help="Show the jobs, including ended jobs, that match an SQL condition.",
 )
 @filters
-@option(
-    "--fields", "--specified-field", join=Join.LIST, metavar="NAME[:LABEL],...", help="These parts of the records only."
-)
-@option("--no-header", is_flag=True, help="Tables without their head.")
-@option("--color", metavar="auto|always|never", default="never", help="Letters of states in colours.")
+@option("--fields", "--specified-field", join=Join.LIST, metavar="NAME[:LABEL],...", help="Show these fields only.")
+@option("--no-header", is_flag=True, help="Print tables without headers.")
+@option("--color", metavar="auto|always|never", default="never", help="Print the letters of states in color.")
 @optional_argument(
-    "--watch", "watch", attached=True, metavar="[=SECONDS]", help="Show it again and again, until you interrupt."
+    "--watch",
+    "watch",
+    attached=True,
+    metavar="[=SECONDS]",
+    help="Repeat the output every SECONDS until interrupted (default: 2).",
 )
 @option(
     "--follow",
     is_flag=True,
-    help="What happens, a line each, as it happens; of named jobs and arrays until they have ended.",
+    help="Print events as they happen, one per line; for given jobs and arrays until they end.",
 )
 @option(
     "--format",
     "layout",
     type=NUMBER,
     metavar="1|2|3|4",
-    help="The layout of the text; 4: start, walltime and time left.",
+    help="Layout of the text; 4: start, walltime and remaining time.",
 )
 @machine_formats
 @click.argument("arguments", nargs=-1, metavar="[JOB_ID]...")

@@ -25,7 +25,7 @@ INTERRUPTED = 1
 
 @oar_command(
     "oarsub",
-    summary="Submit a job that runs COMMAND, one word for the shell that you type it in.",
+    summary="Submit a job that runs COMMAND. Quote a command that has arguments.",
     examples={
         "oarsub -l nodes=2,walltime=1:00:00 './solve input.dat'": "Submit a job for two whole nodes and one hour.",
         "oarsub -S ./job.sh": "Submit a script that has its options in #OAR lines.",

@@ -26,10 +26,12 @@ Pairs = tuple[tuple[str, str], ...]
 )
 @option("-l", "lists", is_flag=True, help="List the names of all usersets.")
 @option("-s", "shown", multiple=True, metavar="NAME", help="Show a userset.")
-@option("-a", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users to a userset; it is made if new.")
-@option("-d", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Take users out of a userset.")
+@option(
+    "-a", "added", nargs=2, multiple=True, metavar="USERS NAME", help="Add users to a userset; create it if needed."
+)
+@option("-d", "removed", nargs=2, multiple=True, metavar="USERS NAME", help="Remove users from a userset.")
 @option("-D", "deleted", multiple=True, metavar="NAME", help="Delete a userset.")
-@option("-f", "--force", "force", is_flag=True, help="Also if that takes a live advance reservation from somebody.")
+@option("-f", "--force", "force", is_flag=True, help="Even if users lose access to an active advance reservation.")
 @option("-J", "as_json", is_flag=True, help="Print JSON.")
 def main(
     context: Context,

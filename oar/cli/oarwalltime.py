@@ -30,17 +30,17 @@ _STARTED = (JobState.RUNNING, JobState.SUSPENDED, JobState.RESUMING)
 
 @oar_command(
     "oarwalltime",
-    summary="Show how it stands with the walltime of a job, or ask for another one: +h[:m[:s]] more, -h[:m[:s]] less.",
+    summary="Show the walltime of a job, or request a change: +h[:m[:s]] longer, -h[:m[:s]] shorter.",
     examples={
         "oarwalltime 118": "Show the walltime of job 118 and the state of its request.",
         "oarwalltime 118 +1:00": "Request one hour more.",
     },
     signed_operands=True,
 )
-@option("--force", is_flag=True, help="Apply it at once, not only a while before the end.")
-@option("--whole", is_flag=True, help="All of it or nothing.")
-@option("--delay-next-jobs", is_flag=True, help="Even if jobs that wait start later then.")
-@option("--timeout", type=COUNT, metavar="SECONDS", help="Drop the request if it is not granted by then.")
+@option("--force", is_flag=True, help="Apply the change immediately, not only shortly before the end.")
+@option("--whole", is_flag=True, help="Grant the whole change or nothing.")
+@option("--delay-next-jobs", is_flag=True, help="Allow the change to delay waiting jobs.")
+@option("--timeout", type=COUNT, metavar="SECONDS", help="Cancel the request if it is not granted within SECONDS.")
 @machine_formats
 @click.argument("arguments", nargs=-1, metavar="JOB_ID [CHANGE]")
 def main(

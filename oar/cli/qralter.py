@@ -63,7 +63,7 @@ class QralterOptions(NamedTuple):
 
 @oar_command(
     "qralter",
-    summary="Change advance reservations; an option that is not given stays.",
+    summary="Change advance reservations. Attributes without an option stay unchanged.",
     examples={
         "qralter -d 3:00:00 5": "Change the duration of reservation 5 to three hours.",
         "qralter -u alice,bob course": "Change who may use the reservation named course.",
@@ -72,26 +72,32 @@ class QralterOptions(NamedTuple):
     help_names=("-help",),
     exit_codes={KeyboardInterrupt: NO_ANSWER, Hangup: NO_ANSWER},
 )
-@option("-a", "start", metavar="DATE", help="Start; the duration stays if nothing else is given.")
+@option("-a", "start", metavar="DATE", help="Start time; the duration stays unless -d or -e is given.")
 @option("-d", "duration", metavar="TIME", help="Duration.")
-@option("-e", "end", metavar="DATE", help="End; the start stays.")
-@option("-N", "name", metavar="NAME", help="The name.")
-@option("-A", "account", metavar="TEXT", help="The account.")
-@option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
-@option("-m", "mail_options", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
-@option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom.")
+@option("-e", "end", metavar="DATE", help="End time; the start time stays.")
+@option("-N", "name", metavar="NAME", help="Name.")
+@option("-A", "account", metavar="TEXT", help="Account.")
+@option("-he", "hard", metavar="yes|no", help="yes: start no jobs while resources are missing.")
+@option("-m", "mail_options", metavar="b|e|a|n", help="Send mails at begin (b), end (e), error (a), or none (n).")
+@option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="Mail addresses.")
 @option(
     "-u",
     "users",
     multiple=True,
     metavar="LIST",
-    help="Who may use it ($user is you); waiting jobs of others are ended.",
+    help="Access list ($user: you); waiting jobs of other users are deleted.",
 )
-@option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
-@option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
-@option("-l", "resources", multiple=True, metavar="LIST", help="Other resources: name=value,... or a request of OAR.")
-@option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
-@option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
+@option("-replace", "replace", metavar="yes|no", help="yes: replace lost resources.")
+@option("-idle", "idle", metavar="TIME", help="End the reservation when no job was in it for this time.")
+@option("-l", "resources", multiple=True, metavar="LIST", help="New resources: name=value,... or an OAR request.")
+@option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="Parallel environment and slots (n, n-m, n-, -m).")
+@option(
+    "-alloc",
+    "allocation",
+    nargs=2,
+    metavar="RULE RANGE",
+    help="Allocation rule: $fill_up, $pe_slots, $round_robin or a number.",
+)
 @option(
     "-q",
     "queues",
@@ -106,11 +112,11 @@ class QralterOptions(NamedTuple):
     join=Join.CONDITION,
     default="",
     metavar="CONDITION",
-    help="A further condition on its resources.",
+    help="Additional condition on the resources.",
 )
-@option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only tell whether it could be changed.")
-@option("-f", "is_forced", is_flag=True, help="Jobs that run beyond a new end are ended with it.")
-@option("-series", "series", is_flag=True, help="Also all that come after it in its series (no dates).")
+@option("-w", "verify", default="e", metavar="e|v", help="e: change; v: only check whether the change is possible.")
+@option("-f", "is_forced", is_flag=True, help="End jobs that run beyond a new end time at that time.")
+@option("-series", "series", is_flag=True, help="Also change all later reservations of the series (no dates).")
 @machine_formats
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(context: Context, **values: object) -> int:

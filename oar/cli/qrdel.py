@@ -28,9 +28,22 @@ from oar.lib.reservations.states import ReservationState
     style=RESERVATIONS,
     help_names=("-help",),
 )
-@option("-f", "-force", "force", is_flag=True, help="Their jobs end at once, whether their nodes answer or not.")
-@option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
-@option("-series", "series", multiple=True, metavar="LIST", help="The series of these numbers, with all that is left.")
+@option("-f", "-force", "force", is_flag=True, help="End the jobs immediately even if their nodes do not respond.")
+@option(
+    "-u",
+    "-user",
+    "owners",
+    multiple=True,
+    metavar="LIST",
+    help="Only reservations of these owners ($user: you; patterns allowed).",
+)
+@option(
+    "-series",
+    "series",
+    multiple=True,
+    metavar="LIST",
+    help="Series numbers: delete all remaining reservations of these series.",
+)
 @machine_formats
 @click.argument("words", nargs=-1, metavar="AR_LIST")
 def main(

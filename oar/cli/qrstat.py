@@ -71,16 +71,34 @@ class QrstatOptions(NamedTuple):
     style=RESERVATIONS,
     help_names=("-help",),
 )
-@option("-ar", "wanted", multiple=True, metavar="LIST", help="Numbers, names, patterns of names: in detail.")
-@option("-u", "-user", "owners", multiple=True, metavar="LIST", help="Of these owners; $user is you, patterns too.")
 @option(
-    "-s", "-state", "states", join=Join.LETTERS, metavar="LETTERS", help=f"Those in one of these states ({LETTERS})."
+    "-ar",
+    "wanted",
+    multiple=True,
+    metavar="LIST",
+    help="Show details of these reservations (numbers, names, name patterns).",
 )
-@option("-all", "ended", is_flag=True, help="Ended ones too.")
-@option("-explain", "explains", is_flag=True, help="Print why resources are missing, and what is asked to be changed.")
-@option("-log", "log", is_flag=True, help="Print what happened to them.")
-@option("-series", "series", is_flag=True, help="Print the series of reservations, and no reservations.")
-@option("-terse", "is_terse", is_flag=True, help="Print the numbers alone.")
+@option(
+    "-u",
+    "-user",
+    "owners",
+    multiple=True,
+    metavar="LIST",
+    help="Only reservations of these owners ($user: you; patterns allowed).",
+)
+@option(
+    "-s",
+    "-state",
+    "states",
+    join=Join.LETTERS,
+    metavar="LETTERS",
+    help=f"Only reservations in one of these states ({LETTERS}).",
+)
+@option("-all", "ended", is_flag=True, help="Also show ended reservations.")
+@option("-explain", "explains", is_flag=True, help="Show why resources are missing, and requested changes.")
+@option("-log", "log", is_flag=True, help="Show the history of the reservations.")
+@option("-series", "series", is_flag=True, help="Show series instead of reservations.")
+@option("-terse", "is_terse", is_flag=True, help="Print only the numbers.")
 @option("-iso", "is_iso", is_flag=True, help="Print dates as YYYY-MM-DD hh:mm:ss.")
 @machine_formats
 def main(context: Context, **values: object) -> int:

@@ -40,7 +40,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 
 @oar_command(
     "qrsub",
-    summary="Ask for an advance reservation.",
+    summary="Request an advance reservation.",
     examples={
         "qrsub -a +1d -d 3h -l nodes=2 -N course -u alice,bob": "Reserve two nodes for three hours tomorrow.",
         "qrsub -a +1h -d 2:00:00 -pe mpi 4": "Reserve 4 slots of a parallel environment.",
@@ -52,12 +52,18 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 )
 @option("-a", "start", metavar="DATE", help="Start: [[CC]YY]MMDDhhmm[.SS], YYYY-MM-DD hh:mm, now, +DURATION, @EPOCH.")
 @option("-d", "duration", metavar="TIME", help="Duration: seconds, h:m:s, 90m, 2h, 1d12h.")
-@option("-e", "end", metavar="DATE", help="End, written like the start.")
-@option("-N", "name", default="", metavar="NAME", help="A name.")
-@option("-A", "account", default="", metavar="TEXT", help="An account, for the bill.")
-@option("-l", "resources", multiple=True, metavar="LIST", help="Resources: name=value,... or a request of OAR.")
-@option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="A parallel environment, and slots: n, n-m, n-, -m.")
-@option("-alloc", "allocation", nargs=2, metavar="RULE RANGE", help="$fill_up, $pe_slots, $round_robin, or a number.")
+@option("-e", "end", metavar="DATE", help="End time, in the format of -a.")
+@option("-N", "name", default="", metavar="NAME", help="Name.")
+@option("-A", "account", default="", metavar="TEXT", help="Account for the bill.")
+@option("-l", "resources", multiple=True, metavar="LIST", help="Resources: name=value,... or an OAR request.")
+@option("-pe", "pe", nargs=2, metavar="NAME RANGE", help="Parallel environment and slots (n, n-m, n-, -m).")
+@option(
+    "-alloc",
+    "allocation",
+    nargs=2,
+    metavar="RULE RANGE",
+    help="Allocation rule: $fill_up, $pe_slots, $round_robin or a number.",
+)
 @option(
     "-q",
     "queues",
@@ -72,7 +78,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     type=NameList("queues"),
     default="",
     metavar="LIST",
-    help="One slot lies on a host of this list; jobs begin there.",
+    help="Place one slot on a host of this list; jobs start there.",
 )
 @option(
     "-h",
@@ -80,7 +86,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     type=NameList("hosts"),
     default="",
     metavar="HOSTS",
-    help="Hosts, patterns too, with commas between them.",
+    help="Hosts or patterns, separated by commas.",
 )
 @option(
     "-p",
@@ -88,7 +94,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     join=Join.CONDITION,
     default="",
     metavar="CONDITION",
-    help="A condition on resources, as of oarsub.",
+    help="Condition on the resources, as for oarsub.",
 )
 @option(
     "-ckpt",
@@ -96,42 +102,53 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
     type=NameList("the name of one"),
     default="",
     metavar="NAME",
-    help="A checkpointing environment.",
+    help="Checkpointing environment.",
 )
-@optional_argument("-now", "now", metavar="yes|no", help="Only resources for interactive jobs.")
+@optional_argument("-now", "now", metavar="yes|no", help="yes: use only resources for interactive jobs.")
 @option(
     "-u",
     "users",
     multiple=True,
     metavar="LIST",
-    help="Who may use it: user, @group, %project, pattern, !denied; $user is you.",
+    help="Access list: user, @group, %project, pattern, !denied ($user: you).",
 )
-@option("-he", "hard", metavar="yes|no", help="No job starts in it while resources are missing.")
-@option("-m", "mail_options", default="n", metavar="b|e|a|n", help="Mail at begin, end, error; none.")
-@option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="To whom; the owner if nobody is named.")
-@option("-w", "verify", default="e", metavar="e|v", help="e: reserve, or refuse; v: only tell what would be.")
-@option("-replace", "replace", metavar="yes|no", help="Lost resources are replaced.")
-@option("-idle", "idle", metavar="TIME", help="It ends when no job was in it for so long.")
-@option("-flex", "flex", metavar="yes|no", help="Its jobs may also be beside it, before it, and after it.")
-@option("-window", "window", metavar="TIME", help="The start may be so much later.")
-@option("-earliest", "earliest", is_flag=True, help="The start may be at any later date.")
-@option("-rrule", "rule", metavar="RULE", help="It repeats: a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=MO;COUNT=10.")
-@option("-depth", "depth", metavar="NUMBER", help="So many of a series are asked for in advance.")
+@option("-he", "hard", metavar="yes|no", help="yes: start no jobs while resources are missing.")
 @option(
-    "-conflict", "conflict", metavar="fail|skip", help="What cannot be granted of a series is its end, or left out."
+    "-m",
+    "mail_options",
+    default="n",
+    metavar="b|e|a|n",
+    help="Send mails at begin (b), end (e), error (a), or none (n).",
 )
-@option("-ignore_jobs", "ignore_jobs", is_flag=True, help="Running jobs are not in its way (administrators).")
-@option("-project", "project", default="", metavar="NAME", help="The project.")
+@option("-M", "mail_list", multiple=True, metavar="ADDRESSES", help="Mail addresses (default: the owner).")
+@option(
+    "-w", "verify", default="e", metavar="e|v", help="e: reserve; v: only check whether the request could be granted."
+)
+@option("-replace", "replace", metavar="yes|no", help="yes: replace lost resources.")
+@option("-idle", "idle", metavar="TIME", help="End the reservation when no job was in it for this time.")
+@option("-flex", "flex", metavar="yes|no", help="yes: its jobs may also run outside the reservation.")
+@option("-window", "window", metavar="TIME", help="Allow a start later by at most this time.")
+@option("-earliest", "earliest", is_flag=True, help="Allow a start at any later time.")
+@option("-rrule", "rule", metavar="RULE", help="Recurrence rule (RFC 5545), such as FREQ=WEEKLY;BYDAY=MO;COUNT=10.")
+@option("-depth", "depth", metavar="NUMBER", help="Number of occurrences of a series to request in advance.")
+@option(
+    "-conflict",
+    "conflict",
+    metavar="fail|skip",
+    help="If a first occurrence cannot be granted: reject the series, or skip it.",
+)
+@option("-ignore_jobs", "ignore_jobs", is_flag=True, help="Ignore running jobs (administrators only).")
+@option("-project", "project", default="", metavar="NAME", help="Project.")
 @option(
     "-owner",
     "owner",
     type=NameList("a user"),
     default="",
     metavar="USER",
-    help="For somebody else (administrators).",
+    help="Reserve for another user (administrators only).",
 )
-@option("-verbose", "is_verbose", is_flag=True, help="Print also what was granted.")
-@option("-terse", "is_terse", is_flag=True, help="Print the number alone.")
+@option("-verbose", "is_verbose", is_flag=True, help="Also print what was granted.")
+@option("-terse", "is_terse", is_flag=True, help="Print only the number.")
 @machine_formats
 def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
     """Ask, and wait for the answer."""

@@ -17,20 +17,27 @@ A_HOST_WAS_BAD = 2
 
 @oar_command(
     "sentinelle",
-    summary="Run a command on many hosts, and tell on which it failed.",
+    summary="Run a command on many hosts and report failures.",
     examples={
         "sentinelle -m node-1 -m node-2 -p uptime": "Run a command on two nodes; print where it failed.",
     },
     style=ADMIN,
     admins_only=True,
 )
-@option("-m", "--machine", "machines", multiple=True, metavar="HOST", help="This host.")
-@option("-f", "--file", "files", multiple=True, metavar="FILE", help="The hosts of FILE, one in each line; -: stdin.")
-@option("-c", "--connector", metavar="COMMAND", help="How a host is reached; without it OPENSSH_CMD.")
-@option("-w", "--window", type=NUMBER, default=5, metavar="N", help="So many hosts at a time.")
-@option("-t", "--timeout", type=NUMBER, default=30, metavar="SECONDS", help="How long a host may take.")
-@option("-p", "--program", default="true", metavar="COMMAND", help="What is run there; without it, nothing.")
-@option("-v", "--verbose", is_flag=True, help="Show each command before it runs.")
+@option("-m", "--machine", "machines", multiple=True, metavar="HOST", help="Host (repeatable).")
+@option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="File with host names, one per line; -: standard input.",
+)
+@option("-c", "--connector", metavar="COMMAND", help="Command to reach a host (default: OPENSSH_CMD).")
+@option("-w", "--window", type=NUMBER, default=5, metavar="N", help="Maximum number of hosts at a time (default: 5).")
+@option("-t", "--timeout", type=NUMBER, default=30, metavar="SECONDS", help="Timeout for each host (default: 30).")
+@option("-p", "--program", default="true", metavar="COMMAND", help="Command to run (default: true).")
+@option("-v", "--verbose", is_flag=True, help="Print each command before running it.")
 def main(
     context: Context,
     *,

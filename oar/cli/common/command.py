@@ -456,8 +456,8 @@ def oar_command(
 
 def _common_options(style: Style, version_names: Sequence[str], help_names: Sequence[str]) -> list[click.Parameter]:
     return [
-        _telling([*version_names, "show_version"], lambda ctx: style.version, "Print the version and stop."),
-        PlainOption(["--debug"], is_flag=True, expose_value=False, help="Show where an error comes from."),
+        _telling([*version_names, "show_version"], lambda ctx: style.version, "Print the version and exit."),
+        PlainOption(["--debug"], is_flag=True, expose_value=False, help="Print a stack trace on errors."),
         _telling(help_names, click.Context.get_help, "Show this message and exit."),
     ]
 

@@ -58,24 +58,26 @@ def job_selection(function: Function) -> Function:
         return function(*arguments, criteria=JobCriteria(**named), **options)
 
     command.__dict__.update(function.__dict__)
-    option("--all", "everything", is_flag=True, help="Act on all your jobs; administrators on those of everybody.")(
+    option("--all", "everything", is_flag=True, help="Act on all your jobs; for administrators: on all jobs.")(command)
+    option("--name", metavar="NAME", help="Act on the jobs with this name.")(command)
+    option(
+        "--state",
+        "states",
+        join=Join.LIST,
+        metavar="STATES",
+        help="Act on the jobs in these states (names or letters).",
+    )(command)
+    optional_argument("-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN (default: yours).")(
         command
     )
-    option("--name", metavar="NAME", help="Act on the jobs of that name.")(command)
-    option(
-        "--state", "states", join=Join.LIST, metavar="STATES", help="Act on the jobs in these states: names or letters."
-    )(command)
-    optional_argument(
-        "-u", "--user", "users", metavar="[LOGIN]", help="Act on the jobs of LOGIN, without it on yours."
-    )(command)
     option(
         "--sql",
         "sql",
         join=Join.CONDITION,
         metavar="SQL",
-        help="Act on the jobs that satisfy this SQL condition; with -u, of those.",
+        help="Act on the jobs that match this SQL condition; with -u, only jobs of that user.",
     )(command)
-    option("--array", is_flag=True, help="The identifiers are those of arrays: act on all their jobs.")(command)
+    option("--array", is_flag=True, help="The ids are array ids: act on all jobs of these arrays.")(command)
     click.argument("identifiers", nargs=-1, metavar="[JOB_ID]...")(command)
     return command  # type: ignore[return-value]
 

@@ -21,19 +21,21 @@ _AGO = r"(?a)(\d{1,9})([smhdw])\Z"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 _DECLARATIONS = (
-    option("-t", "--states", join=Join.LIST, metavar="R,W,...", help="The jobs in these states: letters or names."),
-    option("--name", metavar="NAME", help="The jobs of this name."),
-    option("--queue", metavar="QUEUE", help="The jobs of this queue."),
-    option("--project", metavar="PROJECT", help="The jobs of this project."),
+    option(
+        "-t", "--states", join=Join.LIST, metavar="R,W,...", help="Show the jobs in these states (letters or names)."
+    ),
+    option("--name", metavar="NAME", help="Show the jobs with this name."),
+    option("--queue", metavar="QUEUE", help="Show the jobs of this queue."),
+    option("--project", metavar="PROJECT", help="Show the jobs of this project."),
     optional_argument(
         "--ar",
         "advance_reservation",
         metavar="[NUMBER|NAME]",
-        help="The jobs in this advance reservation; with --accounting its bill, or all bills.",
+        help="Show the jobs in this advance reservation; with --accounting its bill, or all bills.",
     ),
-    option("--frames", is_flag=True, help="The frames of advance reservations, too."),
+    option("--frames", is_flag=True, help="Also show the frame jobs of advance reservations."),
     option(
-        "--since", metavar="DATE|1d|2h|30m", help="The jobs that have ended since then, too; with --follow: a position."
+        "--since", metavar="DATE|1d|2h|30m", help="Also show jobs that ended since then; with --follow: a position."
     ),
 )
 

@@ -104,9 +104,9 @@ class OarsubOptions(NamedTuple):
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DECLARATIONS: Sequence[Decorator] = (
-    option("-I", "--interactive", is_flag=True, help="Submit a job with a shell, and open the shell here."),
+    option("-I", "--interactive", is_flag=True, help="Submit an interactive job and open its shell here."),
     option("-l", "--resource", "requests", multiple=True, metavar="REQUEST", help="Resources and walltime."),
-    option("--array", type=ARRAY, metavar="N[%M]", help="Submit an array of N jobs, of which at most M run at a time."),
+    option("--array", type=ARRAY, metavar="N[%M]", help="Submit an array of N jobs; at most M run at a time."),
     option(
         "--array-param-file",
         "parameter_file",
@@ -124,9 +124,9 @@ _DECLARATIONS: Sequence[Decorator] = (
     ),
     option("-q", "--queue", metavar="QUEUE", help="Queue of the job."),
     option("-p", "--property", "properties", join=Join.CONDITION, metavar="SQL", help="Condition on the resources."),
-    option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Only these nodes."),
-    option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="None of these nodes."),
-    option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or refuse."),
+    option("--nodelist", multiple=True, metavar="NODE[,NODE...]", help="Use these nodes only."),
+    option("--exclude", multiple=True, metavar="NODE[,NODE...]", help="Use none of these nodes."),
+    option("-r", "--reservation", metavar="START[,END]", help="Start at this date, or reject the job."),
     option(
         *("--ar", "-ar", "--advance-reservation"),
         "advance_reservation",
@@ -137,10 +137,15 @@ _DECLARATIONS: Sequence[Decorator] = (
         "--verify",
         type=OneOf(VERIFICATIONS),
         metavar="e|n",
-        help="With --ar: refuse a job that can never run there (e), or let it wait (n).",
+        help="With --ar: reject a job that can never run there (e), or queue it (n).",
     ),
-    option("--checkpoint", type=NUMBER, metavar="SECONDS", help="Send a signal to the job SECONDS before its end."),
-    option("--signal", metavar="SIGNAL", help="That signal, by number or name."),
+    option(
+        "--checkpoint",
+        type=NUMBER,
+        metavar="SECONDS",
+        help="Send a signal to the job SECONDS before its walltime ends.",
+    ),
+    option("--signal", metavar="SIGNAL", help="Checkpoint signal (number or name)."),
     option("-t", "--type", "types", multiple=True, metavar="TYPE", help="Type of the job."),
     option("-d", "--directory", cls=PathOption, metavar="DIR", help="Directory in which the command runs."),
     option("--project", metavar="TEXT", help="Project of the job."),
@@ -157,25 +162,25 @@ _DECLARATIONS: Sequence[Decorator] = (
     option(
         "--notify",
         metavar="[TAGS]mail:ADDRESS|exec:COMMAND",
-        help="Notify somebody, or run a program, when the job changes.",
+        help="Send a mail or run a program when the job changes its state.",
     ),
-    optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of jobs that have ended."),
+    optional_argument("--resubmit", numeric=True, metavar="[ID]...", help="Submit copies of ended jobs."),
     option(
         "--sql",
         "resubmit_sql",
         join=Join.CONDITION,
         metavar="SQL",
-        help="With --resubmit: of jobs that satisfy this condition.",
+        help="With --resubmit: jobs that match this SQL condition.",
     ),
     option(
         "--state",
         "resubmit_states",
         multiple=True,
         metavar="STATES",
-        help="With --resubmit: of jobs in these states; failed: in Error, or with an exit code other than 0.",
+        help="With --resubmit: jobs in these states; failed: in Error, or with a nonzero exit code.",
     ),
     option("--max-restarts", type=COUNT, metavar="N", help="Make the job idempotent, and resubmit it at most N times."),
-    option("-k", "--use-job-key", is_flag=True, help="Give the job an SSH key of its own."),
+    option("-k", "--use-job-key", is_flag=True, help="Use an SSH key for the job; generate it if none is imported."),
     option(
         "-i",
         "--import-job-key-from-file",
@@ -193,9 +198,7 @@ _DECLARATIONS: Sequence[Decorator] = (
         metavar="KEY",
         help="Import this private key as the job key.",
     ),
-    option(
-        "--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="The public key of that private key."
-    ),
+    option("--ssh_public_key", "--ssh-public-key", "public_key", metavar="KEY", help="Public key of that private key."),
     option(
         "-e",
         "--export-job-key-to-file",
@@ -207,8 +210,8 @@ _DECLARATIONS: Sequence[Decorator] = (
     option("-O", "--stdout", cls=PathOption, metavar="FILE", help="File for the standard output."),
     option("-E", "--stderr", cls=PathOption, metavar="FILE", help="File for the standard error."),
     option("--hold", is_flag=True, help="Do not start the job before oarresume releases it."),
-    option("-s", "--stagein", cls=PathOption, metavar="FILE", help="File for a desktop computing job."),
-    option("--stagein-md5sum", metavar="SUM", help="MD5 sum of that file, or of a file that is staged already."),
+    option("-s", "--stagein", cls=PathOption, metavar="FILE", help="Input file of a desktop computing job."),
+    option("--stagein-md5sum", metavar="SUM", help="MD5 sum of that file, or of a file that is already staged."),
     option(
         "--force_cpuset_name",
         "--force-cpuset-name",
@@ -221,27 +224,27 @@ _DECLARATIONS: Sequence[Decorator] = (
         "wait",
         attached=True,
         metavar="[=kill]",
-        help="Wait for the end of the job, and end with its exit status; with kill, ^C ends the job.",
+        help="Wait for the end of the job and exit with its status; with =kill, ^C deletes the job.",
     ),
-    option("--parsable", is_flag=True, help="Print only the id, of an array the array id."),
+    option("--parsable", is_flag=True, help="Print only the job id, or the array id of an array."),
     option(
         "--env",
         "environment",
         multiple=True,
         metavar="NAME[=VALUE]|ALL|NONE",
-        help="Set a variable in the job, on all its nodes; ALL: all your variables.",
+        help="Set an environment variable on all nodes of the job; ALL: all your variables.",
     ),
-    option("--wrap", "wrapped", metavar="COMMAND", help="The command, as an option."),
-    option("--spool", is_flag=True, help="With -S: store the script with the job, which runs it as it is now."),
-    option("--propagate-exit", is_flag=True, help="With -I and -C: end with the exit status of the shell."),
+    option("--wrap", "wrapped", metavar="COMMAND", help="Command of the job, given as an option."),
+    option("--spool", is_flag=True, help="With -S: store the script with the job; later edits have no effect."),
+    option("--propagate-exit", is_flag=True, help="With -I and -C: exit with the status of the shell."),
     option(
         *("--estimate", "--dry-run", "--test-only"),
         "estimate",
         is_flag=True,
         help="Print when and where the job would start; submit nothing.",
     ),
-    option("--completion", metavar="bash|zsh|fish", help="Print the script by which a shell completes commands."),
-    option("-v", "verbosity", count=True, help="Print more comments."),
+    option("--completion", metavar="bash|zsh|fish", help="Print the completion script of a shell."),
+    option("-v", "verbosity", count=True, help="Print more messages."),
 )
 
 
