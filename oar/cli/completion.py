@@ -171,7 +171,9 @@ def _jobs(context: Context) -> list[str]:
 def _reservations(context: Context) -> list[str]:
     """Return numbers and names of the reservations that jobs can be submitted into."""
     with context.database.snapshot() as tx:
-        return _words_for(each for each in tx.advance_reservations.planned() if each.state in GRANTED)
+        return _words_for(
+            reservation for reservation in tx.advance_reservations.planned() if reservation.state in GRANTED
+        )
 
 
 def _own_reservations(context: Context) -> list[str]:
@@ -180,12 +182,16 @@ def _own_reservations(context: Context) -> list[str]:
 
     with context.database.snapshot() as tx:
         is_operator = rights.is_operator(tx, context.user)
-        granted = [each for each in tx.advance_reservations.planned() if each.state in GRANTED]
-    return _words_for(each for each in granted if is_operator or each.owner == context.user.name)
+        granted = [reservation for reservation in tx.advance_reservations.planned() if reservation.state in GRANTED]
+    return _words_for(reservation for reservation in granted if is_operator or reservation.owner == context.user.name)
 
 
 def _words_for(reservations: Iterable[AdvanceReservation]) -> list[str]:
-    return list(dict.fromkeys(word for each in reservations for word in (str(each.number), each.name) if word))
+    return list(
+        dict.fromkeys(
+            word for reservation in reservations for word in (str(reservation.number), reservation.name) if word
+        )
+    )
 
 
 def _usersets(context: Context) -> list[str]:
@@ -296,14 +302,14 @@ def _script(
     commands: Mapping[str, Sequence[CompletedOption]],
     write: Callable[[str, Sequence[CompletedOption]], str],
 ) -> str:
-    written = "".join(write(*each) for each in commands.items())
+    written = "".join(write(*command) for command in commands.items())
     return template.format(**_FIXED, asked=_ASKED, names=" ".join(commands), commands=written)
 
 
 def _bash_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = _arguments(name, options, '_oar_fill "{}" "$current"; ')
     first = "-" if name in RESERVATION_COMMANDS else "--"
-    names = " ".join(each for option in options for each in option.names if each.startswith(first))
+    names = " ".join(spelling for option in options for spelling in option.names if spelling.startswith(first))
     lines.append(f'        options="{names}"')
     lines.append(f"        kind={_WORDS.get(name, 'jobs')} ;;")
     return "\n".join(lines) + "\n"
@@ -407,13 +413,13 @@ _FISH_KINDS = {
 
 
 def _fish(commands: Mapping[str, Sequence[CompletedOption]]) -> str:
-    return _FISH.format(commands="\n".join(_fish_command(*each) for each in commands.items()))
+    return _FISH.format(commands="\n".join(_fish_command(*command) for command in commands.items()))
 
 
 def _fish_command(name: str, options: Sequence[CompletedOption]) -> str:
     lines = [f"complete -c {name} -e", f"complete -c {name} {_fish_kind(_WORDS.get(name, 'jobs'))}"]
     for option in options:
-        names = " ".join(_fish_name(name, each) for each in option.names)
+        names = " ".join(_fish_name(name, spelling) for spelling in option.names)
         kind = f" -r {_fish_kind(option.kind)}" if option.takes else ""
         help = option.help.replace("\\", "\\\\").replace("'", "\\'")
         lines.append(f"complete -c {name} {names}{kind} -d '{help}'")

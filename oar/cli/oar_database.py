@@ -463,7 +463,7 @@ def _found(database: "Database", ro_user: str, patience: float) -> list[str]:
         violations = tx.invariants.violations(ro_user)
         is_usable = not tx.invariants.of_schema(ro_user)
         mended = repairs.repair(tx, patience=patience) if is_usable else {}
-    return [f"{each} (mended)" if each.problem in mended else str(each) for each in violations]
+    return [f"{violation} (mended)" if violation.problem in mended else str(violation) for violation in violations]
 
 
 def _failed(text: str) -> int:

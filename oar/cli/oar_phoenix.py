@@ -91,11 +91,13 @@ def _broken(context: Context) -> set[str]:
     """Return the broken nodes that nobody uses and nobody maintains.  Raises Stop, BadCondition, ConfigError."""
     ids = evaluate(context.database, Subject.RESOURCES, context.runtime.config.phoenix_broken_nodes, SITE)
     with context.database.snapshot() as tx:
-        nodes = {each.network_address for each in tx.resources.select(ids) if each.network_address}
+        nodes = {resource.network_address for resource in tx.resources.select(ids) if resource.network_address}
         resources = tx.resources.of_nodes(nodes)
-        maintained = tx.resources.in_maintenance([each.id for each in resources])
-        kept = {each.network_address for each in resources if each.id in maintained} | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not reboot_commands.can_be_named(node))
+        maintained = tx.resources.in_maintenance([resource.id for resource in resources])
+        kept = {
+            resource.network_address for resource in resources if resource.id in maintained
+        } | tx.resources.busy_nodes()
+    odd = sorted(node for node in nodes - kept if not reboots.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."

@@ -171,7 +171,7 @@ def _resources(
 ) -> tuple[list[HostUnits], dict[str, bool]]:
     """Return the resources of the hosts, and the properties that are missing, each with whether it is a text."""
     with context.database.snapshot() as tx:
-        known = {each.network_address for each in tx.resources.of_nodes(answers.machines)}
+        known = {resource.network_address for resource in tx.resources.of_nodes(answers.machines)}
         last, columns = machines.last_numbers(tx), tx.resources.columns()
     found = []
     for host, machine in answers.machines.items():
@@ -180,7 +180,7 @@ def _resources(
             continue
         units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
         found.append(HostUnits(host, units, machine.memory, host in known))
-    has_gpus = any(unit.gpu is not None for each in found for unit in each.units)
+    has_gpus = any(unit.gpu is not None for host in found for unit in host.units)
     wanted = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
     return found, {name: is_text for name, is_text in wanted.items() if name not in columns}
 
@@ -190,9 +190,9 @@ def _resources(
 
 def _lines(found: Sequence[HostUnits], missing: Mapping[str, bool], writers: Writers) -> list[str]:
     lines = property_lines(missing, writers) if found else []
-    for each in found:
-        memory = f"-p {_MEMORY}={each.memory}"
-        lines += resource_lines(each.units, memory, repair=each.is_known, writers=writers)
+    for host in found:
+        memory = f"-p {_MEMORY}={host.memory}"
+        lines += resource_lines(host.units, memory, repair=host.is_known, writers=writers)
     return lines
 
 
@@ -221,11 +221,11 @@ def _execute(context: Context, found: Sequence[HostUnits], missing: Mapping[str,
     """Create and repair the resources, all or nothing."""
     count = 0
     with context.database.begin() as tx:
-        for each in found:
+        for host in found:
             columns = {**tx.resources.columns(), _MEMORY: "integer"}
-            memory = changes.sound([properties.check(_MEMORY, str(each.memory), columns)])
-            act = machines.repair if each.is_known else machines.create
-            count += len(act(tx, context.user, each.units, memory, missing))
+            memory = node_changes.sound([properties.check(_MEMORY, str(host.memory), columns)])
+            act = machines.repair if host.is_known else machines.create
+            count += len(act(tx, context.user, host.units, memory, missing))
             missing = {}
     note(context)
     click.echo(f"{count} resource(s) created or repaired.")

@@ -172,11 +172,11 @@ def _event_range(values: Sequence[str | None], nodes: tuple[str, ...]) -> tuple[
 
 def _full(shown: Sequence[ResourceView], now: int, machine: Format | None, *, properties_only: bool) -> str:
     if machine is Format.YAML:
-        return dump({each.id: _with_plain_job(each) for each in shown}, machine)
+        return dump({resource.id: _with_plain_job(resource) for resource in shown}, machine)
     if machine:
-        return dump({each.id: each.record for each in shown}, machine, one_line=True)
+        return dump({resource.id: resource.record for resource in shown}, machine, one_line=True)
     if properties_only:
-        return "".join(render.properties_line(each) for each in shown)
+        return "".join(render.properties_line(resource) for resource in shown)
     return render.full_resources(shown, now)
 
 
@@ -200,7 +200,7 @@ def _states(resources: Sequence[ResourceView], machine: Format | None, *, by_res
 def _free(shown: Sequence[ResourceView]) -> list[ResourceView]:
     from oar.lib.nodes.occupancy import Condition, condition_of
 
-    return [each for each in shown if condition_of(each) is Condition.FREE]
+    return [resource for resource in shown if condition_of(resource) is Condition.FREE]
 
 
 def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
@@ -209,7 +209,7 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
 
     nodes, reasons = occupancy.by_node(shown), views_reasons.reasons(tx, shown)
     if machine:
-        records = {each.node: {**each.record, "reason": reasons.get(each.node)} for each in nodes}
+        records = {node.node: {**node.record, "reason": reasons.get(node.node)} for node in nodes}
         return dump(records, machine, one_line=True)
     return oarnodes_summary.table(nodes, reasons)
 
@@ -217,8 +217,8 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
 def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.lib.nodes import views_reasons
 
-    found = views_reasons.explain(tx, shown)
-    return dump([each._asdict() for each in found], machine) if machine else render.node_reasons(found)
+    found = node_reasons.explain(tx, shown)
+    return dump([reason._asdict() for reason in found], machine) if machine else render.node_reasons(found)
 
 
 def _names(names: Sequence[str], machine: Format | None) -> str:
@@ -229,7 +229,7 @@ def _jobs(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None
     nodes = jobs_on_nodes(tx, shown)
     if not machine:
         return render.node_jobs(nodes)
-    records = {node: {each.job.id: each.record for each in jobs} for node, jobs in nodes.items()}
+    records = {node: {job.job.id: job.record for job in jobs} for node, jobs in nodes.items()}
     return dump(records, machine, one_line=True)
 
 

@@ -15,17 +15,17 @@ def table(nodes: Sequence[NodeOccupancy], reasons: Mapping[str, str]) -> str:
     """
     if not nodes:
         return ""
-    width = max(len("Node"), len("total"), *(len(visible(each.node)) for each in nodes))
+    width = max(len("Node"), len("total"), *(len(visible(node.node)) for node in nodes))
     heads = ["total", "reserved", *(condition.value for condition in SHOWN)]
     lines = [f"{'Node':<{width}} " + " ".join(f"{head:>9}" for head in heads)]
-    lines += [_line(each, width, reasons.get(each.node, "")) for each in nodes]
+    lines += [_line(node, width, reasons.get(node.node, "")) for node in nodes]
     if len(nodes) > 1:
         lines.append(_line(total(nodes), width))
     return "\n".join(lines) + "\n"
 
 
-def _line(each: NodeOccupancy, width: int, reason: str = "") -> str:
-    numbers = [each.total, each.reserved, *(each.numbers[condition] for condition in SHOWN)]
+def _line(node: NodeOccupancy, width: int, reason: str = "") -> str:
+    numbers = [node.total, node.reserved, *(node.numbers[condition] for condition in SHOWN)]
     cells = " ".join(f"{number or '-':>9}" for number in numbers)
-    notes = ": ".join(filter(None, (DRAINING if each.is_draining else "", visible(reason))))
-    return f"{visible(each.node):<{width}} {cells}{f'  {notes}' if notes else ''}"
+    notes = ": ".join(filter(None, (DRAINING if node.is_draining else "", visible(reason))))
+    return f"{visible(node.node):<{width}} {cells}{f'  {notes}' if notes else ''}"

@@ -218,7 +218,7 @@ class OarstatOptions(NamedTuple):
             *(self.states, self.name, self.project, self.advance_reservation, self.frames, self.fields, self.watch),
             *(self.layout, self.no_header),
         )
-        return any(each not in (None, False, 0, ()) for each in others)
+        return any(other not in (None, False, 0, ()) for other in others)
 
 
 class _Oarstat:
@@ -424,8 +424,10 @@ def _properties(tx: Transaction, jobs: Sequence[Job], machine: Format | None) ->
 
     resources = resources_of_jobs(tx, [job.id for job in jobs])
     if machine:
-        return dump({job_id: [each.columns for each in some] for job_id, some in resources.items()}, machine)
-    return render.property_lines(each for some in resources.values() for each in some)
+        return dump(
+            {job_id: [assignment.columns for assignment in some] for job_id, some in resources.items()}, machine
+        )
+    return render.property_lines(assignment for some in resources.values() for assignment in some)
 
 
 def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Format | None, layout: int) -> Iterable[str]:

@@ -210,11 +210,20 @@ def _change_one_series(context: Context, options: QralterOptions, name: str, *, 
 
         series_trials.check_overlaps(database, config, changed)
     if is_trial:
-        return {str(each.number): changed.series.id for each in changed.coming if each.state in GRANTED}
+        return {
+            str(occurrence.number): changed.series.id for occurrence in changed.coming if occurrence.state in GRANTED
+        }
     changed = series_changes.change(changer, options.wish, name)
     patience = config.reservation_answer_timeout
-    answered = [answers.wait(database, partial(answers.find, database, each.id), patience) for each in changed.coming]
-    return {str(each.number): changed.series.id for each in answered if each is not None and each.state in GRANTED}
+    answered = [
+        answers.wait(database, partial(answers.find, database, occurrence.id), patience)
+        for occurrence in changed.coming
+    ]
+    return {
+        str(occurrence.number): changed.series.id
+        for occurrence in answered
+        if occurrence is not None and occurrence.state in GRANTED
+    }
 
 
 def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:

@@ -97,7 +97,11 @@ def _delete_named(wanted: _Wanted, name: str, *, must_exist: bool) -> Iterator[i
     for target in targets:
         if is_number(name) or not target.series_id:
             yield _delete(wanted, target)
-    for series_id in () if is_number(name) else dict.fromkeys(each.series_id for each in targets if each.series_id):
+    for series_id in (
+        ()
+        if is_number(name)
+        else dict.fromkeys(reservation.series_id for reservation in targets if reservation.series_id)
+    ):
         yield from _delete_series(wanted, str(series_id))
 
 
@@ -116,7 +120,9 @@ def _targets(context: Context, name: str, users: Sequence[str]) -> tuple[list[Ad
         found = _named(tx, context, name, others=bool(users))
     if not users:
         return found, bool(found)
-    return [each for each in found if any(fnmatchcase(each.owner, user) for user in users)], bool(found)
+    return [reservation for reservation in found if any(fnmatchcase(reservation.owner, user) for user in users)], bool(
+        found
+    )
 
 
 def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> list[AdvanceReservation]:
@@ -130,13 +136,16 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
         return [own] if own and own.is_live and own.state is not ReservationState.ASKED else []
     is_pattern = any(letter in name for letter in "*?[")
     live = tx.advance_reservations.planned() if is_pattern else tx.advance_reservations.live_by_name(name)
-    named = sorted((each for each in live if fnmatchcase(each.name, name)), key=lambda each: each.number)
-    asked = {each.id for each in named if each.state is ReservationState.ASKED}
-    following = deletion.following(tx, [each for each in named if each.id in asked])
-    granted = [each for each in named if each.id not in asked or each.id in following]
+    named = sorted(
+        (reservation for reservation in live if fnmatchcase(reservation.name, name)),
+        key=lambda reservation: reservation.number,
+    )
+    asked = {reservation.id for reservation in named if reservation.state is ReservationState.ASKED}
+    following = deletion.following(tx, [reservation for reservation in named if reservation.id in asked])
+    granted = [reservation for reservation in named if reservation.id not in asked or reservation.id in following]
     if others or rights.is_operator(tx, context.user):
         return granted
-    mine = [each for each in granted if each.owner == context.user.name]
+    mine = [reservation for reservation in granted if reservation.owner == context.user.name]
     return mine if is_pattern else mine or granted
 
 
@@ -163,11 +172,11 @@ def _delete_series(wanted: _Wanted, word: str) -> Iterator[int]:
     with wanted.context.database.begin() as tx:
         number = int(word) if is_number(word) else 0
         series = tx.reservation_series.select([number]).get(number)
-        if series and wanted.users and not any(fnmatchcase(series.owner, each) for each in wanted.users):
+        if series and wanted.users and not any(fnmatchcase(series.owner, pattern) for pattern in wanted.users):
             return
         answer = deletion.delete_series(tx, wanted.context.user, number, force=wanted.force)
-    for each in answer.reservations:
-        yield _tell(wanted, each)
+    for deleted in answer.reservations:
+        yield _tell(wanted, deleted)
     if answer.outcome is Deletion.DELETED:
         wanted.answers.done(f"series {name}", f"{user} has deleted series {name}")
         yield 0

@@ -108,7 +108,7 @@ def main(context: Context, **values: object) -> int:
         return _show_series(context, options)
     with context.database.snapshot() as tx:
         reservations, unknown = _select(tx, options.wanted, ended=options.ended)
-        chosen = [each for each in reservations if _is_meant(each, options, context)]
+        chosen = [reservation for reservation in reservations if _is_meant(reservation, options, context)]
         text = _text(context, tx, options, chosen, unknown)
         has_ended = not options.ended and any(tx.advance_reservations.ids_of(name) for name in unknown)
     click.echo(text, nl=False)
@@ -145,19 +145,19 @@ def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list
     """Return the reservations that are meant, by number, and the words that mean none."""
     needs_all = not names or not all(map(is_number, names))
     rows = (tx.advance_reservations.ever_granted() if ended else tx.advance_reservations.planned()) if needs_all else []
-    candidates = [each for each in rows if each.state not in HIDDEN]
+    candidates = [reservation for reservation in rows if reservation.state not in HIDDEN]
     numbers = tx.advance_reservations.by_numbers([int(name) for name in names if is_number(name)])
-    chosen = {} if names else {each.id: each for each in candidates}
+    chosen = {} if names else {reservation.id: reservation for reservation in candidates}
     unknown = []
     for name in names:
         if is_number(name):
             own = numbers.get(int(name))
             found = [own] if own and own.state not in HIDDEN else []
         else:
-            found = [each for each in candidates if fnmatchcase(each.name, name)]
-        chosen |= {each.id: each for each in found}
+            found = [reservation for reservation in candidates if fnmatchcase(reservation.name, name)]
+        chosen |= {reservation.id: reservation for reservation in found}
         unknown += [] if found else [name]
-    return sorted(chosen.values(), key=lambda each: (each.number, each.id)), unknown
+    return sorted(chosen.values(), key=lambda reservation: (reservation.number, reservation.id)), unknown
 
 
 def _text(
@@ -169,7 +169,7 @@ def _text(
 ) -> str:
     """Return what goes to stdout."""
     if options.machine is None and options.is_terse:
-        lines: Iterator[str] = (str(each.number) for each in chosen)
+        lines: Iterator[str] = (str(reservation.number) for reservation in chosen)
     elif options.machine is None and options.log:
         lines = _history(chosen, _logs(tx, chosen), _dates(options, write_date))
     elif options.machine is None and not options.wanted:
@@ -208,15 +208,18 @@ def _machine(
 
 
 def _record_names(reservations: Sequence[AdvanceReservation]) -> dict[int, str]:
-    """Return the name of the record of each reservation: its number, if that names it among these.
+    """Return the name of the record of each reservation: its number if that is unique among these.
 
-    Numbers come again: those that had it before are told apart by the date at which they were asked for, as in the
-    reporting of Grid Engine: ``12@1166104043``.
+    Numbers are reused: the name of an older reservation also has its submission time, as in the reporting of Grid
+    Engine: ``12@1166104043``.
     """
-    named = {each.number: each.id for each in sorted(reservations, key=lambda each: (each.is_live, each.id))}
+    by_age = sorted(reservations, key=lambda reservation: (reservation.is_live, reservation.id))
+    named = {reservation.number: reservation.id for reservation in by_age}
     return {
-        each.id: str(each.number) if named[each.number] == each.id else f"{each.number}@{each.submission_time}"
-        for each in reservations
+        reservation.id: str(reservation.number)
+        if named[reservation.number] == reservation.id
+        else f"{reservation.number}@{reservation.submission_time}"
+        for reservation in reservations
     }
 
 
@@ -233,7 +236,9 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
 
     with context.database.snapshot() as tx:
         series = tx.reservation_series.all(ended=options.ended)
-        items = shown_series(tx, [each for each in series if _has_owner(each.owner, options, context)])
+        items = shown_series(
+            tx, [one_series for one_series in series if _has_owner(one_series.owner, options, context)]
+        )
     if options.machine is not None:
         text = dump({str(item.series.id): series_record(item) for item in items}, options.machine)
     else:
@@ -250,11 +255,11 @@ def _series_lines(items: "Sequence[ShownSeries]", options: QrstatOptions) -> Ite
     if items:
         yield SERIES_HEAD
     for item in items:
-        each = item.series
-        coming = date(each.next_start) if each.next_start else "-"
+        series = item.series
+        coming = date(series.next_start) if series.next_start else "-"
         yield (
-            f"{each.id:7d} {visible(item.name):<10.10} {visible(each.owner):<12.12} {len(item.live):4d} {item.left:4d}"
-            f" {coming:<19} {format_duration(each.duration):<12} {visible(each.rule)}"
+            f"{series.id:7d} {visible(item.name):<10.10} {visible(series.owner):<12.12} {len(item.live):4d}"
+            f" {item.left:4d} {coming:<19} {format_duration(series.duration):<12} {visible(series.rule)}"
         )
 
 
@@ -270,20 +275,21 @@ def _overview(
 ) -> Iterator[str]:
     if reservations:
         yield HEAD
-    for each in reservations:
+    for reservation in reservations:
         yield (
-            f"{each.number:7d} {visible(each.name):<10.10} {visible(each.owner):<12.12} {each.state:<5.5}"
-            f" {date(each.start)} {date(each.real_end)} {format_duration(each.real_end - each.start)}"
+            f"{reservation.number:7d} {visible(reservation.name):<10.10} {visible(reservation.owner):<12.12}"
+            f" {reservation.state:<5.5} {date(reservation.start)} {date(reservation.real_end)}"
+            f" {format_duration(reservation.real_end - reservation.start)}"
         )
         if explains:
-            yield from (INDENT + visible(reason) for reason in reasons(each))
-        if each.id in changes:
-            yield f"{INDENT}change asked: {visible(change_text(changes[each.id]))}"
+            yield from (INDENT + visible(reason) for reason in reasons(reservation))
+        if reservation.id in changes:
+            yield f"{INDENT}change asked: {visible(change_text(changes[reservation.id]))}"
 
 
 def _logs(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> dict[int, list[ReservationLog]]:
     found: dict[int, list[ReservationLog]] = {}
-    for row in tx.reservation_logs.logs([each.id for each in reservations]):
+    for row in tx.reservation_logs.logs([reservation.id for reservation in reservations]):
         found.setdefault(row.reservation_id, []).append(row)
     return found
 
@@ -293,10 +299,10 @@ def _history(
 ) -> Iterator[str]:
     if reservations:
         yield LOG_HEAD
-    for each in reservations:
-        for row in logs.get(each.id, ()):
+    for reservation in reservations:
+        for row in logs.get(reservation.id, ()):
             message = visible(row.message.replace("\n", "; "))
-            start = f"{each.number:7d} {date(row.date)} {row.state:<5} {row.event:<22} {visible(row.author):<12}"
+            start = f"{reservation.number:7d} {date(row.date)} {row.state:<5} {row.event:<22} {visible(row.author):<12}"
             yield f"{start} {message}".rstrip()
 
 
@@ -310,47 +316,55 @@ def _details(items: Sequence[ShownReservation], date: Callable[[int], str], *, e
 
 def _fields(item: ShownReservation, date: Callable[[int], str], *, explains: bool) -> Iterator[tuple[str, str]]:
     """Iterate over the fields of the detailed text, in their order."""
-    each = item.reservation
+    reservation = item.reservation
     yield from (
-        ("id", str(each.number)),
-        ("ar_name", each.name),
-        ("submission_time", date(each.submission_time)),
-        ("owner", each.owner),
+        ("id", str(reservation.number)),
+        ("ar_name", reservation.name),
+        ("submission_time", date(reservation.submission_time)),
+        ("owner", reservation.owner),
         ("acl_list", ",".join(entry.text for entry in item.access if not entry.denied)),
-        ("start_time", date(each.start)),
-        ("end_time", date(each.real_end)),
-        ("duration", format_duration(each.real_end - each.start)),
+        ("start_time", date(reservation.start)),
+        ("end_time", date(reservation.real_end)),
+        ("duration", format_duration(reservation.real_end - reservation.start)),
         ("granted_slots", ",".join(f"{granted.place}={granted.slots}" for granted in item.granted)),
         ("resource_list", ",".join(f"{name}={value}" for name, value in item.resource_list)),
-        ("state", str(each.state)),
+        ("state", str(reservation.state)),
     )
-    yield from (("message", reason) for reason in reasons(each))
+    yield from (("message", reason) for reason in reasons(reservation))
     yield ("change_asked", change_text(item.change) if explains and item.change else "")
     yield from (
-        ("group", each.owner_group),
-        ("account", each.account),
-        ("project", each.project),
-        ("time_limit", format_duration(each.duration - each.time_offset)),
-        ("error_handling", "hard" if each.is_hard else "soft"),
-        ("replace", "yes" if each.replaces_lost else "no"),
-        ("flex", "yes" if each.is_flexible else ""),
+        ("group", reservation.owner_group),
+        ("account", reservation.account),
+        ("project", reservation.project),
+        ("time_limit", format_duration(reservation.duration - reservation.time_offset)),
+        ("error_handling", "hard" if reservation.is_hard else "soft"),
+        ("replace", "yes" if reservation.replaces_lost else "no"),
+        ("flex", "yes" if reservation.is_flexible else ""),
         ("xacl_list", ",".join(entry.text for entry in item.access if entry.denied)),
-        ("granted_parallel_environment", f"{each.granted_pe} slots {each.granted_slots}" if each.granted_pe else ""),
-        ("parallel_environment", f"{each.pe} slots {each.pe_range}" if each.pe else ""),
-        ("queue_list", each.queue_list),
+        (
+            "granted_parallel_environment",
+            f"{reservation.granted_pe} slots {reservation.granted_slots}" if reservation.granted_pe else "",
+        ),
+        ("parallel_environment", f"{reservation.pe} slots {reservation.pe_range}" if reservation.pe else ""),
+        ("queue_list", reservation.queue_list),
         ("master_queue_list", ",".join(item.master_queues)),
-        ("host_list", each.host_list),
-        ("properties", each.properties),
-        ("interactive", "yes" if each.is_interactive else ""),
-        ("ignore_jobs", "yes" if each.ignores_jobs else ""),
-        ("idle_limit", format_duration(each.idle_limit) if each.idle_limit else ""),
-        ("start_window", format_duration(each.start_window) if each.start_window > SOON else ""),
-        ("checkpoint_name", each.checkpoint_name),
-        ("mail_options", each.mail_options if each.mail_options != "n" else ""),
+        ("host_list", reservation.host_list),
+        ("properties", reservation.properties),
+        ("interactive", "yes" if reservation.is_interactive else ""),
+        ("ignore_jobs", "yes" if reservation.ignores_jobs else ""),
+        ("idle_limit", format_duration(reservation.idle_limit) if reservation.idle_limit else ""),
+        ("start_window", format_duration(reservation.start_window) if reservation.start_window > SOON else ""),
+        ("checkpoint_name", reservation.checkpoint_name),
+        ("mail_options", reservation.mail_options if reservation.mail_options != "n" else ""),
         ("mail_list", ",".join(item.mail_addresses)),
         ("jobs", _jobs(item)),
-        ("series", f"{each.series_id} ({each.series_index} of {item.occurrences})" if each.series_id else ""),
-        ("revision", str(each.revision)),
+        (
+            "series",
+            f"{reservation.series_id} ({reservation.series_index} of {item.occurrences})"
+            if reservation.series_id
+            else "",
+        ),
+        ("revision", str(reservation.revision)),
     )
 
 

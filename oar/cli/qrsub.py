@@ -160,8 +160,6 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
     output = OutputOptions(is_verbose, is_terse, machine)
     _warn_of_zone(context)
     if wish.mail_options != "n":
-        from oar.cli.common.reservation_commands import warn_of_mail
-
         warn_of_mail(context, wish.mail_options)
     try:
         _check_output(output, wish)
@@ -229,14 +227,14 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
         answer, is_moved = _ask(context, requester, wish)
     _warn_of_denial(context, answer)
     answered = _series_of(context, answer)
-    granted = [each for each in answered if each.state is not ReservationState.REFUSED]
+    granted = [reservation for reservation in answered if reservation.state is not ReservationState.REFUSED]
     if not granted:
         proposal = _proposal_of_series(context, answered) if answer.series_id else answer.proposal
         raise NotGranted(
             "denied: Reservation can't be granted", answer.message, proposal, is_series=bool(answer.series_id)
         )
     if output.is_terse:
-        click.echo("\n".join(str(each.number) for each in granted))
+        click.echo("\n".join(str(reservation.number) for reservation in granted))
     elif output.machine:
         click.echo(_document(context, granted, output.machine), nl=False)
     elif answer.series_id:
@@ -321,7 +319,7 @@ def _document(context: Context, granted: Sequence[AdvanceReservation], machine: 
 
 def slots_line(slots: tuple[GrantedSlots, ...]) -> str:
     """Return the line of the detail of qrstat that tells what was granted."""
-    return f"{'granted_slots:':<28}{','.join(f'{each.place}={each.slots}' for each in slots)}"
+    return f"{'granted_slots:':<28}{','.join(f'{slot.place}={slot.slots}' for slot in slots)}"
 
 
 def _refusal(reason: str, proposal: int, *, is_series: bool) -> str:
@@ -343,14 +341,18 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
         return [answer]
     with context.database.snapshot() as tx:
         depth = tx.reservation_series.select([answer.series_id])[answer.series_id].depth
-        return [each for each in tx.advance_reservations.of_series([answer.series_id]) if each.series_index <= depth]
+        return [
+            reservation
+            for reservation in tx.advance_reservations.of_series([answer.series_id])
+            if reservation.series_index <= depth
+        ]
 
 
 def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
     """Iterate over a line about the occurrences that are asked for in the place of skipped first ones."""
     with context.database.snapshot() as tx:
         found = tx.advance_reservations.of_series([answered[0].series_id])
-    later = [each.series_index for each in found if each.series_index > len(answered)]
+    later = [reservation.series_index for reservation in found if reservation.series_index > len(answered)]
     if later:
         several = len(later) > 1
         yield (
@@ -363,7 +365,7 @@ def _proposal_of_series(context: Context, refused: Sequence[AdvanceReservation])
     """Return the later start of a series that was refused, if its rule gives the dates that were tried; 0 = none."""
     with context.database.snapshot() as tx:
         series = tx.reservation_series.select([refused[0].series_id])[refused[0].series_id]
-    starts = [each.start for each in refused]
+    starts = [reservation.start for reservation in refused]
     return _fitting(series.rule, series.time_zone, starts, refused[0].proposal)
 
 
@@ -379,20 +381,24 @@ def _fitting(rule: str, zone: str, starts: Sequence[int], proposal: int) -> int:
 def _series_lines(
     context: Context, answered: Sequence[AdvanceReservation], granted: Sequence[AdvanceReservation], *, is_verbose: bool
 ) -> Iterator[str]:
-    numbers = format_ranges(from_positions(each.number for each in granted))
+    numbers = format_ranges(from_positions(reservation.number for reservation in granted))
     have = "s {} have" if len(granted) > 1 else " {} has"
     yield f"Your reservation{have.format(numbers)} been granted (series {granted[0].series_id})"
-    for each in answered:
-        if each.state is ReservationState.REFUSED:
-            yield f"occurrence {each.series_index}, {write_date(each.start)}, is skipped: {each.message}"
+    for reservation in answered:
+        if reservation.state is ReservationState.REFUSED:
+            start = write_date(reservation.start)
+            yield f"occurrence {reservation.series_index}, {start}, is skipped: {reservation.message}"
             continue
         if is_verbose:
             with context.database.snapshot() as tx:
-                slots = granted_slots(tx, each.queue, each.resources)
-            yield f"{each.number} starts at {write_date(each.start)} and ends at {write_date(each.end)}."
+                slots = granted_slots(tx, reservation.queue, reservation.resources)
+            start, end = write_date(reservation.start), write_date(reservation.end)
+            yield f"{reservation.number} starts at {start} and ends at {end}."
             yield slots_line(slots)
-        yield from (f"{each.number} is in the state {each.state}: {reason}" for reason in reasons(each))
-    if any(each.state is ReservationState.REFUSED for each in answered):
+        yield from (
+            f"{reservation.number} is in the state {reservation.state}: {reason}" for reason in reasons(reservation)
+        )
+    if any(reservation.state is ReservationState.REFUSED for reservation in answered):
         yield from _replacements(context, answered)
 
 
@@ -419,10 +425,12 @@ def _verify(context: Context, requester: Requester, wish: ReservationWish, machi
     with context.database.snapshot() as tx:
         slots = [granted_slots(tx, draft.new.queue, step.resources) for step in found]
     if machine:
-        records = [_verified(step, each) for step, each in zip(found, slots, strict=True)]
+        records = [_verified(step, step_slots) for step, step_slots in zip(found, slots, strict=True)]
         click.echo(dump(records if draft.series else records[0], machine), nl=False)
     else:
-        lines = (line for step, each in zip(found, slots, strict=True) for line in _verified_lines(step, each))
+        lines = (
+            line for step, step_slots in zip(found, slots, strict=True) for line in _verified_lines(step, step_slots)
+        )
         click.echo("\n".join(["verification: found suitable queue(s)", *lines]))
 
 
@@ -440,7 +448,7 @@ def _verified(step: "ReservationStep", slots: tuple[GrantedSlots, ...]) -> dict[
         "end_time": step.end,
         "state": str(step.state),
         "reasons": step.message.splitlines(),
-        "granted_slots": [{"queue": each.queue, "host": each.host, "slots": each.slots} for each in slots],
+        "granted_slots": [{"queue": slot.queue, "host": slot.host, "slots": slot.slots} for slot in slots],
         "resources": list(step.resources),
     }
 

@@ -265,7 +265,7 @@ class Command(click.Command):
     def __call__(self, *arguments: Any, **settings: Any) -> NoReturn:
         """Run as a program."""
         prepare_process(self.kept_variables)
-        code = self.run([_as_utf8(each) for each in sys.argv[1:]], Context(self, os.environ, None, None))
+        code = self.run([_as_utf8(argument) for argument in sys.argv[1:]], Context(self, os.environ, None, None))
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -292,7 +292,7 @@ class Command(click.Command):
 
     def spell(self, names: Collection[str]) -> str:
         """Return the spellings of options, in the order of the help.  ``names``: of their values."""
-        return ", ".join(max(each.opts, key=len) for each in self.params if each.name in names)
+        return ", ".join(max(option.opts, key=len) for option in self.params if option.name in names)
 
     def _describe_extra(self, extra: Sequence[str]) -> str:
         """Return the message about arguments that the command does not take."""
@@ -434,8 +434,10 @@ def oar_command(
             return function(context, **options)
 
         parameters: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
-        declared = {each for parameter in parameters for each in parameter.opts}
-        common = [each for each in _common_options(style, version_names, help_names) if declared.isdisjoint(each.opts)]
+        declared = {name for parameter in parameters for name in parameter.opts}
+        common = [
+            option for option in _common_options(style, version_names, help_names) if declared.isdisjoint(option.opts)
+        ]
         return Command(
             name,
             style=style,
@@ -511,8 +513,10 @@ def _printable(text: str) -> str:
     """Return the text as it can always be written, without what could move a terminal's cursor."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return "".join(
-        f"\\x{ord(each):02x}" if (each < " " and each not in "\t\n") or "\x7f" <= each < "\xa0" else each
-        for each in text
+        f"\\x{ord(character):02x}"
+        if (character < " " and character not in "\t\n") or "\x7f" <= character < "\xa0"
+        else character
+        for character in text
     )
 
 

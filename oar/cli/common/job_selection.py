@@ -238,4 +238,4 @@ class OutcomeReport:
         if self._machine is not None:
             from oar.lib.facts.formats import dump
 
-            click.echo(dump([each._asdict() for each in self._outcomes], self._machine), nl=False)
+            click.echo(dump([outcome._asdict() for outcome in self._outcomes], self._machine), nl=False)

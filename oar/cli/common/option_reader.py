@@ -134,10 +134,12 @@ class OptionReader:
         if name in self._long:
             return name
         names = () if self._words else self._long
-        fitting = [each for each in names if name and each.startswith(name) and each != "debug"]
+        fitting = [candidate for candidate in names if name and candidate.startswith(name) and candidate != "debug"]
         shortest = min(fitting, key=len, default="")
-        is_clear = all(each.startswith(shortest) for each in fitting)  # --stat is --state, though there is --states
-        if not is_clear and len({self._long[each].spelling for each in fitting}) > 1:
+        is_clear = all(
+            candidate.startswith(shortest) for candidate in fitting
+        )  # --stat is --state, though there is --states
+        if not is_clear and len({self._long[candidate].spelling for candidate in fitting}) > 1:
             raise BadOption(f"Option {written} is ambiguous ({', '.join(sorted(fitting))})")
         if not fitting:
             raise BadOption(f"Unknown option: {written}{self._way_out(written)}")
@@ -150,7 +152,7 @@ class OptionReader:
         if here := way_here(self._command, written):
             return here
         dashes = "-" if self._words else "--"
-        known = [f"{dashes}{each}" for each in self._long if each != "debug"]
+        known = [f"{dashes}{long_name}" for long_name in self._long if long_name != "debug"]
         guess = did_you_mean(f"{dashes}{written}", known, quote="")
         return guess.replace("# Did", "  did") if self._words else guess
 
@@ -195,8 +197,8 @@ class OptionReader:
     def _give(self, form: OptionForm, value: str) -> None:
         """Hand a value over; a list of numbers as that many values: -j 26,27 is -j 26 -j 27."""
         numbers = [part for part in value.split(",") if part] if form.takes == "digits" else []
-        for each in numbers or [value]:
-            self._put(form, each if form.takes == "path" else each.strip(BLANKS))
+        for item in numbers or [value]:
+            self._put(form, item if form.takes == "path" else item.strip(BLANKS))
 
     def _put(self, form: OptionForm, *values: str) -> None:
         """Add an option with its values; one that is no list is joined with its former value, or replaces it."""

@@ -228,7 +228,7 @@ def _row_4(row: Row, times: "JobTimes | None", *, by_array: bool) -> str:
     name, user, queue = visible(job.name or ""), visible(job.user), visible(job.queue)
     start = format_date(times.start or 0) if times else ""
     durations = [times.walltime, times.remaining] if times else [None, None]
-    walltime, remaining = ("-" if each is None else format_padded_duration(each) for each in durations)
+    walltime, remaining = ("-" if duration is None else format_padded_duration(duration) for duration in durations)
     if by_array:
         identity = (
             f"{number:<9} {job.array_id:<9} {job.array_index:<5} {cell(name, 10)} {cell(user, 8)} {cell(queue, 8)}"
@@ -301,7 +301,9 @@ def _formats() -> "Mapping[Kind, Callable[[Any], str]]":
 
 
 def _reserved(view: "JobView") -> str:
-    return "+".join(str(each.id) if each.is_usable else f"({each.id})" for each in view.reserved_resources or ())
+    return "+".join(
+        str(resource.id) if resource.is_usable else f"({resource.id})" for resource in view.reserved_resources or ()
+    )
 
 
 def event_line(event: Event) -> str:
@@ -350,9 +352,9 @@ NO_WINDOW = "No window found"
 def usage_table(usages: "Iterable[UserConsumption]", *, header: bool = True) -> str:
     """Return what each user consumed."""
     return (_USAGE_HEAD if header else "") + "".join(
-        f"    {cell(visible(each.user), 10)} {format_date(each.first_window_start):<19}  "
-        f"{format_date(each.last_window_stop):<19}  {each.requested:>16} {each.used:>16}\n"
-        for each in usages
+        f"    {cell(visible(usage.user), 10)} {format_date(usage.first_window_start):<19}  "
+        f"{format_date(usage.last_window_stop):<19}  {usage.requested:>16} {usage.used:>16}\n"
+        for usage in usages
     )
 
 
@@ -462,7 +464,7 @@ def node_names(names: Iterable[str]) -> str:
 
 def node_jobs(nodes: "Mapping[str, Sequence[JobOnNode]]") -> str:
     """Return the jobs on nodes."""
-    return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(each) for each in jobs) for node, jobs in nodes.items())
+    return "".join(f"{visible(node)}:\n" + "".join(_job_on_node(job) for job in jobs) for node, jobs in nodes.items())
 
 
 def _job_on_node(job_on_node: "JobOnNode") -> str:
@@ -475,12 +477,12 @@ def _job_on_node(job_on_node: "JobOnNode") -> str:
 def node_reasons(found: "Sequence[NodeReason]") -> str:
     """Return why nodes get no jobs, a line for each node and state under a head; '' without any."""
     rows = [
-        (visible(each.node), each.state, format_date(each.since) if each.since else "-", each.author or "-")
-        for each in found
+        (visible(entry.node), entry.state, format_date(entry.since) if entry.since else "-", entry.author or "-")
+        for entry in found
     ]
     table = [("NODE", "STATE", "SINCE", "WHO"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(4)]
-    reasons = ["REASON", *(visible(each.reason) or "-" for each in found)]
+    reasons = ["REASON", *(visible(entry.reason) or "-" for entry in found)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
     return "".join(f"{line}  {reason}\n" for line, reason in zip(lines, reasons, strict=True)) if found else ""
 

@@ -38,9 +38,12 @@ def explained(
     changes = _changes(context, explanations) if with_change else {}
     ended = end_explanations(tx, [job for job in jobs if job.is_final])
     if machine:
-        records = {each.job.id: _record(each, changes, ended.get(each.job.id)) for each in explanations}
+        records = {
+            explanation.job.id: _record(explanation, changes, ended.get(explanation.job.id))
+            for explanation in explanations
+        }
         return dump(records, machine)
-    texts = [_lines(each, changes, ended.get(each.job.id)) for each in explanations]
+    texts = [_lines(explanation, changes, ended.get(explanation.job.id)) for explanation in explanations]
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in texts)
 
 
@@ -65,8 +68,14 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
     if machine:
         return dump({outlook.job.id: outlook.record for outlook in outlooks}, machine)
     rows = [
-        (str(each.job.id), visible(each.job.user), visible(each.job.queue), _date(each.start), visible(each.why))
-        for each in outlooks
+        (
+            str(outlook.job.id),
+            visible(outlook.job.user),
+            visible(outlook.job.queue),
+            _date(outlook.start),
+            visible(outlook.why),
+        )
+        for outlook in outlooks
     ]
     if rows and header:
         rows[:0] = _HEAD
@@ -74,7 +83,7 @@ def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, 
         f"{number:<10} {cell(user, 14)} {cell(queue, 10)} {start:<19} {why}".rstrip()
         for number, user, queue, start, why in rows
     ]
-    oldest = min((each.foreseen_at for each in outlooks if each.foreseen_at), default=0)
+    oldest = min((outlook.foreseen_at for outlook in outlooks if outlook.foreseen_at), default=0)
     if oldest and header:
         lines.append(f"# Foreseen at {format_date(oldest)} or later; the plan is being renewed")
     return "".join(line + "\n" for line in lines)
@@ -205,5 +214,5 @@ def _other(other: AwaitedJob) -> str:
 def _waited(waited: Mapping[str, int]) -> list[str]:
     lines = [f"    Waited: {format_duration(sum(waited.values()))}"] if waited else []
     return lines + [
-        f"        {format_duration(each):>8} {WAITING_FOR.get(code, code)}" for code, each in waited.items()
+        f"        {format_duration(seconds):>8} {WAITING_FOR.get(code, code)}" for code, seconds in waited.items()
     ]

@@ -39,7 +39,7 @@ def read_fields(text: str) -> list[Field]:
     """Return the fields of ``key[:label],...``.  Raises Stop."""
     fields = []
     for part in text.split(","):
-        name, _, label = (each.strip() for each in part.partition(":"))
+        name, _, label = (text_part.strip() for text_part in part.partition(":"))
         key = _ALIASES.get(name, name)
         if key not in KEYS:
             from oar.lib.base.did_you_mean import did_you_mean
@@ -75,7 +75,7 @@ def _shown(key: str, value: object) -> str:
     elif isinstance(value, int) and kind is Kind.DURATION:
         text = format_duration(value)
     elif isinstance(value, Mapping):
-        text = ",".join(f"{name}={'' if each is None else each}" for name, each in value.items())
+        text = ",".join(f"{name}={'' if item is None else item}" for name, item in value.items())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         text = str(len(value)) if key == "events" else ",".join(map(str, value))
     else:
@@ -93,25 +93,25 @@ _BILLS_HEAD = (
 def bills_table(totals: Sequence[ReservationTotal], *, header: bool = True) -> str:
     """Return a row for each reservation, in slot seconds."""
     return (_BILLS_HEAD if header else "") + "".join(
-        f"{each.number:7d} {visible(each.owner):<12.12} {each.jobs:5d} {each.reserved:16d} {each.used:16d}"
-        f" {each.unusable:16d} {each.unused:16d}\n"
-        for each in totals
+        f"{total.number:7d} {visible(total.owner):<12.12} {total.jobs:5d} {total.reserved:16d} {total.used:16d}"
+        f" {total.unusable:16d} {total.unused:16d}\n"
+        for total in totals
     )
 
 
 def bill_records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, object]]:
     """Return the fields for machine formats, by number."""
     return {
-        str(each.number): {
-            "owner": each.owner,
-            "account": each.account,
-            "jobs": each.jobs,
-            "reserved": each.reserved,
-            "used": each.used,
-            "unusable": each.unusable,
-            "unused": each.unused,
+        str(total.number): {
+            "owner": total.owner,
+            "account": total.account,
+            "jobs": total.jobs,
+            "reserved": total.reserved,
+            "used": total.used,
+            "unusable": total.unusable,
+            "unused": total.unused,
         }
-        for each in totals
+        for total in totals
     }
 
 
@@ -127,12 +127,12 @@ def chart(record: Mapping[str, Any], start: int, stop: int, width: int | None = 
     """Return the chart of what ``oarstat --gantt`` shows; resources of a node that look the same share a line."""
     jobs: Jobs = record["jobs"]
     letters = {job_id: LETTERS[place % len(LETTERS)] for place, job_id in enumerate(jobs)}
-    resources = sorted(record["resources"], key=lambda each: (each["network_address"], each["resource_id"]))
-    names = {each["network_address"] for each in resources}
+    resources = sorted(record["resources"], key=lambda resource: (resource["network_address"], resource["resource_id"]))
+    names = {resource["network_address"] for resource in resources}
     label = max(map(places, names), default=0) + 6
     columns = max((width or shutil.get_terminal_size().columns) - label, NARROWEST)
     cells = _Cells(start, max(stop, start + 1), columns)
-    lines = {each["resource_id"]: [FREE] * columns for each in resources}
+    lines = {resource["resource_id"]: [FREE] * columns for resource in resources}
     for number, gaps in record["dead_resources"].items():
         for since, until, _ in gaps:
             cells.fill(lines.get(number), since, until or stop, UNUSABLE)
@@ -162,8 +162,8 @@ class _Cells:
 
 
 def _nodes(resources: Sequence[Mapping[str, Any]], lines: Mapping[int, list[str]], label: int) -> Iterable[str]:
-    for node, of_node in groupby(resources, key=lambda each: each["network_address"]):
-        for line, same in groupby("".join(lines[each["resource_id"]]) for each in of_node):
+    for node, of_node in groupby(resources, key=lambda resource: resource["network_address"]):
+        for line, same in groupby("".join(lines[resource["resource_id"]]) for resource in of_node):
             number = len(list(same))
             name = f"{visible(node)}{f' x{number}' if number > 1 else ''}"
             yield f"{padded(name, label)}{line}\n"

@@ -105,7 +105,7 @@ def _joined(
     options: OarsubOptions, names: Collection[str], name: str, value: Any, parameters: Sequence[click.Parameter]
 ) -> Any:
     """Return a value of a line joined with that of the lines before it, of which ``names`` are set."""
-    former, option = getattr(options, name), next(each for each in parameters if each.name == name)
+    former, option = getattr(options, name), next(parameter for parameter in parameters if parameter.name == name)
     if name not in names:
         return value
     if option.multiple:
@@ -121,10 +121,10 @@ def _joined(
 def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> str:
     """Return what is wrong with a line, as remarks."""
     spelling = next(iter(line.removeprefix("#OAR").split("=")[0].split()), "")
-    if any(spelling in each.opts and each.name in NOT_IN_SCRIPTS for each in parameters):
+    if any(spelling in parameter.opts and parameter.name in NOT_IN_SCRIPTS for parameter in parameters):
         return f"# {spelling} may stand on the command line only."
     text = error.format_message() if isinstance(error, click.UsageError) else str(error)
-    return "\n".join(each if each.startswith("#") else f"# {each}" for each in text.splitlines())
+    return "\n".join(line if line.startswith("#") else f"# {line}" for line in text.splitlines())
 
 
 def _parser(parameters: Sequence[click.Parameter]) -> Command:
