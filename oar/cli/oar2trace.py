@@ -81,7 +81,7 @@ def _check(wish: TraceWish, path: str, metadata_file: str | None) -> None:
     if wish.start > wish.stop:
         raise Stop("[ERROR] No job is between these dates: --from is the earlier one.")
     if not wish.chunk:
-        raise Stop("[ERROR] --chunk-size is a number from 1 on.")
+        raise Stop("[ERROR] --chunk-size must be at least 1.")
     if path == metadata_file:
         raise Stop(f"[ERROR] The trace and the resources cannot both go to {path}: give --metadata-file another name.")
 
@@ -90,7 +90,7 @@ def _form(mode: str | None) -> TraceFormat:
     try:
         return TraceFormat(mode or TraceFormat.SWF)
     except ValueError:
-        raise Stop(f"[ERROR] {mode} is no format of traces: use {' or '.join(TraceFormat)} (-m).") from None
+        raise Stop(f"[ERROR] {mode} is not a trace format: use {' or '.join(TraceFormat)} (-m).") from None
 
 
 def _known(context: Context, name: str | None) -> str:

@@ -59,12 +59,12 @@ def main(
     """Run the command."""
     if history:
         if check or as_sample or connect:
-            raise click.UsageError("--history goes without --check, --connect and --sample.")
+            raise click.UsageError("--history excludes --check, --connect and --sample.")
         return _history(context, key, _Choice(_date(since), _date(until), author))
     if since or until or author:
         raise click.UsageError("--since, --until and --by need --history.")
     if connect and not check:
-        raise click.UsageError("--connect goes with --check.")
+        raise click.UsageError("--connect needs --check.")
     if key is not None and (check or as_sample):
         name = "--check" if check else "--sample"
         raise click.UsageError(f"{name} takes no argument, not {key}; the variable OARCONFFILE names the file.")
@@ -167,7 +167,7 @@ def _history(context: Context, name: str | None, choice: _Choice) -> int:
     with context.database.snapshot() as tx:
         changes = tx.policy_log.changes(option.key if option else name)
     if not changes and name is not None:
-        raise Stop(f"[ERROR] No change of {name} is known: oar-conf --history without argument prints all.")
+        raise Stop(f"[ERROR] No change of {name} is recorded. List all changes with oar-conf --history.")
     first = _first_values(changes) if name is None else []
     chosen = [change for change in changes if choice.matches(change) and change not in first]
     shown = [change for change in first if choice.matches(change)]

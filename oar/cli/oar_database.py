@@ -146,7 +146,7 @@ def main(
     options = ActionOptions(**{name: values[name] for name in ActionOptions.__slots__})  # type: ignore[arg-type]
     _require(settings, create=action in ("create", "create_empty"))
     if (options.origin is None) is (action == "adopt"):
-        raise click.UsageError("--adopt and --from URL need each other. URL is the address of the old database.")
+        raise click.UsageError("--adopt and --from URL must be used together. URL is the address of the old database.")
     if force_sql:
         context.warn("--force-sql is ignored: an upgrade is done as a whole or not at all.")
     if action in WARNINGS and not (force_yes or options.dry_run):
@@ -357,7 +357,7 @@ def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
         click.echo(f"{removed} {kept.what} {verb} removed that ended more than {kept.days} days ago.")
     if not dry:
         with database.begin() as tx:
-            tx.events.add(EventType.DATABASE_PURGED, 0, "[oar-database] what is too old was removed")
+            tx.events.add(EventType.DATABASE_PURGED, 0, "[oar-database] old data was deleted")
             tx.task_runs.record_success(ServerTask.PURGE)
 
 

@@ -88,7 +88,7 @@ class Installation:
             failed |= {node for node in nodes if node not in failed and self._run(node) is None}
         for node in nodes:
             if node not in failed:
-                click.echo(f"{node}: the keys are there.")
+                click.echo(f"{node}: the keys are installed.")
         return 1 if failed else 0
 
     def _run(self, node: str) -> str | None:

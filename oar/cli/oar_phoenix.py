@@ -54,7 +54,7 @@ def main(context: Context, *, only_tell: bool) -> None:
     status = Path(config.phoenix_status_file)
     with reboot_commands.only_one(status) as is_mine:
         if not is_mine:
-            click.echo("# Nothing is done: another oar_phoenix is at work.")
+            click.echo("# Nothing is done: another oar_phoenix is running.")
             return
         set_ahead = clock_doubts.ahead(context.database, clock_memory.read(config.oar_run_dir))
         broken, now = _broken(context), int(time.time()) - set_ahead
@@ -116,12 +116,12 @@ def _tell(decided: RebootPlan, *, only_tell: bool) -> None:
     for what, nodes in (
         (f"{would}rebooted", decided.soft),
         (f"{would}rebooted the hard way", decided.hard),
-        (f"{would}given up, no reboot has helped", decided.given_up),
+        (f"{would}given up after all reboots", decided.given_up),
     ):
         if nodes:
             click.echo(f"{what}: {', '.join(nodes)}")
     if decided.postponed:
-        click.echo(f"left for the next call (PHOENIX_MAX_REBOOTS): {decided.postponed} nodes")
+        click.echo(f"postponed to the next call (PHOENIX_MAX_REBOOTS): {decided.postponed} nodes")
 
 
 def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: RebootPlan) -> None:
@@ -142,7 +142,7 @@ def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") 
     date = time.strftime("%Y-%m-%dT%H:%M:%S")
     with (directory / reboot_commands.LOG_NAME).open("a", encoding="utf-8") as log:
         for node, outcome in outcomes.items():
-            end = "no end in time" if outcome.timed_out else f"exit code {outcome.code}"
+            end = "timeout" if outcome.timed_out else f"exit code {outcome.code}"
             log.write(f"{date} {step} {node}: {end}\n")
             log.writelines(f"    {line}\n" for line in outcome.output.splitlines())
 
@@ -150,8 +150,6 @@ def _log(directory: Path, step: Step, outcomes: "Mapping[str, CommandOutcome]") 
 def _report_given_up(context: Context, nodes: Collection[str]) -> None:
     """Mail the administrators the nodes that no reboot has helped."""
     if nodes:
-        text = (
-            f"{', '.join(nodes)}: still broken after all reboots.\noar_phoenix leaves them alone until they are well."
-        )
+        text = f"{', '.join(nodes)}: still broken after all reboots.\noar_phoenix ignores them until they are Alive."
         with delivering(context.runtime), context.database.begin() as tx:
-            tx.outbox.append(Mail("Nodes that no reboot has helped", text))
+            tx.outbox.append(Mail("Nodes that are broken after all reboots", text))

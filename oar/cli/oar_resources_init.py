@@ -103,9 +103,7 @@ def main(
     if not hostfile:
         return show_usage()
     if hostfile == "-" and not is_sure:
-        raise Stop(
-            "Error: -y is missing: the list of hosts is read from standard input, so that no question can be asked."
-        )
+        raise Stop("Error: -y is missing: with the hosts on standard input, no confirmation can be asked for.")
     if conf:
         context.environment = {**context.environment, "OARCONFFILE": os.path.abspath(conf)}
     hosts = _checked(read_hosts(hostfile))
@@ -127,7 +125,7 @@ def _checked(hosts: Iterator[str]) -> list[str]:
         if not is_host_name(host):
             raise Stop(f"Error: {host!r} is not the name of a host")
     if not names:
-        raise Stop("Error: there is no host in the file")
+        raise Stop("Error: the file contains no host")
     return names
 
 
@@ -176,7 +174,9 @@ def _resources(
     found = []
     for host, machine in answers.machines.items():
         if host in known and not update:
-            context.warn(f"{host}: it has resources already, nothing is changed. To set their properties: --update")
+            context.warn(
+                f"{host}: it already has resources: nothing is changed. To update their properties, add --update"
+            )
             continue
         units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
         found.append(HostUnits(host, units, machine.memory, host in known))

@@ -115,7 +115,7 @@ class SystemdUnit:
             if action in ("start", "restart") and status.startswith(_WAITING):
                 click.echo(f"oar-server is started, and {status}.")
             return 0
-        click.echo(outcome.output.strip() or "systemctl does not answer", err=True)
+        click.echo(outcome.output.strip() or "systemctl did not answer", err=True)
         journal = run(["journalctl", "--no-pager", "-n", str(_LOG_LINES), "-u", UNIT], timeout=30)
         click.echo(journal.output.strip(), err=True)
         return 1
@@ -376,7 +376,7 @@ def _make_keys(account: Account) -> None:
         )
         if not keygen.succeeded:
             raise Stop(f"[ERROR] cannot make the key {directory / name}: {keygen.output.strip()}")
-        click.echo(f"oar-server: {directory / name} is a new key: nodes know it when oar-keys has brought it", err=True)
+        click.echo(f"oar-server: {directory / name} is a new key. Install it on the nodes with oar-keys", err=True)
         for suffix in ("", ".pub"):
             os.chown(directory / f"{name}{suffix}", account.uid, account.gid)
     known_hosts = directory / "known_hosts"

@@ -58,7 +58,7 @@ def main(
     if user is not None and action != "create":
         raise Stop(f"{action} takes no --user")
     if agent is not None and (action != "create" or scope != DEFAULT_SCOPE):
-        raise Stop("--agent goes with create, and without --scope")
+        raise Stop("--agent needs create, and excludes --scope")
     if identifiers and action != "revoke":
         raise Stop(f"{action} takes no identifiers")
     try:
@@ -99,11 +99,11 @@ def _create(context: Context, wish: _Wish, machine: Format | None) -> None:
 
 def _revoke(context: Context, identifiers: Sequence[str]) -> None:
     if not identifiers:
-        raise Stop(f"revoke what? Give the ids that oar-token list shows, or {_ALL}.")
+        raise Stop(f"revoke: no token id is given. List the ids with oar-token list, or write {_ALL}.")
     is_all = identifiers == (_ALL,)
     wrong = [text for text in identifiers if not (DIGITS.issuperset(text) and 0 < len(text) <= _LONGEST_ID)]
     if wrong and not is_all:
-        raise Stop(f'"{wrong[0]}" is no id of a token: oar-token list')
+        raise Stop(f'"{wrong[0]}" is not a token id. List the ids with: oar-token list')
     with context.database.begin() as tx:
         revoked = tokens.revoke(tx, context.user, None if is_all else [int(text) for text in identifiers])
     click.echo(f"revoked: {', '.join(map(str, revoked)) or 'none'}")

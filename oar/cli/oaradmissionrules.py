@@ -128,14 +128,16 @@ def _chosen(options: RuleOptions) -> Action | None:
     }
     chosen = {name: action for name, (action, is_chosen) in actions.items() if is_chosen}
     if len(chosen) > 1:
-        raise click.UsageError(f"Only one thing at a time: {' or '.join(chosen)}.")
+        raise click.UsageError(f"Only one action at a time: {' or '.join(chosen)}.")
     return next(iter(chosen.values()), None)
 
 
 def _rule(tx: Transaction, rule_id: int | None) -> AdmissionRule:
     rule = tx.admission_rules.find(rule_id or 0)
     if rule is None:
-        text = f"Error: could not retrieve admission rule from database\nThere is no rule {rule_id}: -S shows all."
+        text = (
+            f"Error: could not retrieve admission rule from database\nUnknown rule: {rule_id}. List the rules with -S."
+        )
         raise Stop(text, NO_RULE)
     return rule
 
@@ -380,7 +382,7 @@ def _submitter(context: Context, name: str | None) -> str:
     try:
         return name_service.account(name).pw_name
     except KeyError:
-        raise Stop(f"Error: --as {name}: there is no user of that name on this machine") from None
+        raise Stop(f"Error: --as {name}: this machine has no user with this name") from None
 
 
 def _result(proposal: Proposal) -> Iterator[tuple[str, object]]:

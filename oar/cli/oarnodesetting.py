@@ -207,7 +207,7 @@ def _ids(ranges: Sequence[str]) -> list[int]:
         if not all(end.isascii() and end.isdigit() and len(end) <= LONGEST_ID for end in ends):
             raise Stop(f'/!\\ "{id_range}" is not a resource identifier')
         if int(ends[1]) - int(ends[0]) >= LONGEST_RANGE:
-            raise Stop(f'/!\\ "{id_range}" is too many resources')
+            raise Stop(f'/!\\ "{id_range}" is more resources than allowed')
         ids += range(int(ends[0]), int(ends[1]) + 1)
     return list(dict.fromkeys(ids))
 

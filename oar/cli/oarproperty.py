@@ -107,7 +107,7 @@ def _change(
     except WouldBreak as error:
         raise Stop(str(error), error.exit_code) from None
     except InUse as error:
-        raise Stop(f"/!\\ {error}\n--force does it all the same.", USED) from None
+        raise Stop(f"/!\\ {error}\nTo do it anyway, add --force.", USED) from None
     return lines
 
 
@@ -124,5 +124,5 @@ def _add(context: Context, tx: Transaction, name: str, is_text: bool) -> str:
 def _rename(context: Context, tx: Transaction, old: str, new: str, force: bool) -> str:
     users = properties.rename_column(tx, context.user, old, new, force=force)
     if users:
-        context.warn(f"filters of live jobs still say '{old.lower()}': {', '.join(str(job) for job in users)}")
+        context.warn(f"filters of live jobs still contain '{old.lower()}': {', '.join(str(job) for job in users)}")
     return f"Rename property {old.lower()} into {new.lower()}"

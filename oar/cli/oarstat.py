@@ -342,7 +342,7 @@ def _check_others(context: Context, names: Sequence[str]) -> None:
             from oar.cli.common.state_names import states_of
 
             way_out = f"in a state: oarstat --states {shown}" if states_of(name) else f"of a user: oarstat -u {shown}"
-            raise BadRequest(f'"{shown}" is no job id. The jobs {way_out}')
+            raise BadRequest(f'"{shown}" is not a job id. The jobs {way_out}')
         context.warn(f'the word "{shown}" is ignored. The jobs of a queue: oarstat --queue {shown}')
 
 

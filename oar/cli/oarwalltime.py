@@ -68,13 +68,13 @@ def main(
 def _mistake(arguments: tuple[str, ...]) -> str:
     """Return what is wrong with the arguments, '' if nothing is."""
     if not arguments:
-        return "No job is named."
+        return "No job id is given."
     if not is_id(arguments[0]):
         from oar.cli.common.render import visible
 
-        return f'"{visible(arguments[0])}" is no job id, which comes first.'
+        return f'"{visible(arguments[0])}" is not a job id. The job id comes first.'
     if len(arguments) > 2:
-        return "There is more than one change: it is one word."
+        return "More than one change is given. Write the change as one word."
     return ""
 
 

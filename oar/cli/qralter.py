@@ -26,8 +26,8 @@ from oar.lib.runtime import LATER
 
 WITHDRAWN = "the change was withdrawn"
 #: What is said of a series, and of what could not be altered of it.
-GOES_ON = "Your series {} asks for this from now on"
-STAYS = "  reservation {} stays as it is, series {} goes on with the change"
+GOES_ON = "Series {} requests this from now on"
+STAYS = "  reservation {} is unchanged, series {} continues with the change"
 
 
 class QralterOptions(NamedTuple):

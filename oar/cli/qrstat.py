@@ -126,7 +126,7 @@ def _read(options: QrstatOptions) -> QrstatOptions:
     if options.is_terse and options.machine:
         raise Stop(f"qrstat: the options -terse and -{options.machine} exclude each other")
     if options.log and options.machine is Format.XML:
-        raise Stop("qrstat: the XML of Grid Engine knows no log: use -json or -yaml")
+        raise Stop("qrstat: the XML format of Grid Engine has no log: use -json or -yaml")
     wanted, owners = listed("qrstat", options.wanted, "-ar"), listed("qrstat", options.owners, "-u", kind="users")
     return options._replace(wanted=tuple(wanted), owners=tuple(owners))
 
@@ -231,8 +231,8 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
     if options.wanted or options.states or options.log:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:
-        raise Stop("qrstat: the XML of Grid Engine knows no series: use -json or -yaml")
-    from oar.lib.reservations.views_series import series_record, shown_series
+        raise Stop("qrstat: the XML format of Grid Engine has no series: use -json or -yaml")
+    from oar.lib.views.reservation_series import series_record, shown_series
 
     with context.database.snapshot() as tx:
         series = tx.reservation_series.all(ended=options.ended)

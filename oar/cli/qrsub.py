@@ -11,7 +11,7 @@ import click
 from oar.cli.common.command import Context, no_argument, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option, optional_argument
 from oar.cli.common.process import Hangup, ending_with_caller
-from oar.cli.common.reservation_commands import with_default_options
+from oar.cli.common.reservation_commands import warn_of_mail, with_default_options
 from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
 from oar.lib.facts.errors import BadCondition, OarError, Refused
 from oar.lib.facts.formats import Format, dump
@@ -180,7 +180,7 @@ def _warn_of_zone(context: Context) -> None:
         from oar.lib.reservations import recurrence
 
         if zone := recurrence.unknown_zone():
-            context.warn(f'TZ="{zone}" is no time zone: dates are in UTC.')
+            context.warn(f'TZ="{zone}" is not a time zone: dates are in UTC.')
 
 
 class OutputOptions(NamedTuple):
@@ -207,7 +207,7 @@ def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
     if output.is_terse and output.machine:
         raise Stop(f"qrsub: the options -terse and -{output.machine} exclude each other")
     if output.is_terse and wish.verify == "v":
-        raise Stop("qrsub: with -w v nothing gets a number that -terse could print")
+        raise Stop("qrsub: -w v reserves nothing: -terse has no number to print")
 
 
 def _refusal_record(error: OarError) -> dict[str, object]:
@@ -296,7 +296,7 @@ def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
     with context.database.snapshot() as tx:
         entries = tx.advance_reservations.access([answer.id])[answer.id]
     if AccessEntry(answer.owner, denied=True) in entries:
-        context.warn(f"{answer.owner}, its owner, may not use it (-u).")
+        context.warn(f"{answer.owner}, its owner, has no access to it (-u).")
 
 
 def _error_lines(answer: AdvanceReservation) -> Iterator[str]:

@@ -57,7 +57,7 @@ def main(
         if not is_host_name(host):
             raise Stop(f"Error: {host!r} is not the name of a host")
     if window < 1 or timeout < 1:
-        raise Stop("Error: --window and --timeout are numbers from 1 on")
+        raise Stop("Error: --window and --timeout must be at least 1")
     reach = command_words("--connector", connector or context.runtime.config.openssh_cmd)
     is_bad = False
     with ThreadPoolExecutor(window) as pool:

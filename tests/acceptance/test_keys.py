@@ -13,7 +13,7 @@ def test_a_node_that_lost_its_keys_gets_them_again(cluster: Cluster) -> None:
     before = there.run("cd /var/lib/oar/.ssh && cat authorized_keys oarsh_key oarsh_key.pub")
     there.run("cd /var/lib/oar/.ssh && sed -i '/oarsh_shell/d' authorized_keys && rm oarsh_key oarsh_key.pub")
     done = root.run(f"oar-keys --ssh '{SSH}' --node oar@{node.name}")
-    assert f"oar@{node.name}: the keys are there." in str(done)
+    assert f"oar@{node.name}: the keys are installed." in str(done)
     assert there.run("cd /var/lib/oar/.ssh && cat authorized_keys oarsh_key oarsh_key.pub") == before
 
 

@@ -451,12 +451,12 @@ def test_a_property_in_use_is_neither_removed_nor_renamed(console: Console) -> N
     by_level = add_job(console.database, alternatives=[NewAlternative(60, parse_request("/gpu=1").groups)])
     before = console.columns()
     users = f"job {by_filter}, job {by_level}"
-    text = f"/!\\ property 'gpu' is used by 2 job(s)/rule(s): {users}\n--force does it all the same.\n"
+    text = f"/!\\ property 'gpu' is used by 2 job(s)/rule(s): {users}\nTo do it anyway, add --force.\n"
     for words in (("-d", "gpu"), ("-r", "gpu,card")):
         assert console.type(oarproperty.main, *words) == CommandResult(3, "", text)
         assert console.columns() == before
     renamed = console.type(oarproperty.main, "-r", "gpu,card", "--force")
-    assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still say 'gpu': {by_filter}\n")
+    assert (renamed.exit, renamed.err) == (0, f"/!\\ filters of live jobs still contain 'gpu': {by_filter}\n")
     assert console.type(oarproperty.main, "-d", "card", "--force").exit == 0
 
 
@@ -466,7 +466,7 @@ def test_a_property_that_a_rule_names_is_not_renamed(console: Console) -> None:
     result = console.type(oarproperty.main, "-r", "gpu,card")
     with console.database.snapshot() as tx:
         (number,) = [rule.id for rule in tx.admission_rules.all(enabled=True) if "gpu" in rule.text]
-    text = f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): rule {number}\n--force does it all the same.\n"
+    text = f"/!\\ property 'gpu' is used by 1 job(s)/rule(s): rule {number}\nTo do it anyway, add --force.\n"
     assert (result.exit, result.err) == (3, text)
 
 

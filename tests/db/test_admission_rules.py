@@ -449,7 +449,7 @@ class TestCommand:
         text = '# Put a job that names no queue in the default queue\nif not queue:\n    queue = "default"\n'
         assert site.rule("-s", first, "-f").out == f"--- (1) RULE #{first}\n{text}---\n"
         assert site.rule("-s", first, "-H").out == text
-        text = "Error: could not retrieve admission rule from database\nThere is no rule 9999: -S shows all.\n"
+        text = "Error: could not retrieve admission rule from database\nUnknown rule: 9999. List the rules with -S.\n"
         assert site.rule("-s", 9999) == CommandResult(2, "", text)
 
     def test_a_priority_that_no_column_holds_is_refused(self, site: Site) -> None:
@@ -545,7 +545,7 @@ class TestCommand:
             (("-n", "-r", "/no/where"), "Error: could not open /no/where: No such file or directory\n"),
             (("-n", "-r", "/x", "-e", "vi"), "Error: you cannot use both --edit and --from-file at a same time\n"),
             (("-n", "-e", "vi '"), "Error: --edit vi ': write a command line: a quote is not closed\n"),
-            (("-s", "1", "-d", "2"), f"Only one thing at a time: --show or --delete.\n{USAGE}"),
+            (("-s", "1", "-d", "2"), f"Only one action at a time: --show or --delete.\n{USAGE}"),
             (
                 ("-S", "--as", "alice"),
                 f"--as needs --test. Write: oaradmissionrules --test --as USER -- OARSUB ARGUMENTS\n{USAGE}",
@@ -580,9 +580,7 @@ class TestCommand:
 
     def test_who_submits_in_a_trial_must_exist(self, site: Site) -> None:
         result = site.rule("--test", "--as", "nobody_here", "--", "x")
-        assert result == CommandResult(
-            1, "", "Error: --as nobody_here: there is no user of that name on this machine\n"
-        )
+        assert result == CommandResult(1, "", "Error: --as nobody_here: this machine has no user with this name\n")
         result = site.rule("--test", "--as", "oar", "--", "x")
         assert (result.exit, result.err) == (
             254,

@@ -574,7 +574,7 @@ def test_two_open_rows_of_the_log_become_one(old: OldSite, adopt: Adopt, new: An
 def test_words_that_do_not_fit_are_no_call(adopt: Adopt, conf: Path) -> None:
     for words in (["--adopt"], ["--check", "--from", "postgresql:///old"]):
         result = invoke(oar_database.main, ["--conf", str(conf), *words], user=User("root", 0))
-        assert (result.exit, "need each other" in result.err) == (1, True)
+        assert (result.exit, "must be used together" in result.err) == (1, True)
 
 
 def test_the_report_of_the_chapter_is_what_is_printed(old: OldSite, adopt: Adopt) -> None:

@@ -109,14 +109,14 @@ def test_a_trace_is_a_file_with_its_resources_beside(console: Console, past: lis
     ("options", "text"),
     [
         (["-f", "/nowhere/trace"], "[ERROR] Cannot write /nowhere/trace: No such file or directory."),
-        (["-f", "-", "-m", "xml"], "[ERROR] xml is no format of traces: use swf or owf (-m)."),
+        (["-f", "-", "-m", "xml"], "[ERROR] xml is not a trace format: use swf or owf (-m)."),
         (["-f", "-", "-p", "colour"], "[ERROR] There is no property colour: oarproperty -l lists them."),
         (["-f", "-", "-b", 5, "-e", 2], "[ERROR] --first 5 is greater than --last 2. Write the smaller job id first."),
         (
             ["-f", "-", "--from", "2031-02-01", "--to", "2031-01-01"],
             "[ERROR] No job is between these dates: --from is the earlier one.",
         ),
-        (["-f", "-", "--chunk-size", 0], "[ERROR] --chunk-size is a number from 1 on."),
+        (["-f", "-", "--chunk-size", 0], "[ERROR] --chunk-size must be at least 1."),
         (
             ["-f", "-", "--metadata-file", "-"],
             "[ERROR] The trace and the resources cannot both go to -: give --metadata-file another name.",

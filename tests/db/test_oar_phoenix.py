@@ -85,7 +85,7 @@ def test_a_hard_reboot_follows_and_then_a_mail(phoenix: Console, tmp_path: Path)
     status.parent.mkdir()
     write_tried(status, {"node-1": Tried(Step.SOFT, 5), "node-2": Tried(Step.HARD, 5)})
     foretold = phoenix.type(oar_phoenix.main, "-n")
-    assert foretold.out == ("would be rebooted the hard way: node-1\nwould be given up, no reboot has helped: node-2\n")
+    assert foretold.out == ("would be rebooted the hard way: node-1\nwould be given up after all reboots: node-2\n")
     assert (done(tmp_path), read_tried(status)["node-1"]) == ([], Tried(Step.SOFT, 5))
     result = phoenix.type(oar_phoenix.main)
     assert done(tmp_path) == ["hard node-1"]
@@ -148,7 +148,7 @@ def test_what_is_not_configured(phoenix: Console, keys: dict[str, str], code: in
 
 def test_one_at_a_time_and_administrators_only(phoenix: Console) -> None:
     with only_one(Path(phoenix.config.phoenix_status_file)):
-        assert phoenix.type(oar_phoenix.main).out == "# Nothing is done: another oar_phoenix is at work.\n"
+        assert phoenix.type(oar_phoenix.main).out == "# Nothing is done: another oar_phoenix is running.\n"
     assert phoenix.type(oar_phoenix.main, user=EVE).exit == 77
 
 

@@ -78,7 +78,7 @@ def test_known_hosts_are_left_alone_unless_they_are_updated(desk: Desk) -> None:
     with desk.console.database.begin() as tx:
         tx.execute("UPDATE resources SET mem = 1")
     again = desk.init("-x", hosts="n1\n")
-    assert "n1: it has resources already, nothing is changed. To set their properties: --update" in again.err
+    assert "n1: it already has resources: nothing is changed. To update their properties, add --update" in again.err
     assert desk.console.values("mem") == [1, 1]
     assert desk.init("-x", "--update", hosts="n1\n").exit == 0
     assert desk.console.values("mem") == [4, 4]

@@ -182,8 +182,8 @@ def test_a_job_behind_an_option_of_another_scheduler(frontend: Frontend) -> None
         ("12,13", "Several jobs are several words: 12 13"),
         ("12-15", "Several jobs are several words: $(seq 12 15)"),
         ("12..15", "Several jobs are several words: $(seq 12 15)"),
-        ("12[3]", "All jobs of an array: --array 12; one of them by its own number, which oarstat --array 12 tells"),
-        ("12_3", "All jobs of an array: --array 12; one of them by its own number, which oarstat --array 12 tells"),
+        ("12[3]", "All jobs of an array: --array 12; one of its jobs by its id, which oarstat --array 12 tells"),
+        ("12_3", "All jobs of an array: --array 12; one of its jobs by its id, which oarstat --array 12 tells"),
     ],
 )
 def test_who_names_jobs_as_elsewhere_is_told_how_it_is_done_here(frontend: Frontend, word: str, way_out: str) -> None:

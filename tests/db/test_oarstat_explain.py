@@ -151,7 +151,7 @@ def test_without_time_no_change_is_named_and_none_is_denied(site: Site, monkeypa
     jobs = [submit(site.database, "/resource_id=2") for _ in range(3)]
     site.round()
     monkeypatch.setattr(estimates, "_stopwatch", lambda: lambda: 31.0)
-    told = "    Would start now: there was no time to find out with which change\n"
+    told = "    Would start now: unknown: the search ran out of time\n"
     assert told in site.explain(jobs[2], "--change").out
     record = site.record(jobs[2], "--change")
     assert (record["smallest_change"], record["smallest_change_known"]) == (None, False)

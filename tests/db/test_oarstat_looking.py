@@ -307,11 +307,11 @@ def test_a_word_that_is_no_job_id_is_refused(cluster: Cluster, words: list[str])
     result = cluster.oarstat(*words)
     assert (result.exit, result.out) == (1, "")
     if "bob" in words:
-        assert result.err == '# Error: "bob" is no job id. The jobs of a user: oarstat -u bob\n'
+        assert result.err == '# Error: "bob" is not a job id. The jobs of a user: oarstat -u bob\n'
 
 
 def test_who_asks_as_of_another_scheduler_is_told_how_it_is_done_here(cluster: Cluster) -> None:
-    assert cluster.oarstat("-s", "T").err == '# Error: "T" is no job id. The jobs in a state: oarstat --states T\n'
+    assert cluster.oarstat("-s", "T").err == '# Error: "T" is not a job id. The jobs in a state: oarstat --states T\n'
     assert cluster.oarstat("--from", "monday").err == "Unknown option: from\n# Here: --since DATE\n"
 
 

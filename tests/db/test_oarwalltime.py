@@ -306,13 +306,13 @@ def test_somebody_without_a_name_may_not_ask(frontend: Frontend, monkeypatch: py
 @pytest.mark.parametrize(
     ("words", "mistake"),
     [
-        ((), "No job is named."),
-        (("x",), '"x" is no job id, which comes first.'),
-        (("+x",), '"+x" is no job id, which comes first.'),
-        (("1", "+1", "+2"), "There is more than one change: it is one word."),
-        (("12x", "+1"), '"12x" is no job id, which comes first.'),
-        (("",), '"" is no job id, which comes first.'),
-        (("9" * 40, "+1"), f'"{"9" * 40}" is no job id, which comes first.'),
+        ((), "No job id is given."),
+        (("x",), '"x" is not a job id. The job id comes first.'),
+        (("+x",), '"+x" is not a job id. The job id comes first.'),
+        (("1", "+1", "+2"), "More than one change is given. Write the change as one word."),
+        (("12x", "+1"), '"12x" is not a job id. The job id comes first.'),
+        (("",), '"" is not a job id. The job id comes first.'),
+        (("9" * 40, "+1"), f'"{"9" * 40}" is not a job id. The job id comes first.'),
     ],
 )
 def test_what_is_no_request_shows_the_usage_and_what_is_wrong(

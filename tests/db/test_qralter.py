@@ -162,7 +162,7 @@ def test_who_loses_his_access_loses_his_waiting_jobs(site: Site, alter: Typed, n
         (["-e", "+4000d", "{}"], "the reservation would end more than 10 years from now\n"),
         (["-d", "1000000000", "{}"], "the reservation would end more than 10 years from now\n"),
         (["-u", "nosuch", "{}"], "error: nosuch is not known as a user\n"),
-        (["-d", "600"], "qralter: no advance reservation is named\n"),
+        (["-d", "600"], "qralter: no advance reservation is given\n"),
         (["-m", "", "{}"], 'qralter: Wrong mail options list format "" specified to -m option\n'),
         (["-q", "", "{}"], 'qralter: -q "" names nothing\n'),
         (["-l", "", "{}"], 'denied: -l "" names nothing\n'),
@@ -190,7 +190,7 @@ def test_one_change_at_a_time(site: Site, alter: Typed, number: int) -> None:
 
 def test_an_option_that_took_the_number_is_named(site: Site, alter: Typed, number: int) -> None:
     hint = f"-u took {number} as its value: is a variable empty?  write -u VALUE {number}"
-    assert alter("-u", str(number)).err == f"qralter: no advance reservation is named\n  {hint}\n"
+    assert alter("-u", str(number)).err == f"qralter: no advance reservation is given\n  {hint}\n"
 
 
 # -- other resources --------------------------------------------------------------------------------------------------

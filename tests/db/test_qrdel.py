@@ -66,7 +66,7 @@ def test_nothing_named_is_the_usage(site: Site) -> None:
     result = delete(site)
     assert (result.exit, result.err) == (1, "")
     assert result.out.startswith("Usage: qrdel")
-    said = "qrdel: no advance reservation is named\n  write numbers or names behind the options\n"
+    said = "qrdel: no advance reservation is given\n  write numbers or names after the options\n"
     assert delete(site, "-f") == CommandResult(1, "", said)
 
 

@@ -367,7 +367,7 @@ def test_reservations_are_chosen_by_owner_and_state(console: Console) -> None:
     assert refused == CommandResult(1, "", 'qrstat: invalid option argument "-s q"\n  write letters of wWrExd\n')
     for option, kind in (("-ar", "numbers or names"), ("-u", "users")):
         empty = console.type(qrstat.main, option, "", user=USER1)
-        said = f'qrstat: {option} "" names nothing\n  leave it out, or write {kind}\n'
+        said = f'qrstat: {option} "" contains no name\n  omit it, or write {kind}\n'
         assert empty == CommandResult(1, "", said)
     empty = console.type(qrstat.main, "-s", "", user=USER1)
     assert empty == CommandResult(1, "", 'qrstat: invalid option argument "-s "\n  write letters of wWrExd\n')
@@ -401,7 +401,7 @@ def test_the_xml_of_grid_engine_has_no_history_and_no_series(console: Console) -
     add_reservation(console.database, 5)
     for option, thing in (("-log", "log"), ("-series", "series")):
         refused = console.type(qrstat.main, "-xml", option, user=USER1)
-        text = f"qrstat: the XML of Grid Engine knows no {thing}: use -json or -yaml\n"
+        text = f"qrstat: the XML format of Grid Engine has no {thing}: use -json or -yaml\n"
         assert refused == CommandResult(1, "", text)
 
 

@@ -59,7 +59,7 @@ def test_a_request_is_granted(desk: Desk) -> None:
 def test_a_mistyped_time_zone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Pariss")
     result = desk.qrsub("-a", "+1h", "-d", "60")
-    assert (result.exit, result.err) == (0, 'warning: TZ="Europe/Pariss" is no time zone: dates are in UTC.\n')
+    assert (result.exit, result.err) == (0, 'warning: TZ="Europe/Pariss" is not a time zone: dates are in UTC.\n')
 
 
 def test_another_window_than_the_asked_one_is_told(desk: Desk) -> None:
@@ -205,7 +205,7 @@ def test_a_request_is_refused_in_the_words_of_grid_engine_and_leaves_nothing(sit
 
 def test_who_types_nothing_is_told_the_usage_and_who_asks_for_nothing_that(site: Desk) -> None:
     assert "\n  -d 0 leaves it no time: write" in site.qrsub("-d", "0").err
-    usage = "ERROR! no option argument\nUsage: qrsub [OPTIONS]\n  qrsub -help tells the options\n"
+    usage = "ERROR! no option argument\nUsage: qrsub [OPTIONS]\n  qrsub -help prints the options\n"
     assert site.qrsub() == CommandResult(1, "", usage)
     assert site.qrsub("-help").exit == 0
 

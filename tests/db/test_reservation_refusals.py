@@ -47,8 +47,8 @@ WAYS_OUT = [
     ("-d 60 -alloc 2 3", "write a multiple of 2"),
     ("-a 202702291200 -d 60", f"2027 has no such day or time: {DATE}"),
     ("-a 02291200 -d 60", f"2027 has no such day or time: {DATE}"),
-    ("-d 60 -nosuch", "qrsub -help tells the options"),
-    ("-d 60 word", "qrsub -help tells the options"),
+    ("-d 60 -nosuch", "qrsub -help prints the options"),
+    ("-d 60 word", "qrsub -help prints the options"),
 ]
 
 
@@ -60,15 +60,15 @@ def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: 
 
 #: What is typed with an empty value, and what is said of it.
 EMPTY = [
-    (["-h", ""], 'qrsub: -h "" names nothing\n  leave it out, or write hosts\n'),
-    (["-q", " , "], 'qrsub: -q "," names nothing\n  leave it out, or write queues\n'),
-    (["-masterq", ""], 'qrsub: -masterq "" names nothing\n  leave it out, or write queues\n'),
-    (["-ckpt", ""], 'qrsub: -ckpt "" names nothing\n  leave it out, or write the name of one\n'),
-    (["-owner", ""], 'qrsub: -owner "" names nothing\n  leave it out, or write a user\n'),
+    (["-h", ""], 'qrsub: -h "" contains no name\n  omit it, or write hosts\n'),
+    (["-q", " , "], 'qrsub: -q "," contains no name\n  omit it, or write queues\n'),
+    (["-masterq", ""], 'qrsub: -masterq "" contains no name\n  omit it, or write queues\n'),
+    (["-ckpt", ""], 'qrsub: -ckpt "" contains no name\n  omit it, or write the name of one\n'),
+    (["-owner", ""], 'qrsub: -owner "" contains no name\n  omit it, or write a user\n'),
     (["-u", ""], 'error: the user list "" is empty\n'),
-    (["-now", ""], "Option now has an empty argument: yes|no\n  qrsub -help tells the options\n"),
-    (["-l", ""], 'denied: -l "" names nothing\n  leave it out, or write name=value, or nodes=2\n'),
-    (["-l", ","], 'denied: -l "," names nothing\n  leave it out, or write name=value, or nodes=2\n'),
+    (["-now", ""], "Option now has an empty argument: yes|no\n  qrsub -help prints the options\n"),
+    (["-l", ""], 'denied: -l "" contains no name\n  omit it, or write name=value, or nodes=2\n'),
+    (["-l", ","], 'denied: -l "," contains no name\n  omit it, or write name=value, or nodes=2\n'),
     (
         ["-l", "h=node-1,,q=default"],
         'denied: -l "h=node-1,,q=default" has an empty part\n  write name=value, with one comma between two of them\n',
@@ -89,7 +89,7 @@ def test_a_list_without_a_word_in_a_file_is_refused_with_the_file(silent_desk: D
     path = tmp_path / "ar_request"
     path.write_text("-h ''\n")
     path.chmod(0o644)
-    said = f'error: {path}: qrsub: -h "" names nothing\n  leave it out, or write hosts\n'
+    said = f'error: {path}: qrsub: -h "" contains no name\n  omit it, or write hosts\n'
     assert silent_desk.qrsub("-d", "60") == CommandResult(1, "", said)
 
 
@@ -203,7 +203,7 @@ def test_a_rule_is_refused_with_what_its_part_may_be(silent_desk: Desk) -> None:
     ],
 )
 def test_a_forgotten_argument_swallows_no_option(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
-    assert silent_desk.qrsub(*words) == CommandResult(1, "", f"{text}\n  qrsub -help tells the options\n")
+    assert silent_desk.qrsub(*words) == CommandResult(1, "", f"{text}\n  qrsub -help prints the options\n")
 
 
 def test_a_negative_range_and_what_looks_like_an_option_behind_an_equals_sign_are_arguments(desk: Desk) -> None:
@@ -271,7 +271,7 @@ def test_every_refusal_is_a_document_with_a_machine_format(silent_desk: Desk) ->
     [
         (("-terse", "-verbose"), "qrsub: the options -verbose and -terse exclude each other"),
         (("-terse", "-J"), "qrsub: the options -terse and -json exclude each other"),
-        (("-terse", "-w", "v"), "qrsub: with -w v nothing gets a number that -terse could print"),
+        (("-terse", "-w", "v"), "qrsub: -w v reserves nothing: -terse has no number to print"),
     ],
 )
 def test_of_two_forms_of_output_none_is_forgotten(silent_desk: Desk, words: tuple[str, ...], text: str) -> None:
@@ -319,5 +319,5 @@ def test_what_is_missing_of_a_granted_reservation_is_told_with_the_grant(desk: D
 
 def test_who_denies_himself_is_told(desk: Desk) -> None:
     told = desk.qrsub("-d", "60", "-u", "!alice")
-    assert (told.exit, told.err) == (0, "warning: alice, its owner, may not use it (-u).\n")
+    assert (told.exit, told.err) == (0, "warning: alice, its owner, has no access to it (-u).\n")
     assert desk.qrsub("-d", "60", "-u", "!root").err == desk.qrsub("-d", "60", "-u", "root").err == ""

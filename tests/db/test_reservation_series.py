@@ -394,7 +394,7 @@ def test_a_series_whose_occurrences_have_places_beside_each_other_may_overlap(si
     site.round()
     first, _ = site.occurrences(series)
     told = alter(site, "-series", first.number, "-d", "2:0:0")
-    assert told.out.splitlines()[-1] == f"Your series {series} asks for this from now on"
+    assert told.out.splitlines()[-1] == f"Series {series} requests this from now on"
     assert {each.duration for each in site.occurrences(series)} == {2 * HOUR}
     site.ask("/resource_id=1", NOW + 60 + 10 * HOUR, NOW + 11 * HOUR)
     site.round()
@@ -418,10 +418,10 @@ def test_what_cannot_be_altered_of_a_series_is_told(site: Site) -> None:
     part = alter(site, "-series", number, "-d", 1000)
     assert part.exit == 1
     assert part.out.startswith(f"Your reservation {number} has been altered\n")
-    assert part.out.endswith(f"\nYour series {series} asks for this from now on\n")
+    assert part.out.endswith(f"\nSeries {series} requests this from now on\n")
     second = site.occurrences(series)[1].number
     assert part.err.startswith(f"denied: Reservation {second} can't be altered\n")
-    assert part.err.endswith(f"\n  reservation {second} stays as it is, series {series} goes on with the change\n")
+    assert part.err.endswith(f"\n  reservation {second} is unchanged, series {series} continues with the change\n")
 
 
 # -- shown ------------------------------------------------------------------------------------------------------------
@@ -458,7 +458,9 @@ def test_series_are_records(site: Site) -> None:
         }
     }  # fmt: skip
     assert f"rule: {rule}" in show(site, "-series", "-Y").out
-    assert show(site, "-series", "-X").err == "qrstat: the XML of Grid Engine knows no series: use -json or -yaml\n"
+    assert (
+        show(site, "-series", "-X").err == "qrstat: the XML format of Grid Engine has no series: use -json or -yaml\n"
+    )
     together = "qrstat: the options -ar, -s and -log are about reservations: use them without -series\n"
     assert show(site, "-series", "-ar", "1") == CommandResult(1, "", together)
 

@@ -60,7 +60,7 @@ def test_it_checks_nodes(connector: str, tmp_path: Path) -> None:
         (("-m", "n1", "-c", "'"), "Error: --connector ': write a command line: a quote is not closed\n"),
         (("-m", "n1", "-c", "/no/where"), "Error: cannot start /no/where: No such file or directory\n"),
         (("-f", "/no/where"), "Error: cannot open the file /no/where: No such file or directory\n"),
-        (("-m", "n1", "-w", "0", "-c", "x"), "Error: --window and --timeout are numbers from 1 on\n"),
+        (("-m", "n1", "-w", "0", "-c", "x"), "Error: --window and --timeout must be at least 1\n"),
     ],
 )
 def test_what_cannot_be_asked(words: tuple[str, ...], text: str) -> None:

@@ -339,7 +339,7 @@ class Command(click.Command):
             if self.style.usage_after_error:
                 click.echo(self.get_usage(click.Context(self, info_name=self.name)), err=True)
             if self.style.words:
-                click.echo(f"  {self.name} -help tells the options", err=True)
+                click.echo(f"  {self.name} -help prints the options", err=True)
         return self._code(error)
 
     def _sentence(self, error: Exception, settings: "DatabaseSettings | None") -> str:
@@ -400,7 +400,7 @@ def _name_of(parameter: click.Parameter) -> str:
 def no_argument(command: Command) -> Stop:
     """Return the end of a command that was called with nothing, in the words of Grid Engine."""
     usage = command.get_usage(click.get_current_context())
-    return Stop(f"ERROR! no option argument\n{usage}\n  {command.name} -help tells the options")
+    return Stop(f"ERROR! no option argument\n{usage}\n  {command.name} -help prints the options")
 
 
 def oar_command(

@@ -101,7 +101,7 @@ def _way_out(text: str) -> str:
     if found := re.fullmatch(_RANGE, text):
         return f"{several} $(seq {found[1]} {found[2]})"
     if found := re.fullmatch(_OF_ARRAY, text):
-        return f"{array} {found[1]}; one of them by its own number, which oarstat --array {found[1]} tells"
+        return f"{array} {found[1]}; one of its jobs by its id, which oarstat --array {found[1]} tells"
     return ""
 
 

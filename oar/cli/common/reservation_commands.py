@@ -52,8 +52,8 @@ def nothing_named(context: Context) -> int:
     """
     if context.arguments:
         program = context.command.name
-        hint = _swallowed(context.arguments) or "write numbers or names behind the options"
-        raise Stop(f"{program}: no advance reservation is named\n  {hint}")
+        hint = _swallowed(context.arguments) or "write numbers or names after the options"
+        raise Stop(f"{program}: no advance reservation is given\n  {hint}")
     click.echo(context.command.get_help(click.get_current_context()))
     return 1
 
@@ -63,7 +63,7 @@ def _swallowed(arguments: Sequence[str]) -> str:
     option, value = arguments[-2:] if len(arguments) > 1 else ("", "")
     if not (option.startswith("-") and value.isdigit()):
         return ""
-    return f"{option} took {value} as its value: is a variable empty?  write {option} VALUE {value}"
+    return f"{option} used {value} as its value: is a variable empty?  write {option} VALUE {value}"
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------

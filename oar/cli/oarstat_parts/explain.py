@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job, WaitReason
 
-_NO_TIME = "there was no time to find out with which change"
+_NO_TIME = "unknown: the search ran out of time"
 _NO_CHANGE = "no change of one number in its request is enough"
 
 

@@ -73,7 +73,7 @@ def _on_node(use: JobUsage, node: "NodeUsage") -> str:
     if node.cpu_seconds is None:
         return f"{cores}, the rest is not known"
     limit = f" of {memory_size(node.memory_limit)}" if node.memory_limit else ""
-    kills = f", {node.oom_kills} processes killed for want of memory" if node.oom_kills else ""
+    kills = f", {node.oom_kills} processes killed because memory was exhausted" if node.oom_kills else ""
     used = f"CPU time {_time(node.cpu_seconds)} ({_percent(use.efficiency_on(node))})"
     return f"{cores}, {used}, memory peak {_memory(node)}{limit}{kills}"
 
