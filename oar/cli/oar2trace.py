@@ -55,7 +55,7 @@ def main(
     metadata_file: str | None,
     anonymize: bool,
 ) -> None:
-    """Write the trace, and the resources if they are asked for."""
+    """Write the trace, and the resources if requested."""
     wish = TraceWish(
         _form(mode),
         1 if first is None else first,

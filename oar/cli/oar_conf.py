@@ -1,4 +1,4 @@
-"""oar-conf: the configuration in force, where each value comes from, and what is wrong with the file."""
+"""oar-conf: print the configuration, the origin of each value, and the errors of the file."""
 
 import os
 from collections import Counter
@@ -103,7 +103,7 @@ def _oardir(context: Context) -> str:
 
 
 def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterator[str]:
-    """Give what the file asks for and neither the machine nor the database has.
+    """Iterate over what the file names and neither the machine nor the database has.
 
     A file that is not installed may name any host: no connection is opened to it unless that is asked for.
     """
@@ -127,7 +127,7 @@ def _unreadable(config: Config) -> Iterator[str]:
 
 
 def _may_read(path: str) -> bool:
-    """Whether the account of the server may read a file; root asks by a process that is this account."""
+    """Return whether the account of the server may read a file; root starts a process as this account."""
     if os.geteuid() != 0:
         return os.access(path, os.R_OK)
     import pwd

@@ -137,7 +137,7 @@ def action(
 def main(
     context: Context, actions: tuple[str, ...], force_yes: bool, force_sql: bool, conf: str | None, **values: object
 ) -> int:
-    """Find out what is to be done, and do it."""
+    """Execute the action of the command line."""
     use_waits_of_libpq()
     flags = [name.removeprefix("is_") for name, is_on in values.items() if name[:3] == "is_" and is_on]
     action = _chosen(actions, flags)
@@ -249,7 +249,7 @@ def _confirm(warning: str) -> None:
         raise Stop("Aborted.")
 
 
-# -- what is done -----------------------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------------------
 
 
 def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None:
@@ -280,7 +280,7 @@ def _do(chosen: str, settings: DatabaseSettings, options: ActionOptions) -> None
 
 
 def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Callable[[str], Connection] | None":
-    """Return how a database is opened by an administrator of PostgreSQL; None if nobody said how."""
+    """Return how to connect as an administrator of PostgreSQL; None if no option says it."""
 
     def connect_locally(name: str) -> Connection:
         host = settings.host if settings.host.startswith("/") else SOCKET_DIRECTORY
@@ -297,7 +297,7 @@ def _administrator(settings: DatabaseSettings, options: ActionOptions) -> "Calla
 
 @contextmanager
 def _as_postgres() -> Iterator[None]:
-    """Be the system user postgres for a moment: PostgreSQL asks the kernel who connects.  Raises Stop."""
+    """Run as the system user postgres: PostgreSQL authenticates local connections by uid.  Raises Stop."""
     import pwd
 
     before = os.geteuid()
@@ -314,8 +314,7 @@ def _as_postgres() -> Iterator[None]:
 
 
 def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
-    """Remove what is older than is to be kept, or only tell how much it is; return the exit code."""
-    from oar.lib.base import clock_memory, kernel_clock
+    """Delete data older than the retention periods, or only print the counts; return the exit code."""
     from oar.lib.db.database import Database
     from oar.lib.jobs import clock_doubts
 
@@ -332,8 +331,9 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
 
 
 def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
-    """Tell of each key what was removed; leave an event, which says that the date was believed."""
-    from oar.lib.history.event_types import EventType
+    """Print what was deleted for each key; add an event that records the trusted date."""
+    from oar.lib.facts.health import ServerTask
+    from oar.lib.facts.states import EventType
     from oar.lib.jobs import retention
     from oar.lib.monitoring.records import ServerTask
     from oar.lib.reservations import retention as reservation_retention
@@ -380,7 +380,7 @@ def _archive(config: Config, live: "Database") -> "Archive | None":
 
 
 def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -> int:
-    """Copy the ended jobs that the archive does not have, or only tell how many they are; return the exit code."""
+    """Copy new ended jobs to the archive, or only print their number; return the exit code."""
     from oar.lib.db.database import Database
     from oar.lib.jobs import retention
 
@@ -400,7 +400,7 @@ def _copy_to_archive(settings: DatabaseSettings, config: Config, *, dry: bool) -
 
 
 def _after_restore(settings: DatabaseSettings, config: Config) -> int:
-    """Make a restored database fit for work, and tell what was done; return the exit code."""
+    """Prepare a restored database for use and print the changes; return the exit code."""
     from oar.lib.db.database import Database
     from oar.lib.jobs import newest_job
     from oar.lib.nodes import restoration
@@ -416,7 +416,7 @@ def _after_restore(settings: DatabaseSettings, config: Config) -> int:
 
 
 def _adopt(settings: DatabaseSettings, options: ActionOptions) -> int:
-    """Take over the database of an older OAR, or only tell what would be taken; return the exit code."""
+    """Migrate the database of an older OAR, or only print the plan; return the exit code."""
     from oar.cli.common.adoption import adopt
 
     directory = setup_directory()
@@ -456,7 +456,7 @@ def _check(settings: DatabaseSettings, config: Config, *, deep: bool) -> int:
 
 
 def _found(database: "Database", ro_user: str, patience: float) -> list[str]:
-    """Return what does not fit together, a line each; what is wrong with advance reservations is mended at once."""
+    """Return inconsistencies, one per line; errors of advance reservations are repaired."""
     from oar.lib.reservations import repairs
 
     with database.begin() as tx:

@@ -1,4 +1,4 @@
-"""oar-keys: bring the keys of OAR to the nodes, or print what is to be there.
+"""oar-keys: install the SSH keys of OAR on nodes, or print the files.
 
 See docs/design/nodes.rst, "Keys".
 """
@@ -72,7 +72,7 @@ class Installation:
         self._port = port
 
     def install(self, nodes: Sequence[str]) -> int:
-        """Do it, and tell for each node what came of it; return the exit code."""
+        """Install the keys and print the outcome for each node; return the exit code."""
         told: list[str] = []
         failed = set[str]()
         for node in nodes:
@@ -92,7 +92,7 @@ class Installation:
         return 1 if failed else 0
 
     def _run(self, node: str) -> str | None:
-        """Run the script on a node; return what it said, None if it failed, which is told."""
+        """Run the script on a node; return its output, None after a printed error."""
         login = node if "@" in node else f"root@{node}"
         outcome = run([*self._ssh, login, "sh -s"], timeout=_PATIENCE, stdin=node_script(self._files).encode())
         if outcome.succeeded:

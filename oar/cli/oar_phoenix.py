@@ -88,7 +88,7 @@ def _policy(config: Config, commands: Collection[Step]) -> RebootPolicy:
 
 
 def _broken(context: Context) -> set[str]:
-    """Return the broken nodes that nobody uses and nobody maintains.  Raises Stop, BadCondition, ConfigError."""
+    """Return the broken nodes without jobs and without maintenance.  Raises Stop, BadCondition, ConfigError."""
     ids = evaluate(context.database, Subject.RESOURCES, context.runtime.config.phoenix_broken_nodes, SITE)
     with context.database.snapshot() as tx:
         nodes = {resource.network_address for resource in tx.resources.select(ids) if resource.network_address}
@@ -125,7 +125,7 @@ def _tell(decided: RebootPlan, *, only_tell: bool) -> None:
 
 
 def _carry_out(config: Config, commands: Mapping[Step, RebootCommand], decided: RebootPlan) -> None:
-    """Run the commands, and add what they printed to the log.  Raises Stop if one failed."""
+    """Run the commands and append their output to the log.  Raises Stop if one failed."""
     failed = []
     for step, nodes in ((Step.HARD, decided.hard), (Step.SOFT, decided.soft)):
         if nodes:

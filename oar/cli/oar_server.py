@@ -85,8 +85,8 @@ def main(context: Context, action: str, *, check: bool) -> int:
 
 
 def _check(context: Context, path: str) -> int:
-    """Tell whether the server is well, or in one line why nobody can tell; return the exit code."""
-    from oar.lib.monitoring.health import ServerHealth
+    """Print the health of the server in one line; return the exit code of a monitoring plugin."""
+    from oar.lib.rules.server_health import ServerHealth
 
     try:
         parsed = read_config(path)
@@ -156,7 +156,7 @@ class Server:
             raise Stop(f"[ERROR] cannot read the pid file in {self._config.oar_run_dir}: {error.strerror}") from None
 
     def status(self) -> int:
-        """Tell whether it runs."""
+        """Print whether the server runs."""
         pid = self.pid()
         click.echo("oar-server is stopped." if pid is None else f"oar-server is running (pid {pid}).")
         return IS_STOPPED if pid is None else 0
@@ -230,7 +230,7 @@ class Server:
         return self.reloaded()
 
     def reloaded(self) -> int:
-        """Tell what is wrong in the configuration, with which the server keeps the old one; 0 if it takes the new."""
+        """Print errors of the configuration, with which the server keeps its former values; return 0 without errors."""
         for error in self._errors:
             click.echo(f"[ERROR] {error}: the server uses the former values.", err=True)
         return 1 if self._errors else 0
@@ -246,7 +246,7 @@ class Server:
         return account
 
     def _end(self, pid: int) -> bool:
-        """Tell it to stop; whether it has ended in time."""
+        """Stop the server; return whether it has ended in time."""
         with self._process(pid) as process:
             self._signal(process, signal.SIGTERM)
             return process is None or bool(select.select([process], [], [], STOP_SECONDS)[0])
@@ -299,7 +299,7 @@ class Server:
         )
 
     def _first_status(self, process: "subprocess.Popen[bytes]", ready: socket.socket) -> str | None:
-        """Wait until it says that it is up; return what it waits for, '' for nothing.  None: it has ended."""
+        """Wait until the server reports readiness; return what it waits for ('': nothing), None if it has ended."""
         end, status = time.monotonic() + START_SECONDS, ""
         ready.settimeout(0.05)
         while process.poll() is None and time.monotonic() < end:
@@ -331,7 +331,7 @@ class Server:
 
 
 def _ready_socket() -> socket.socket:
-    """Return a datagram socket of the abstract kind, on which the server tells that it is up, as it tells systemd."""
+    """Return an abstract datagram socket on which the server reports readiness, as to systemd."""
     ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     ready.bind(b"")
     return ready

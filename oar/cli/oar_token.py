@@ -54,7 +54,7 @@ def main(
     machine: Format | None,
     identifiers: tuple[str, ...],
 ) -> None:
-    """Do what is asked, in one transaction."""
+    """Execute the action in one transaction."""
     if user is not None and action != "create":
         raise Stop(f"{action} takes no --user")
     if agent is not None and (action != "create" or scope != DEFAULT_SCOPE):
@@ -76,7 +76,7 @@ def main(
 
 
 class _Wish(NamedTuple):
-    """A token that is asked for."""
+    """A token to create."""
 
     user: str | None
     scope: str

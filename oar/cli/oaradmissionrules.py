@@ -115,7 +115,7 @@ def main(context: Context, **values: Any) -> int | None:
 
 
 def _chosen(options: RuleOptions) -> Action | None:
-    """Return what is to be done, None if nothing is.  Raises UsageError if it is more than one thing."""
+    """Return the requested action, None without one.  Raises UsageError for several."""
     actions: Mapping[str, tuple[Action, bool]] = {
         "--show-all": (_show, options.show_all),
         "--show": (_show, options.show is not None),

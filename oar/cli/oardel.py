@@ -97,13 +97,13 @@ def main(
 
 
 def exit_code(codes: Collection[int]) -> int:
-    """Return what the command ends with: 0, the code of the failure, or the one for several different ones."""
+    """Return the exit code: 0, the code of the failures, or the code for different failures."""
     failures = set(codes) - {0}
     return SEVERAL if len(failures) > 1 else max(failures, default=0)
 
 
 def _confirmed(context: Context, ids: Sequence[int]) -> list[int]:
-    """Ask about each job that the user may steer; return the jobs without those that he has not said yes to.
+    """Ask for confirmation for each job that the user may control; return the confirmed jobs and all others.
 
     Who has nothing more to say has not said yes.
     """
@@ -160,7 +160,7 @@ def _force(context: Context, report: OutcomeReport, ids: Sequence[int]) -> None:
 def _tell(
     report: OutcomeReport, answers: Sequence[ControlOutcome], begin: str, why: Callable[[ControlOutcome], str]
 ) -> None:
-    """Tell which requests are registered, which had nothing to do, and of the others why they are not."""
+    """Print the outcome of each request."""
     for answer in answers:
         line = f"{begin} = {answer.job_id} ..."
         if answer.refusal:
@@ -214,7 +214,7 @@ def _signal(text: str) -> _Signal:
 
 
 def _send(context: Context, report: OutcomeReport, ids: Sequence[int], signal: _Signal | None) -> None:
-    """Ask for the signals, ring the Runner, and say what came of each."""
+    """Request the signals, notify the Runner, and print each outcome."""
     texts = _SignalTexts("Checkpointing the job {id} ...", "checkpoint", "checkpoint itself")
     if signal:
         texts = _SignalTexts(
@@ -250,7 +250,7 @@ def _result(
     unreachable: str,
     deadline: float,
 ) -> None:
-    """Tell what came of one request."""
+    """Print the outcome of one request."""
     job_id = request.job_id
     report.say(texts.begin.format(id=job_id), end="")
     if isinstance(request, SignalRequest) and not unreachable and _wait(context, request, deadline):
@@ -270,7 +270,7 @@ def _result(
 
 
 def _wait(context: Context, request: SignalRequest, deadline: float) -> bool:
-    """Wait until the Runner says what came of a signal; whether it was sent."""
+    """Wait for the Runner's report about a signal; return whether it was sent."""
     pause = FIRST_LOOK
     while True:
         with context.database.snapshot() as tx:

@@ -1,4 +1,4 @@
-"""oarhold: asks that jobs are not started, or are suspended."""
+"""oarhold: hold waiting jobs, or suspend running jobs."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ def request(
     states: frozenset[JobState],
     ask: Callable[[Transaction, Sequence[int]], list[ControlOutcome]],
 ) -> int:
-    """Ask something of the jobs that are meant, and tell what came of it; return the exit code."""
+    """Request a change of the selected jobs and print the outcomes; return the exit code."""
     if criteria.is_nothing:
         return show_usage()
     report = OutcomeReport(machine)

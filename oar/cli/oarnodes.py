@@ -103,7 +103,7 @@ def main(
 
 
 def _exclude(option: str, options: Mapping[str, object], others: Sequence[str], nodes: Sequence[str] = ()) -> None:
-    """Refuse what cannot stand beside an option ('' if it is not given).  Raises BadRequest."""
+    """Reject options that an option excludes ('': it is not given).  Raises BadRequest."""
     for name in others if option else ():
         if options[name]:
             which = f': "{render.visible(nodes[0])}"' if name == "node names" and nodes else ""

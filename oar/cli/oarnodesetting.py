@@ -97,7 +97,7 @@ def main(
     force: bool,
     last: str | None,
 ) -> int:
-    """Do what is asked."""
+    """Execute the requested changes."""
     if last is not None:
         return _print_last_value(context, last)
     context.require_admin()
@@ -139,13 +139,13 @@ def _print_last_value(context: Context, name: str) -> int:
     return 0
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _wish(
     context: Context, state: str | None, maintenance: str | None, drain: str | None, texts: Sequence[str]
 ) -> NodeChange:
-    """Check what is asked before anything is written.  Raises Stop, BadSettings."""
+    """Check the request before anything is written.  Raises Stop, BadSettings."""
     if state is not None and state not in list(ResourceState):
         raise Stop("/!\\ Bad state value. Possible values are: Alive | Absent | Dead | Suspected")
     if maintenance is not None and maintenance not in _SWITCH:
@@ -162,7 +162,7 @@ def _wish(
 
 
 def _tell(problems: Sequence[PropertyProblem]) -> int:
-    """Say what is wrong with properties; return the exit code."""
+    """Print the problems of properties; return the exit code."""
     for problem in problems:
         match problem.kind:
             case SettingError.SYNTAX:
@@ -175,7 +175,7 @@ def _tell(problems: Sequence[PropertyProblem]) -> int:
 
 
 def _code(codes: Sequence[int]) -> int:
-    """Return the exit code of some failures: theirs, or the one for several different ones."""
+    """Return the exit code of failures: their code, or the code for different failures."""
     different = set(codes) - {0}
     return SEVERAL if len(different) > 1 else max(different, default=0)
 
@@ -246,7 +246,7 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
     return Targets(ids, True, [UNKNOWN_NODE] * len(missing))
 
 
-# -- what is done -----------------------------------------------------------------------------------------------------
+# -- changes ----------------------------------------------------------------------------------------------------------
 
 
 def _add(context: Context, names: Sequence[str], wish: NodeChange) -> int:
@@ -261,7 +261,7 @@ def _add(context: Context, names: Sequence[str], wish: NodeChange) -> int:
 
 
 def _change(context: Context, targets: Targets, wish: NodeChange, patience: int) -> int:
-    """Set what is asked of resources that exist, in one transaction; then wait for the jobs that must end."""
+    """Change existing resources in one transaction; then wait for the jobs that must end."""
     try:
         with context.database.begin() as tx:
             doomed = {label: list(state_changes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
@@ -315,7 +315,7 @@ def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> N
 
 
 def _wait(context: Context, doomed: Mapping[str, Sequence[int]], patience: int) -> list[int]:
-    """Show how the jobs end; return the codes of those that do not in time."""
+    """Print the ends of the jobs; return the codes of those that do not end in time."""
     codes = []
     with EndListener(context.database) as listener:
         for label, jobs in doomed.items():

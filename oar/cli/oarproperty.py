@@ -93,7 +93,7 @@ def _change(
     is_text: bool,
     force: bool,
 ) -> list[str]:
-    """Change the columns, all or none; return what was done.  Raises Stop."""
+    """Change the columns in one transaction; return the messages.  Raises Stop."""
     try:
         with context.database.begin() as tx:
             lines = [_delete(context, tx, name, force) for name in deleted]

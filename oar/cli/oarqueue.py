@@ -49,7 +49,7 @@ def main(
     removed: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Change what is asked, in one transaction; then list."""
+    """Change the queues in one transaction; then list them."""
     changes = bool(added or changed or removed or enabled or disabled or enable_all or disable_all)
     if changes:
         context.require_admin()
@@ -79,7 +79,7 @@ def _change(
     removed: tuple[str, ...],
     force: bool,
 ) -> list[str]:
-    """Make changes; return what is to be said about them.  Raises QueueProblem."""
+    """Make the changes; return the messages.  Raises QueueProblem."""
     lines: list[str] = []
     for text in added:
         queues.add(tx, user, text)

@@ -1,4 +1,4 @@
-"""oarresume: asks that jobs that are held or suspended go on."""
+"""oarresume: resume held or suspended jobs."""
 
 from collections.abc import Sequence
 

@@ -145,7 +145,7 @@ def _follow(context: Context, options: "OarstatOptions") -> None:
 
 
 class OarstatOptions(NamedTuple):
-    """What was given on the command line."""
+    """The options of oarstat."""
 
     jobs: tuple[int | None, ...]
     full: bool
@@ -211,7 +211,7 @@ class OarstatOptions(NamedTuple):
 
     @property
     def _shows_something_else(self) -> bool:
-        """Whether there are options that choose what is shown, or how, or which jobs by what is not in the journal."""
+        """Return whether options are given that --follow does not support."""
         others = (
             *(self.full, self.state, self.compact, self.gantt, self.ascii, self.events, self.properties),
             *(self.resources, self.explain, self.starts, self.change, self.usage, self.accounting, self.sql),
@@ -232,11 +232,11 @@ class _Oarstat:
         self.complaints: list[str] = []  #: about what is named and does not exist
 
     def text(self) -> str:
-        """Return what is to be shown."""
+        """Return the output."""
         return "".join(self.pieces())
 
     def pieces(self) -> Iterable[str]:
-        """Return what is to be shown; many records are made when their piece is asked for, and nothing is read then."""
+        """Return the output in pieces; many records are formatted lazily, without further queries."""
         options, context = self._options, self._context
         user = (options.users[-1] or context.user.name) if options.users else None
         if options.accounting is not None:
@@ -442,7 +442,7 @@ def _full(context: Context, tx: Transaction, jobs: Sequence[Job], machine: Forma
 
 
 def _is_colored(wish: str, context: Context) -> bool:
-    """Whether colours are used: never unasked, and with auto only where somebody sees them."""
+    """Return whether to use colors: with always, and with auto on a terminal."""
     return wish == "always" or (wish == "auto" and sys.stdout.isatty() and not context.environment.get("NO_COLOR"))
 
 

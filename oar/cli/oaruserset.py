@@ -44,7 +44,7 @@ def main(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Change what is asked, in one transaction; then show."""
+    """Change the usersets in one transaction; then show them."""
     if not (lists or shown or added or removed or deleted):
         raise no_argument(context.command)
     if added or removed or deleted:
@@ -63,7 +63,7 @@ def main(
 
 
 def _change(context: Context, added: Pairs, removed: Pairs, deleted: Sequence[str], *, force: bool) -> list[str]:
-    """Make the changes; return the lines that tell them."""
+    """Make the changes; return the messages."""
     lines = []
     with context.database.begin() as tx:
         for text, name in added:

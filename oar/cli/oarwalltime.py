@@ -1,4 +1,4 @@
-"""oarwalltime: asks for another walltime of a running job, or shows how it stands with it."""
+"""oarwalltime: request a change of the walltime of a job, or show its status."""
 
 from collections.abc import Iterable
 
@@ -53,7 +53,7 @@ def main(
     arguments: tuple[str, ...],
     machine: Format | None,
 ) -> int:
-    """Show or ask."""
+    """Show the walltime or request a change."""
     if mistake := _mistake(arguments):
         click.echo("Syntax error.", err=machine is not None)
         click.echo(context.command.get_help(click.get_current_context()), err=machine is not None)
@@ -66,7 +66,7 @@ def main(
 
 
 def _mistake(arguments: tuple[str, ...]) -> str:
-    """Return what is wrong with the arguments, '' if nothing is."""
+    """Return the error of the arguments, '' without one."""
     if not arguments:
         return "No job id is given."
     if not is_id(arguments[0]):
@@ -94,18 +94,18 @@ def _ask(context: Context, job_id: int, wish: WalltimeRequest, machine: Format |
 
 
 def _asking(context: Context) -> User | None:
-    """Return who asks; None for somebody whom this machine does not know."""
+    """Return the caller; None for an unknown account."""
     try:
         return context.user
     except NotAllowed:
         return None
 
 
-# -- how it stands ----------------------------------------------------------------------------------------------------
+# -- status -----------------------------------------------------------------------------------------------------------
 
 
 def _show(context: Context, job_id: int, machine: Format | None) -> int:
-    """Print how it stands with the walltime of a job."""
+    """Print the walltime of a job and its change requests."""
     config = context.runtime.config
     if not config.walltime_change_enabled:
         code = _nothing("FUNCTIONALITY IS DISABLED", machine)
@@ -156,7 +156,7 @@ def record_of(standing: WalltimeStatus) -> dict[str, object]:
 
 
 def lines_of(standing: WalltimeStatus) -> Iterable[str]:
-    """Return what is shown of a job's walltime."""
+    """Return the text about the walltime of a job."""
     state = standing.job.state
     head = f"Walltime change status for job {standing.job.id}"
     if state in _STARTED:
@@ -185,7 +185,7 @@ def _open_lines(standing: WalltimeStatus) -> Iterable[str]:
 
 
 def _ways(standing: WalltimeStatus) -> str:
-    """Return how what is pending may be granted."""
+    """Return the conditions of a pending change."""
     change = standing.change
     if not change.pending:
         return ""

@@ -31,7 +31,7 @@ STAYS = "  reservation {} is unchanged, series {} continues with the change"
 
 
 class QralterOptions(NamedTuple):
-    """The options of qralter, as they were given."""
+    """The options of qralter."""
 
     start: str | None
     duration: str | None
@@ -57,7 +57,7 @@ class QralterOptions(NamedTuple):
 
     @property
     def wish(self) -> ChangeWish:
-        """What is to be changed of each reservation."""
+        """The changes requested for each reservation."""
         return ChangeWish(**{name: getattr(self, name) for name in ChangeWish._fields})
 
 
@@ -130,7 +130,7 @@ def main(context: Context, **values: object) -> int:
 
 
 def _change_all(context: Context, options: QralterOptions, names: Sequence[str], told: ToldAnswers) -> int:
-    """Change what is named, and tell what became of each; return the exit code.  Raises Stop."""
+    """Change the given reservations and print the outcomes; return the exit code.  Raises Stop."""
     is_trial = preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter")
     alter = _verify if is_trial else _alter
     if options.series and (options.start is not None or options.end is not None):
@@ -166,7 +166,7 @@ class NotAltered(BadReservation):
 
 
 def _tell_refusal(told: ToldAnswers, name: str, error: UserError, more: str = "") -> None:
-    """Tell that something stays as it is; ``more``: a further line."""
+    """Print a rejection; ``more``: an additional line."""
     text = f"{error}\n{more}" if more else str(error)
     if isinstance(error, NotAltered):
         told.refused(name, text, error.reason, error.proposal or None)
@@ -285,13 +285,13 @@ def _give_up(context: Context, written: list[AskedChange]) -> ReservationChange 
 
 
 def _lines(context: Context, asked: AskedChange, answer: ReservationChange | None) -> list[str]:
-    """Return what is said of a change that was made.  Raises BadReservation for a refused one."""
+    """Return the messages about a change.  Raises BadReservation if it was rejected."""
     told = _told(context, answer, asked) if answer else [NO_ACCESS.format(job_id) for job_id in asked.lost]
     return [f"Your reservation {asked.reservation.number} has been altered", *told]
 
 
 def _told(context: Context, answer: ReservationChange, asked: AskedChange) -> list[str]:
-    """Return what is said of a granted change.  Raises BadReservation for a refused one."""
+    """Return the messages about a granted change.  Raises BadReservation if it was rejected."""
     reservation = asked.reservation
     if answer.answer is not ChangeAnswer.GRANTED:
         wanted = asked.wanted or WantedChange()
@@ -311,7 +311,7 @@ def _refusal(reservation: AdvanceReservation, wanted: WantedChange, message: str
 
 
 def _proposal(reservation: AdvanceReservation, wanted: WantedChange, date: int) -> str:
-    """Return the line that says what would be possible instead of what was asked for."""
+    """Return the line about the possible alternative."""
     if wanted.start not in (None, reservation.start):
         return f"the earliest possible start is {write_date(date)} (-a {write_option_date(date)})"
     extreme = "earliest" if wanted.end is not None and wanted.end < reservation.end else "latest"

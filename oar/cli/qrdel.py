@@ -106,7 +106,7 @@ def _delete_named(wanted: _Wanted, name: str, *, must_exist: bool) -> Iterator[i
 
 
 def _check_users(context: Context, users: Sequence[str]) -> None:
-    """Refuse to delete the reservations of others, unless an operator asks.  Raises Stop."""
+    """Reject the deletion of others' reservations, except by operators.  Raises Stop."""
     if set(users) == {context.user.name}:
         return
     with context.database.snapshot() as tx:
@@ -157,7 +157,7 @@ def _delete(wanted: _Wanted, target: AdvanceReservation) -> int:
 
 
 def _tell(wanted: _Wanted, answer: DeletionAnswer) -> int:
-    """Tell the answer about one reservation; return its exit code."""
+    """Print the outcome for one reservation; return its exit code."""
     text, code = _text(answer.outcome, wanted.context.user.name, answer.number)
     (wanted.answers.refused if code else wanted.answers.done)(str(answer.number), text)
     return code
@@ -188,7 +188,7 @@ def _delete_series(wanted: _Wanted, word: str) -> Iterator[int]:
 
 
 def _text(outcome: Deletion, user: str, number: int) -> tuple[str, int]:
-    """Return what is said of an outcome, and the exit code."""
+    """Return the message and the exit code of an outcome."""
     return {
         Deletion.DELETED: (f"{user} has deleted advance_reservation {number}", 0),
         Deletion.REGISTERED: (f"{user} has registered the advance_reservation {number} for deletion", 0),

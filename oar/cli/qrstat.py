@@ -47,7 +47,7 @@ LETTERS = "".join(state for state in ReservationState if state not in HIDDEN)
 
 
 class QrstatOptions(NamedTuple):
-    """The options of qrstat, as they were given."""
+    """The options of qrstat."""
 
     wanted: tuple[str, ...]
     owners: tuple[str, ...]
@@ -227,7 +227,7 @@ def _record_names(reservations: Sequence[AdvanceReservation]) -> dict[int, str]:
 
 
 def _show_series(context: Context, options: QrstatOptions) -> int:
-    """Print the series that go on, with -all those that ended too."""
+    """Print the active series, with -all also the ended ones."""
     if options.wanted or options.states or options.log:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:

@@ -1,4 +1,4 @@
-"""qrsub: ask for an advance reservation."""
+"""qrsub: request an advance reservation."""
 
 import os
 import sys
@@ -151,7 +151,7 @@ UNANSWERED = "the request waits {:g} s for it, and is withdrawn then"
 @option("-terse", "is_terse", is_flag=True, help="Print only the number.")
 @machine_formats
 def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format | None, **options: object) -> int:
-    """Ask, and wait for the answer."""
+    """Request a reservation and wait for the decision."""
     values = with_default_options(context, options, ReservationWish._fields)
     wish = ReservationWish(**values)  # type: ignore[arg-type]
     if not context.arguments and wish == ReservationWish():
@@ -175,7 +175,7 @@ def main(context: Context, *, is_verbose: bool, is_terse: bool, machine: Format 
 
 
 def _warn_of_zone(context: Context) -> None:
-    """Tell who has mistyped a time zone that his dates are read in another one."""
+    """Warn about an unknown time zone: dates are in UTC."""
     if os.environ.get("TZ"):
         from oar.lib.reservations import recurrence
 
@@ -184,7 +184,7 @@ def _warn_of_zone(context: Context) -> None:
 
 
 class OutputOptions(NamedTuple):
-    """What is printed of a granted request."""
+    """The output options."""
 
     is_verbose: bool
     is_terse: bool
@@ -201,7 +201,7 @@ class NotGranted(Stop):
 
 
 def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
-    """Refuse options of which one would be forgotten.  Raises Stop."""
+    """Reject output options that exclude each other.  Raises Stop."""
     if output.is_terse and output.is_verbose:
         raise Stop("qrsub: the options -verbose and -terse exclude each other")
     if output.is_terse and output.machine:
@@ -222,7 +222,7 @@ def _refusal_record(error: OarError) -> dict[str, object]:
 
 
 def _request(context: Context, requester: Requester, wish: ReservationWish, output: OutputOptions) -> None:
-    """Ask, wait for the answer, and print it.  Raises NotGranted."""
+    """Request a reservation, wait for the decision and print it.  Raises NotGranted."""
     with ending_with_caller(once=True):
         answer, is_moved = _ask(context, requester, wish)
     _warn_of_denial(context, answer)
@@ -247,9 +247,9 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
 
 
 def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple[AdvanceReservation, bool]:
-    """Return the reservation with its answer, and whether its window is another than the one that was asked for.
+    """Return the decided reservation, and whether its window differs from the requested one.
 
-    Nobody's request stays when he does not wait for it.  Raises Stop.
+    Cancel the request if the caller stops waiting.  Raises Stop.
     """
     database, config = context.database, context.runtime.config
     patience, written = config.reservation_answer_timeout, list[AskedReservation]()
@@ -270,13 +270,13 @@ def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple
 
 
 def _is_moved(answer: AdvanceReservation, asked: AskedReservation) -> bool:
-    """Whether a reservation has another window than it was asked for; the seconds until its answer do not count."""
+    """Return whether the window differs from the requested one; an immediate start does not count."""
     is_at_once = asked.start <= answer.submission_time and answer.state in STARTED
     return (answer.start, answer.end) != (asked.start, asked.end) and not is_at_once
 
 
 def _print_rules(output: RuleOutput) -> None:
-    """Print what the rules of the site have to say; the answer alone goes to stdout."""
+    """Print the output of the admission rules on stderr."""
     for text in (output.out, output.err):
         click.echo(text, err=True, nl=False)
 
@@ -292,7 +292,7 @@ def _lines(context: Context, answer: AdvanceReservation, *, is_moved: bool, is_v
 
 
 def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
-    """Say it if the owner has denied himself: nothing else would tell him before his first job is refused."""
+    """Warn if the access list denies the owner."""
     with context.database.snapshot() as tx:
         entries = tx.advance_reservations.access([answer.id])[answer.id]
     if AccessEntry(answer.owner, denied=True) in entries:
@@ -300,7 +300,7 @@ def _warn_of_denial(context: Context, answer: AdvanceReservation) -> None:
 
 
 def _error_lines(answer: AdvanceReservation) -> Iterator[str]:
-    """Iterate over why resources are missing of what was granted just now."""
+    """Iterate over the reasons for missing resources."""
     for reason in reasons(answer):
         yield f"Its state is {answer.state}: {reason}"
 
@@ -318,12 +318,12 @@ def _document(context: Context, granted: Sequence[AdvanceReservation], machine: 
 
 
 def slots_line(slots: tuple[GrantedSlots, ...]) -> str:
-    """Return the line of the detail of qrstat that tells what was granted."""
+    """Return the line about granted slots, as in the details of qrstat."""
     return f"{'granted_slots:':<28}{','.join(f'{slot.place}={slot.slots}' for slot in slots)}"
 
 
 def _refusal(reason: str, proposal: int, *, is_series: bool) -> str:
-    """Return the lines that say why there is no place, and when there would be one; of a series only if there is."""
+    """Return the lines about the reason of a rejection and the earliest possible start."""
     later = "" if is_series else "\n  no later start was found"
     if proposal:
         of = " of the whole series" if is_series else ""
@@ -349,7 +349,7 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
 
 
 def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
-    """Iterate over a line about the occurrences that are asked for in the place of skipped first ones."""
+    """Yield a line about occurrences requested instead of skipped ones."""
     with context.database.snapshot() as tx:
         found = tx.advance_reservations.of_series([answered[0].series_id])
     later = [reservation.series_index for reservation in found if reservation.series_index > len(answered)]

@@ -1,4 +1,4 @@
-"""sentinelle: runs a command on many hosts and tells on which it failed."""
+"""sentinelle: run a command on many hosts and report failures."""
 
 import shlex
 import sys
@@ -49,7 +49,7 @@ def main(
     program: str,
     verbose: bool,
 ) -> int:
-    """Ask all hosts; what they print goes on, host by host."""
+    """Run the command on all hosts; print the output host by host."""
     hosts = list(dict.fromkeys([*machines, *(host for path in files for host in read_hosts(path))]))
     if not hosts:
         return show_usage()

@@ -29,7 +29,7 @@ def note(context: Context) -> None:
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print what is wrong, each line behind the mark of warnings."""
+    """Print warnings, one per line."""
     for line in lines:
         click.echo(f"/!\\ {line}", err=True)
 
@@ -46,7 +46,7 @@ def warn_of_policies(context: Context, names: Collection[str] | None) -> None:
 
 
 class HostResult(NamedTuple):
-    """What came of the command on a host."""
+    """The result of the command on a host."""
 
     host: str
     exit: int
@@ -93,7 +93,7 @@ def ask_host(host: str, command: Sequence[str], timeout: int, stdin: bytes = b""
 
 
 class Writers(NamedTuple):
-    """The commands that stand in the lines."""
+    """The names of the commands in the output."""
 
     oarnodesetting: str = "oarnodesetting"
     oarproperty: str = "oarproperty"

@@ -23,7 +23,7 @@ _PROGRESS = 0.2
 def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
     """Take over an old database; return the exit code.  Raises SchemaError, DatabaseUnavailable.
 
-    ``dry``: only tell what would be done.  ``waits``: wait for the end of jobs that only the old server can end.
+    ``dry``: only print the plan.  ``waits``: wait for the end of jobs that only the old server can end.
     """
     with ExitStack() as stack:
         old = stack.enter_context(closing(OldDatabase.open(origin)))
@@ -48,7 +48,7 @@ def adopt(migrator: Migrator, origin: str, *, dry: bool, waits: bool) -> int:
 
 
 def _told(migrator: Migrator, old: OldDatabase, live: LiveJobs, *, dry: bool) -> int:
-    """Tell what would be done, or why it cannot be done; return the exit code."""
+    """Print the plan, or why it cannot be executed; return the exit code."""
     refusal = _refusal(live) if live.number else ""
     if dry:
         with migrator.database.snapshot() as tx:
@@ -70,7 +70,7 @@ def _refusal(live: LiveJobs) -> str:
 
 
 def _waited(old: OldDatabase) -> LiveJobs:
-    """Wait until no job is left that only the old server can end; tell how many there are, when that changes."""
+    """Wait for the end of the jobs that only the old server can end; print their number when it changes."""
     told = -1
     while (live := live_jobs(old)).number:
         if live.number != told:
@@ -100,7 +100,7 @@ def _choices(migrator: Migrator) -> sql_adoption.AdoptionChoices:
 
 
 class _ProgressLine:
-    """A line of a terminal that tells how far the work is; nothing is shown where nobody watches."""
+    """A progress line on a terminal; nothing is printed without a terminal."""
 
     def __init__(self) -> None:
         self._is_seen = sys.stderr.isatty()
@@ -115,7 +115,7 @@ class _ProgressLine:
             click.echo("\r\033[K", nl=False, err=True)
 
     def show(self, table: str, rows: int, total: int) -> None:
-        """Tell it, not too often."""
+        """Print the progress, at most a few times a second."""
         if self._is_seen and (table != self._table or time.monotonic() >= self._next):
             self._table, self._next = table, time.monotonic() + _PROGRESS
             told = f"{table}: {rows} of {total} rows" if total else table

@@ -1,4 +1,4 @@
-"""The frame of every command: its options read by GNU's rules, who is asking, what it opens, how it ends.
+"""The frame of every command: parsing of options by GNU's rules, caller, configuration, database, exit code.
 
 A command is a function under ``@oar_command``, with click's declarations of its options below:
 
@@ -66,9 +66,9 @@ def login_of(uid: int) -> str:
 
 
 def caller(environment: Mapping[str, str], real: int, effective: int, name_of: Callable[[int], str] = login_of) -> User:
-    """Return who is asking, from what the kernel and sudo say.
+    """Return the user who runs the command, from the uids and the variables of sudo.
 
-    Under sudo both uids are oar's and ``SUDO_UID`` is sudo's own word; else the real uid tells.
+    Under sudo both uids are oar's and sudo sets ``SUDO_UID``; otherwise the real uid counts.
     Raises NotAllowed for a uid without a name.
     """
     uid = real
@@ -89,7 +89,7 @@ class CallersPlace(NamedTuple):
 
 
 class Context:
-    """What a command works with: who is asking, configuration, database."""
+    """The context of a command: user, configuration, database."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Context:
 
     @property
     def user(self) -> User:
-        """Who is asking."""
+        """The user who runs the command."""
         if self._user is None:
             self._user = caller(self.environment, os.getuid(), os.geteuid())
         return self._user
@@ -152,7 +152,7 @@ class Context:
                 runtime.config = with_server_values(runtime.config, stored_texts(tx))
 
     def speak_for(self, runtime: Runtime) -> None:
-        """Use a runtime, and tell the user what is to be told of it."""
+        """Use a runtime; print its warnings to the user."""
         self._runtime = runtime
         runtime.database.deliver = command_delivery(
             runtime.config, self.command.style.cannot_contact, lambda: self.fate
@@ -186,7 +186,7 @@ class Context:
 
     @property
     def database(self) -> Database:
-        """The database; its schema is the one that this program knows.  Raises Stop, DatabaseUnavailable."""
+        """The database, after a check of its schema version.  Raises Stop, DatabaseUnavailable."""
         database = self.runtime.database
         if not self._is_checked:
             self._check_version(database)
@@ -212,12 +212,12 @@ class Context:
         click.echo(self.command.style.warning + text, err=True)
 
     def close(self) -> None:
-        """Give back what was opened here."""
+        """Close what this context has opened."""
         if self._runtime is not None and self._is_ours:
             self._runtime.close()
 
     def _conf_file(self) -> str:
-        """Return the path of oar.conf; a variable names it only where that gives nobody rights he has not."""
+        """Return the path of oar.conf; OARCONFFILE counts only where it gives the user no additional rights."""
         if self.user.is_admin or self.user.uid == os.geteuid():
             return conf_file(self.environment)
         return conf_file({})
@@ -330,7 +330,7 @@ class Command(click.Command):
             context.close()
 
     def _report(self, error: Exception, context: Context) -> int:
-        """Print what went wrong, in one line unless the text was made with more; return the exit code."""
+        """Print an error, in one line unless its text has several; return the exit code."""
         lines = self._sentence(error, context.database_settings).split("\n")
         has_own_lines = isinstance(error, Stop | Refused | WordedRefusal)
         text = "\n".join(lines) if has_own_lines else " ".join(line.strip() for line in lines)
@@ -371,7 +371,7 @@ class Command(click.Command):
 
 
 def _usage_sentence(error: click.UsageError) -> str:
-    """Return what is wrong with a command line, in our words instead of click's."""
+    """Return the message for an error that click found in the command line."""
     if isinstance(error, click.NoSuchOption):
         similar = f" Similar options: {', '.join(error.possibilities)}" if error.possibilities else ""
         return f"Unknown option: {error.option_name}.{similar}"
@@ -476,7 +476,7 @@ def _telling(names: Sequence[str], tell: Callable[[click.Context], str], help: s
 
 
 class CommandResult(NamedTuple):
-    """How a command ended, and what it printed."""
+    """The exit code and the output of a command."""
 
     exit: int
     out: str
@@ -521,7 +521,7 @@ def _printable(text: str) -> str:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads what is printed: do not fail again when the interpreter flushes."""
+    """Redirect stdout to /dev/null, so that the interpreter's last flush cannot fail."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

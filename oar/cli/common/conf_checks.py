@@ -30,7 +30,7 @@ from oar.lib.submission.resource_request import parse_request
 
 
 def machine_findings(config: Config, path: str, oardir: str) -> Iterator[str]:
-    """Give what is wrong.  ``path``: of oar.conf; ``oardir``: the directory of OAR's programs."""
+    """Iterate over the problems.  ``path``: of oar.conf; ``oardir``: the directory of OAR's programs."""
     yield from _secrets(config, path)
     yield from _server_name(config)
     if _is_server(oardir):
@@ -187,9 +187,9 @@ class _Site(NamedTuple):
 
 
 def database_findings(config: Config, *, is_copy: bool = False) -> Iterator[str]:
-    """Give what is wrong; a database that cannot be asked is one line.
+    """Iterate over the problems; a database that cannot be reached is one of them.
 
-    ``is_copy``: the file is that of a frontend, and is compared with the values of the server.
+    ``is_copy``: the file belongs to a frontend and is compared with the values of the server.
     """
     database = Database(database_settings(config, patience=0), application="oar:oar-conf")
     try:
@@ -293,7 +293,7 @@ def _sleepers(config: Config, site: _Site) -> Iterator[str]:
 
 
 def _connections(config: Config, site: _Site) -> Iterator[str]:
-    """Tell of an API that may take most connections: one for each thread, one that listens, two for each worker."""
+    """Warn if the API may use most connections: one for each thread, one listener, two for each worker."""
     held = config.api_threads + 1 + 2 * config.api_submission_workers
     if 2 * held > site.most_connections:
         yield (

@@ -27,7 +27,7 @@ MOST_DIGITS = 18
 
 
 class JobCriteria(NamedTuple):
-    """The jobs that are meant, as they were named."""
+    """The criteria of the command line that select jobs."""
 
     identifiers: tuple[str, ...] = ()
     array: bool = False
@@ -44,7 +44,7 @@ class JobCriteria(NamedTuple):
 
 
 class JobSelection(NamedTuple):
-    """The jobs that are meant, each once, and what was said that means none."""
+    """The selected jobs, and complaints about words that select none."""
 
     ids: tuple[int, ...]
     complaints: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ def _satisfying(context: Context, condition: str | None) -> list[int] | None:
 def _filtered(
     context: Context, criteria: JobCriteria, suitable: Collection[JobState], matching: Collection[int] | None
 ) -> list[int]:
-    """Return the live jobs of a user, in some states, of a name; without a user those of who asks.  Raises Stop.
+    """Return the live jobs of a user (default: the caller) with some states and name.  Raises Stop.
 
     ``matching``: those that satisfy a condition, None = none was given.
     """
@@ -163,7 +163,7 @@ def _filtered(
 
 
 def _whose(context: Context, criteria: JobCriteria) -> str | None:
-    """Return whose jobs are meant; None: those of everybody."""
+    """Return the user whose jobs are selected; None: all users."""
     if criteria.everything and context.user.is_admin and not criteria.users:
         return None
     return next((login for login in reversed(criteria.users) if login), context.user.name)
@@ -195,7 +195,7 @@ def complain(lines: Sequence[str]) -> None:
 
 
 class OutcomeRecord(NamedTuple):
-    """What came of a request about one job."""
+    """The outcome of a request for one job."""
 
     job_id: int
     ok: bool
@@ -203,7 +203,7 @@ class OutcomeRecord(NamedTuple):
 
 
 class OutcomeReport:
-    """Tells what comes of requests, each as it comes; with a machine format, all of them at the end."""
+    """Prints outcomes as they arrive; with a machine format, all of them at the end."""
 
     def __init__(self, machine: Format | None) -> None:
         self._machine = machine
@@ -216,25 +216,25 @@ class OutcomeReport:
             click.echo(text + end, nl=False)
 
     def good(self, job_id: int, line: str) -> None:
-        """Note that what was asked for a job is done."""
+        """Record the success of a request."""
         self.say(line)
         self._outcomes.append(OutcomeRecord(job_id, True, line))
 
     def bad(self, job_id: int, code: int, line: str, *, is_error: bool = True) -> None:
-        """Note why it is not; what is no error is told on standard output."""
+        """Record a failure; what is not an error goes to standard output."""
         if self._machine is None:
             click.echo(line, err=is_error)
         self._outcomes.append(OutcomeRecord(job_id, False, line))
         self.codes.append(code)
 
     def complain(self, code: int, lines: Sequence[str]) -> None:
-        """Print what was said that is no job."""
+        """Print complaints about words that select no job."""
         for line in lines:
             click.echo(line, err=True)
             self.codes.append(code)
 
     def close(self) -> None:
-        """Print the document, if one is asked for: a list of what came of each request."""
+        """Print the document of a machine format: the list of outcomes."""
         if self._machine is not None:
             from oar.lib.facts.formats import dump
 

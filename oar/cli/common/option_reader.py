@@ -1,4 +1,4 @@
-"""Reads the options of a command line by GNU's rules, or as words behind one dash, and leaves click nothing to guess.
+"""Reads options by GNU's rules, or as words behind one dash, and writes them in the one form that click needs.
 
 See docs/design/formats.rst, "Options".
 """
@@ -35,7 +35,7 @@ class OptionForm(NamedTuple):
 
 
 class RepeatedOption(NamedTuple):
-    """An option that was given several times with different values, of which the last one counts."""
+    """An option with several different values, of which the last one counts."""
 
     name: str
     value: str

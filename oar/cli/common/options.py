@@ -149,7 +149,7 @@ class NameList(ParamType):
 
 
 def names_nothing(program: str, option: str, text: str, kind: str) -> Stop:
-    """Return the refusal of a list without a word.  ``option``: '' = it is an argument; ``kind``: what it may name."""
+    """Return the error for a list without a name.  ``option``: '' = it is an argument; ``kind``: what it may name."""
     from oar.cli.common.render import visible
 
     place = f" {option}" if option else ""

@@ -46,7 +46,7 @@ def _use_utf8(stream: IO[str] | None) -> None:
 
 
 def hang_up(number: int, frame: object) -> NoReturn:
-    """For signals that say that nobody is there any more.  Raises Hangup."""
+    """Handle a signal that reports the end of the terminal or of the caller.  Raises Hangup."""
     raise Hangup
 
 
@@ -147,7 +147,7 @@ _STOPS = (signal.SIGTSTP, signal.SIGTTOU)
 
 @contextmanager
 def ignoring_terminal_stops() -> Iterator[None]:
-    """Do not let the terminal stop this process meanwhile; a thread beside the main one can do nothing about it."""
+    """Ignore the stop signals of the terminal meanwhile; has no effect in a thread other than the main one."""
     try:
         former = [signal.signal(number, signal.SIG_IGN) for number in _STOPS]
     except ValueError:

@@ -22,9 +22,9 @@ RESERVATION_NAMES = "numbers or names"
 
 
 def listed(program: str, texts: Sequence[str], option: str = "", *, kind: str = RESERVATION_NAMES) -> list[str]:
-    """Return the words of comma lists.  ``option``: '' = they are arguments; ``kind``: what they name.
+    """Return the items of comma-separated lists.  ``option``: '' = they are arguments; ``kind``: what they name.
 
-    A list without a word is refused: a script whose variable is empty does not mean all.  Raises Stop.
+    An empty list is rejected: an empty variable of a script must not select all.  Raises Stop.
     """
     return [word for text in texts for word in _words(program, text, option, kind)]
 
@@ -37,7 +37,7 @@ def _words(program: str, text: str, option: str, kind: str) -> Iterator[str]:
 
 
 def warn_of_mail(context: Context, letters: str | None) -> None:
-    """Tell who asks for mails (``-m``) where the site sends none; letters that are wrong are refused elsewhere."""
+    """Warn if mails are requested (``-m``) and the site sends none; other code rejects wrong letters."""
     if letters and set(letters) <= set("bea"):
         from oar.lib.submission.preparation import mail_warnings
 
@@ -46,7 +46,7 @@ def warn_of_mail(context: Context, letters: str | None) -> None:
 
 
 def nothing_named(context: Context) -> int:
-    """Refuse a command that is told what to do, and not with which reservations; one without a word gets its usage.
+    """Reject a command that names no reservation; without any argument print the usage.
 
     Raises Stop; else returns the exit code.
     """
@@ -70,7 +70,7 @@ def _swallowed(arguments: Sequence[str]) -> str:
 
 
 class ToldAnswer(NamedTuple):
-    """What became of one thing that was asked for."""
+    """The outcome for one reservation or series."""
 
     ok: bool
     message: str
@@ -79,9 +79,9 @@ class ToldAnswer(NamedTuple):
 
 
 class ToldAnswers:
-    """Prints answers as they come; for machine formats they are one document at the end, by what they are about.
+    """Prints outcomes as they arrive; with a machine format as one document at the end, by name.
 
-    A command that is refused as a whole prints one answer, as qrsub does.
+    A command that is rejected as a whole prints one outcome, as qrsub does.
     """
 
     def __init__(self, machine: Format | None) -> None:
@@ -102,13 +102,13 @@ class ToldAnswers:
         click.echo(dump(document, self._machine), nl=False)
 
     def done(self, name: str, text: str) -> None:
-        """Tell what was done."""
+        """Record and print a success."""
         self._answers[name] = ToldAnswer(True, text)
         if self._machine is None:
             click.echo(text)
 
     def refused(self, name: str, text: str, reason: str | None = None, proposal: int | None = None) -> None:
-        """Tell what was not done, on stderr and in the document."""
+        """Record a failure and print it on stderr."""
         from oar.cli.common.render import visible
 
         self._answers[name] = ToldAnswer(False, text, reason, proposal)
@@ -124,9 +124,9 @@ _EXCLUSIVE = (frozenset({"pe", "allocation"}), frozenset({"window", "earliest"})
 
 
 def with_default_options(context: Context, given: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
-    """Return the values of options, those of the files where the command line says nothing.
+    """Return the values of options; files provide those that the command line does not set.
 
-    ``names``: the options that may stand in files.  Raises Stop.
+    ``names``: the options allowed in files.  Raises Stop.
     """
     values = dict(given)
     told = {name for name in given if _is_on_command_line(name)}
@@ -172,7 +172,7 @@ def _of_site(path: str) -> str:
 
 
 def _parser(command: Command, names: Sequence[str]) -> Command:
-    """Return a parser of the options that may stand in files."""
+    """Return a parser of the options allowed in files."""
     options = [parameter for parameter in command.params if parameter.name in names]
     return Command(command.name or "", style=command.style, not_admin=command.not_admin, exit_codes={}, params=options)
 

@@ -26,7 +26,7 @@ def load(module: str) -> "Command":
 
 
 def load_late(name: str) -> None:
-    """Let ``import NAME`` give a module that loads itself when something of it is asked for."""
+    """Make ``import NAME`` return a module that is loaded when one of its attributes is first used."""
     spec = None if name in sys.modules else PathFinder.find_spec(name)
     if spec is None or spec.loader is None:
         return

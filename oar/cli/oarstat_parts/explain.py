@@ -63,7 +63,7 @@ _HEAD = (("Job id", "User", "Queue", "Predicted start", "Why"), ("-" * 10, "-" *
 
 
 def starts(tx: "Transaction", jobs: "Sequence[Job]", machine: Format | None, *, header: bool = True) -> str:
-    """Return a line for each job that has not started: when it is foreseen to start, and what it waits for."""
+    """Return a line for each job that has not started: predicted start and reason of waiting."""
     outlooks = wait_explanations.outlooks(tx, jobs)
     if machine:
         return dump({outlook.job.id: outlook.record for outlook in outlooks}, machine)

@@ -41,7 +41,7 @@ _DECLARATIONS = (
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare the filters; ``read_filters`` takes what was given."""
+    """Declare the options of the filters; ``read_filters`` reads their values."""
     for declare in reversed(_DECLARATIONS):
         function = declare(function)
     return function
@@ -89,7 +89,7 @@ def reservations_of(tx: "Transaction", word: str) -> frozenset[int]:
 
 
 def _is_nobody(tx: "Transaction", user: str) -> bool:
-    """Whether a name is that of no account of this machine, and of nobody who had one."""
+    """Return whether a name belongs to no account of this machine, present or past."""
     from oar.lib.access.accounts import has_account
 
     return not has_account(user) and not tx.listings.has_jobs(user)
@@ -119,7 +119,7 @@ def _since(text: str, now: int) -> int:
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are asked for; what is None does not restrict."""
+    """The selected jobs; None does not restrict."""
 
     ids: tuple[int, ...] | None = None
     arrays: tuple[int, ...] | None = None  #: () = the live jobs, as arrays
@@ -155,7 +155,7 @@ class JobFilter(NamedTuple):
         return jobs if is_open else [job for job in jobs if self._takes(job)]
 
     def _without_frames(self, tx: "Transaction", jobs: "list[Job]") -> "list[Job]":
-        """Leave frames of advance reservations out, and jobs that are not in the one that is asked for."""
+        """Remove frame jobs of advance reservations, and jobs outside the requested reservation."""
         ids = [job.id for job in jobs]
         frames = {} if self.frames else tx.advance_reservations.of_frames(ids)
         shown = [job for job in jobs if job.id not in frames]
@@ -166,7 +166,7 @@ class JobFilter(NamedTuple):
         return [job for job in shown if inside.get(job.id) in wanted]
 
     def complaints(self, tx: "Transaction") -> list[str]:
-        """Return the complaints about jobs, a user and a queue that are asked for by name and do not exist."""
+        """Return complaints about given jobs, users and queues that do not exist."""
         missing = set(self.ids).difference(tx.jobs.states(self.ids)) if self.ids else set()
         complaints = [f"job {job_id} does not exist." for job_id in sorted(missing)]
         if self.user is not None and _is_nobody(tx, self.user):

@@ -29,7 +29,7 @@ PATIENCE = 5.0
 
 
 class Followed(NamedTuple):
-    """Of what is told; None does not restrict."""
+    """The jobs to follow; None does not restrict."""
 
     ids: Collection[int] | None
     arrays: Collection[int] | None
@@ -38,11 +38,11 @@ class Followed(NamedTuple):
 
     @property
     def names_jobs(self) -> bool:
-        """Whether there are jobs after whose end nothing more is told."""
+        """Whether the output ends with the end of given jobs."""
         return self.ids is not None or bool(self.arrays)
 
     def takes(self, row: JobStateChange | Event) -> bool:
-        """Whether a row is told; of an event only its job is known."""
+        """Whether to print a row; an event contains only the id of its job."""
         if self.ids is not None and row.job_id not in self.ids:
             return False
         if isinstance(row, Event):
@@ -50,12 +50,12 @@ class Followed(NamedTuple):
         return self.takes_of(row.owner, row.queue) and (self.arrays is None or row.array_id in self.arrays)
 
     def takes_of(self, user: str | None, queue: str | None) -> bool:
-        """Whether what happens to jobs of a user in a queue is told."""
+        """Whether to print rows of jobs of a user in a queue."""
         return self.user in (None, user) and self.queue in (None, queue)
 
 
 def follow(context: "Context", followed: Followed, since: str | None, machine: Format | None) -> None:
-    """Tell what happens, from a position on or from now; until somebody interrupts, or what is named has ended.
+    """Print events from a position or from now on, until interrupted or until the given jobs have ended.
 
     Raises BadRequest, NoSuchJob, DatabaseUnavailable.
     """
@@ -83,7 +83,7 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
 
 
 def _states(context: "Context", followed: Followed) -> Mapping[int, str]:
-    """Return the states of the named jobs, or of those of the arrays, that are told.  Raises NoSuchJob."""
+    """Return the states of the followed jobs or array jobs.  Raises NoSuchJob."""
     ids, arrays = followed.ids, followed.arrays or ()
     with context.database.snapshot() as tx:
         jobs = tx.jobs.select(ids) if ids is not None else tx.jobs.of_arrays(arrays) if arrays else []
@@ -112,7 +112,7 @@ def _since(context: "Context", begin: Position | None, now: Position) -> Iterato
 
 
 def _next(context: "Context", feed: Feed, seconds: float = PATIENCE) -> News:
-    """Return what is new, nothing if that is not known now; no connection is kept from others meanwhile."""
+    """Return new rows, none without the database; release the connection meanwhile."""
     context.database.close()
     try:
         return feed.next(seconds)
@@ -129,7 +129,7 @@ class _Told:
         self._as_json = as_json
 
     def begin(self, states: Mapping[int, str]) -> None:
-        """Write the states that the named jobs have; programs are told what happens, and nothing else."""
+        """Write the present states of the given jobs, as text only."""
         if not self._as_json:
             self._write([f"{format_date(int(time.time()))} {job_id:<10} {state}" for job_id, state in states.items()])
 
@@ -186,7 +186,7 @@ def read_seconds(text: str | None) -> int:
 
 
 def repeat(context: "Context", seconds: int, show: Callable[[], str]) -> None:
-    """Print what ``show`` returns until somebody interrupts: drawn over the last on a terminal, else below it."""
+    """Print what ``show`` returns until interrupted: on a terminal over the former output, else below it."""
     draw = _draw if sys.stdout.isatty() else _append
     try:
         with ending_with_caller():
@@ -209,7 +209,7 @@ def _append(text: str) -> None:
 
 
 def _draw(text: str) -> None:
-    """Write over what is there line by line, so that nothing flickers; what is too long for the terminal is cut."""
+    """Overwrite the former output line by line, without flicker; cut what does not fit the terminal."""
     import shutil
 
     columns, lines = shutil.get_terminal_size()

@@ -1,4 +1,4 @@
-"""The layouts of oarstat beside the usual table: chosen fields, bills of reservations, a chart of letters."""
+"""Further layouts of oarstat: chosen fields, bills of reservations, a text chart."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ _ALIASES = {
 
 
 class Field(NamedTuple):
-    """A column: the key of the record, and what stands above it."""
+    """A column: the key of the record and the header."""
 
     key: str
     label: str
@@ -179,5 +179,5 @@ def _legend(jobs: Jobs, letters: Mapping[int, str]) -> Iterable[str]:
 
 
 def _age(job: Mapping[str, Any]) -> str:
-    """Return how old the foreseen start of a job may be, if it is not that of the last round."""
+    """Return the age of a predicted start that is older than the last scheduling pass."""
     return f", foreseen at {format_date(job['foreseen_at'])} or later" if job["foreseen_at"] else ""

@@ -1,4 +1,4 @@
-"""``oarstat --usage``: what jobs used of what they had, as their nodes measured it."""
+"""``oarstat --usage``: CPU and memory usage of jobs, as measured by their nodes."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

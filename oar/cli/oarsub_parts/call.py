@@ -36,7 +36,7 @@ class Printer:
             click.echo(f"# {text}")
 
     def explain(self, text: str, *, end: str = "\n") -> None:
-        """Print a comment if the user asks for more comments (-v)."""
+        """Print a message with -v only."""
         if self.is_verbose:
             click.echo(f"# {text}{end}", nl=False)
 

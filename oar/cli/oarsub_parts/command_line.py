@@ -69,7 +69,7 @@ class CommandLine(NamedTuple):
 
 
 def read(context: Context, options: OarsubOptions) -> CommandLine:
-    """Return the command line of which click has read the options."""
+    """Return the command line whose options click has parsed."""
     ctx = click.get_current_context()
     names = frozenset(
         name for name in OarsubOptions._fields if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -105,7 +105,7 @@ def command_of(context: Context, options: OarsubOptions) -> str:
 
 
 def join_words(words: Sequence[str], dashes: int | None) -> str:
-    """Return the command that the words are; several are joined only behind ``--``.  Raises ValueError.
+    """Return the command; several words are joined only after ``--``.  Raises ValueError.
 
     ``dashes``: number of words before ``--``, None if there was none.
     """
@@ -195,7 +195,7 @@ _PLAIN = re.compile(r"[\w./+@:,%-]+")
 
 
 def doubts(call: OarsubCall, line: CommandLine, command: str) -> Iterator[str]:
-    """Tell what was probably not meant."""
+    """Yield warnings about probable mistakes."""
     options = line.options
     if "name" in line.names and (options.name or "").isdecimal() and not options.requests:
         number = options.name

@@ -41,7 +41,7 @@ def estimate(call: OarsubCall, proposal: Proposal) -> int:
 
 
 def _record(jobs: Sequence[Estimate]) -> dict[str, object]:
-    """Return the record of the first job, and those of all of an array."""
+    """Return the record of the job; of an array also the records of all jobs."""
     record = jobs[0].record
     return record | {"jobs": [job.record for job in jobs]} if len(jobs) > 1 else record
 

@@ -50,7 +50,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
 
     def next_line(self, seconds: float) -> str | None:
-        """Return the next line of the server, None if none comes for so long; '' for a call without a whole line.
+        """Return the next line of the server, None after ``seconds`` without one, '' for an incomplete line.
 
         A call from another address does not end the waiting.
         """
@@ -181,7 +181,7 @@ class StartWait:
             self._take(self._listener.next_line(_SOON if now < self._hurry else period) or "")
 
     def _answer_calls(self) -> None:
-        """Read the lines of those who call just now; those who send nothing do not keep us for ever."""
+        """Read the lines of present callers, for a limited time."""
         limit = time.monotonic() + _CALLS
         while time.monotonic() < limit:
             line = self._listener.next_line(0)
@@ -218,7 +218,7 @@ class StartWait:
             self._show(line)
 
     def _hear_why(self) -> None:
-        """Await the line that belongs to an end which the database has told first."""
+        """Wait for the server's line about an end that the database reported first."""
         limit = time.monotonic() + _WHY
         while not self._is_told and (left := limit - time.monotonic()) > 0:
             self._take(self._listener.next_line(left) or "")

@@ -40,7 +40,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 @dataclass(frozen=True, slots=True)
 class JobSession:
-    """A session in a job: where it begins, and what the node is told of it."""
+    """A session in a job: its host and the variables for the node."""
 
     host: str
     job_id: int
@@ -50,7 +50,7 @@ class JobSession:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the node is told."""
+        """The environment variables that are sent to the node."""
         return {
             "OAR_CPUSET": self.cpuset,
             "OAR_JOB_USER": self.user,
@@ -98,7 +98,7 @@ class NodeConnection:
 
     @property
     def has_display(self) -> bool:
-        """Whether the user's display is made known to his shell."""
+        """Whether X11 is forwarded."""
         return bool(self._cookie)
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str], *, is_silent:
 
 
 def _end(pid: int) -> None:
-    """End a program of ours, if it has not ended already; ssh may miss the signal that asks it to."""
+    """Terminate a child process, if it still runs; ssh may miss the first signal."""
     with suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGTERM)
         limit = time.monotonic() + _GRACE
@@ -227,7 +227,7 @@ def _dying(with_signal: str, command: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _left_to_the_terminal() -> Iterator[None]:
-    """What is typed concerns the session: signals are not ours, and the terminal is as it was afterwards."""
+    """Ignore signals of the terminal during the session; restore the terminal afterwards."""
     former = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     modes = termios.tcgetattr(0) if os.isatty(0) else None
     try:

@@ -96,7 +96,7 @@ class OarsubOptions(NamedTuple):
 
     @property
     def form(self) -> JobForm:
-        """What they say of the job."""
+        """The options that describe the job."""
         same = {name: getattr(self, name) for name in JobForm._fields}
         return JobForm(**same)._replace(verbosity=min(self.verbosity, MOST_VERBOSE))
 

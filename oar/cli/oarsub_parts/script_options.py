@@ -77,7 +77,7 @@ def read_defaults(call: OarsubCall, path: str) -> ScriptOptions:
 
 
 def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptOptions:
-    """Return the options in a script; ``parameters``: those of oarsub.  Each line that is not understood is printed.
+    """Return the options in a script; ``parameters``: those of oarsub.  Print each line that cannot be parsed.
 
     Raises Stop when a line is not understood.
     """
@@ -119,7 +119,7 @@ def _joined(
 
 
 def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> str:
-    """Return what is wrong with a line, as remarks."""
+    """Return the errors of a line, as comments."""
     spelling = next(iter(line.removeprefix("#OAR").split("=")[0].split()), "")
     if any(spelling in parameter.opts and parameter.name in NOT_IN_SCRIPTS for parameter in parameters):
         return f"# {spelling} may stand on the command line only."
@@ -128,7 +128,7 @@ def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> 
 
 
 def _parser(parameters: Sequence[click.Parameter]) -> Command:
-    """Return a parser of the options that may stand in a script; machine formats are the command line's."""
+    """Return a parser of the options allowed in scripts; machine formats are not."""
     params = [
         parameter
         for parameter in parameters
@@ -149,7 +149,7 @@ def _read_line(line: str, parser: Command) -> dict[str, Any]:
 
 
 def _parse_several(line: str, parser: Command) -> click.Context | None:
-    """Parse a line with several options, in which every word is an option or its argument; None for other lines."""
+    """Parse a line of several options and their arguments; None for other lines."""
     words = words_of_several(line)
     if words is None:
         return None

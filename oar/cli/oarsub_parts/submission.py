@@ -54,7 +54,7 @@ def _parameters(files: UserFiles, path: str | None) -> tuple[str, ...] | None:
 
 
 def _directory(path: str | None, current: str | None) -> str:
-    """Return the working directory of the job, absolute; ``current``: that of the caller.  Raises Stop."""
+    """Return the absolute working directory of the job; ``current``: directory of the caller.  Raises Stop."""
     if path and path.startswith("/"):
         return path
     try:
@@ -91,7 +91,7 @@ class Submitter:
 
 
 def wait_if_asked(call: OarsubCall, ids: Sequence[int]) -> int:
-    """Wait for the ends of jobs if ``--wait`` asks for it; return the exit code."""
+    """Wait for the end of the jobs with ``--wait``; return the exit code."""
     if not call.options.wait:
         return 0
     from oar.cli.oarsub_parts import wait
@@ -105,7 +105,7 @@ _ASKING = ("--ssh_pr", "--ssh-pr")
 
 
 def add_key(call: OarsubCall, proposal: Proposal) -> Proposal:
-    """Return the proposal with the job key that the options ask for.  Raises BadSubmission."""
+    """Return the proposal with the job key of the options.  Raises BadSubmission."""
     options, environment = call.options, call.context.environment
     asks = options.use_job_key or any(word.startswith(_ASKING) for word in call.context.arguments)
     wish = KeyWish(asks, options.key_inline, options.public_key, options.key_file, options.key_export)
@@ -140,7 +140,7 @@ def _read(files: UserFiles, path: str) -> str:
 
 
 def export_keys(call: OarsubCall, submitted: "Submitted") -> None:
-    """Write the private key of each job to the file of ``-e``, in which ``%jobid%`` stands for the job."""
+    """Write the private key of each job to the file of ``-e``; ``%jobid%`` is replaced by the job id."""
     pattern = call.options.key_export
     if pattern is None:
         return

@@ -98,7 +98,7 @@ def _follow(ids: list[int], copies: Mapping[int, int]) -> None:
 
 
 def pause(waited: float) -> float:
-    """Return the seconds until the next look, after so many seconds of waiting."""
+    """Return the seconds until the next check, after ``waited`` seconds."""
     return min(max(waited / PART_OF_WAITING, SHORTEST_PAUSE), LONGEST_PAUSE)
 
 
@@ -119,7 +119,7 @@ def status_of(state: JobState, wait_status: int | None) -> int:
 
 
 def _wants_to_leave(ids: Sequence[int]) -> bool:
-    """Ask whether to stop waiting; without a terminal, and after another ^C, the answer is yes."""
+    """Ask whether to stop waiting; return True without a terminal and after another ^C."""
     if not _has_terminal():
         return True
     try:

@@ -77,7 +77,7 @@ _HELD = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 @dataclass(slots=True)
 class Waiting:
-    """A connection that nobody answers yet."""
+    """A connection without a worker."""
 
     connection: socket.socket
     uid: int
@@ -196,7 +196,7 @@ class Manager:
     # -- those who ask -------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        """Take new connections; those that are too many are closed, and go another way."""
+        """Accept new connections; close those above the limit, whose clients use sudo."""
         for _ in range(AT_ONCE):
             try:
                 connection, _ = self._listener.accept()
@@ -238,7 +238,7 @@ class Manager:
         return [QueuedRequest(number, each.uid) for number, each in self._waiting.items() if each.has_asked]
 
     def _hand_over(self, now: float) -> None:
-        """Give requests to idle processes; tell the others to wait, or close them if waiting leads to nothing."""
+        """Assign requests to idle processes; queue the others, or close them if they cannot be served."""
         for request, process in self._places.assign(self._queue(), now):
             with suppress(OSError):  # the process has just died; the client sees the end of its connection
                 socket.send_fds(self._channels[process], [b"%d" % request.uid], [request.number])
@@ -346,7 +346,7 @@ def _listener(arguments: list[str]) -> socket.socket:
 
 
 def _start_again(listener: socket.socket) -> NoReturn:
-    """Become the program as it is now, with the same socket; signals are held back."""
+    """Replace this process by the present version of the program, with the same socket and blocked signals."""
     os.dup2(listener.fileno(), _FIRST_PASSED)
     os.set_inheritable(_FIRST_PASSED, True)  # it may have been this one before
     os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")

@@ -39,7 +39,7 @@ _LONGEST_WORD = 64
 
 
 class Worker:
-    """A process that answers; ``channel``: to the one that has made it."""
+    """A worker process; ``channel``: connection to the manager."""
 
     def __init__(self, channel: socket.socket, conf_file: str) -> None:
         self._channel = channel
