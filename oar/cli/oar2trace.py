@@ -56,7 +56,7 @@ def main(
     anonymize: bool,
 ) -> None:
     """Write the trace, and the resources if requested."""
-    wish = TraceWish(
+    options = TraceWish(
         _form(mode),
         1 if first is None else first,
         LARGEST_NUMBER if last is None else last,
@@ -66,21 +66,23 @@ def main(
         10_000 if chunk_size is None else chunk_size,
         anonymize,
     )
-    _check(wish, path, metadata_file)
+    _check(options, path, metadata_file)
     if metadata_file is not None:
         from oar.lib.base.formats import Format, dump
 
         _write(metadata_file, [dump(resource_records(context.database), Format.YAML)])
-    _write(path, (f"{line}\n" for line in trace(context.database, wish)))
+    _write(path, (f"{line}\n" for line in trace(context.database, options)))
 
 
-def _check(wish: TraceWish, path: str, metadata_file: str | None) -> None:
+def _check(options: TraceWish, path: str, metadata_file: str | None) -> None:
     """Refuse what would make a trace of nothing, or two files in one.  Raises Stop."""
-    if wish.first > wish.last:
-        raise Stop(f"[ERROR] --first {wish.first} is greater than --last {wish.last}. Write the smaller job id first.")
-    if wish.start > wish.stop:
+    if options.first > options.last:
+        raise Stop(
+            f"[ERROR] --first {options.first} is greater than --last {options.last}. Write the smaller job id first."
+        )
+    if options.start > options.stop:
         raise Stop("[ERROR] No job is between these dates: --from is the earlier one.")
-    if not wish.chunk:
+    if not options.chunk:
         raise Stop("[ERROR] --chunk-size must be at least 1.")
     if path == metadata_file:
         raise Stop(f"[ERROR] The trace and the resources cannot both go to {path}: give --metadata-file another name.")

@@ -60,7 +60,7 @@ def main(
     if history:
         if check or as_sample or connect:
             raise click.UsageError("--history excludes --check, --connect and --sample.")
-        return _history(context, key, _Choice(_date(since), _date(until), author))
+        return _history(context, key, _HistoryFilter(_date(since), _date(until), author))
     if since or until or author:
         raise click.UsageError("--since, --until and --by need --history.")
     if connect and not check:
@@ -143,7 +143,7 @@ def _may_read(path: str) -> bool:
     return done.returncode == 0
 
 
-class _Choice(NamedTuple):
+class _HistoryFilter(NamedTuple):
     """Which changes are printed; None: no limit."""
 
     since: int | None
@@ -160,7 +160,7 @@ def _date(text: str | None) -> int | None:
     return parse_date(text) if text else None
 
 
-def _history(context: Context, name: str | None, choice: _Choice) -> int:
+def _history(context: Context, name: str | None, choice: _HistoryFilter) -> int:
     """Print the changes of all that decides about jobs, or of what has a name."""
     context.require_admin()
     option = option_of(name) if name is not None else None

@@ -73,15 +73,15 @@ class Installation:
 
     def install(self, nodes: Sequence[str]) -> int:
         """Install the keys and print the outcome for each node; return the exit code."""
-        told: list[str] = []
+        replies: list[str] = []
         failed = set[str]()
         for node in nodes:
             outcome = self._run(node)
             if outcome is None:
                 failed.add(node)
             else:
-                told += host_keys(outcome, node.rpartition("@")[2], self._port)
-        known = merged(self._files.known_hosts, told)
+                replies += host_keys(outcome, node.rpartition("@")[2], self._port)
+        known = merged(self._files.known_hosts, replies)
         if known != self._files.known_hosts:
             self._files = self._files._replace(known_hosts=known)
             _write(self._account, "known_hosts", known)

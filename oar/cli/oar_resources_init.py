@@ -46,7 +46,7 @@ class HostUnits(NamedTuple):
 
 
 class HostAnswers(NamedTuple):
-    """What the hosts said, and which of them said nothing that is understood."""
+    """The hardware of the hosts, and the hosts without a valid answer."""
 
     machines: Mapping[str, FoundMachine]
     failed: Sequence[str]
@@ -145,11 +145,11 @@ def _ask(reach: Sequence[str], hosts: Sequence[str]) -> HostAnswers:
     failed = []
 
     def ask(host: str) -> tuple[str, FoundMachine | str]:
-        said = ask_host(host, [*reach, host, "sh -s"], SECONDS, probe)
-        if not said.is_good:
-            return host, "no answer in time" if said.signal else f"exit code {said.exit}"
+        result = ask_host(host, [*reach, host, "sh -s"], SECONDS, probe)
+        if not result.is_good:
+            return host, "no answer in time" if result.signal else f"exit code {result.exit}"
         try:
-            return host, machine_descriptions.read(said.output.decode("utf-8", "replace"))
+            return host, found_machines.read(result.output.decode("utf-8", "replace"))
         except BadTopology as error:
             return host, str(error)
 

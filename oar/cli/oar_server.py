@@ -304,13 +304,13 @@ class Server:
         ready.settimeout(0.05)
         while process.poll() is None and time.monotonic() < end:
             try:
-                told = ready.recv(4096).decode(errors="replace")
+                message = ready.recv(4096).decode(errors="replace")
             except TimeoutError:
                 continue
-            if told == "READY=1":
+            if message == "READY=1":
                 return status
-            if told.startswith(f"STATUS={_WAITING}"):
-                status = told.removeprefix("STATUS=")
+            if message.startswith(f"STATUS={_WAITING}"):
+                status = message.removeprefix("STATUS=")
         process.terminate()
         return None
 

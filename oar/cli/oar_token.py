@@ -63,8 +63,8 @@ def main(
         raise Stop(f"{action} takes no identifiers")
     try:
         if action == "create":
-            wanted = scope if agent is None else f"agent:{agent}"
-            _create(context, _Wish(user, wanted, expires, comment), machine)
+            granted_scope = scope if agent is None else f"agent:{agent}"
+            _create(context, _NewToken(user, granted_scope, expires, comment), machine)
         elif action == "list":
             with context.database.snapshot() as tx:
                 shown = tokens.listed(tx, context.user, everybody=everybody)
@@ -75,7 +75,7 @@ def main(
         raise Stop(f"# Error: {error}") from None
 
 
-class _Wish(NamedTuple):
+class _NewToken(NamedTuple):
     """A token to create."""
 
     user: str | None
@@ -84,12 +84,12 @@ class _Wish(NamedTuple):
     comment: str
 
 
-def _create(context: Context, wish: _Wish, machine: Format | None) -> None:
+def _create(context: Context, new_token: _NewToken, machine: Format | None) -> None:
     config = context.runtime.config
     with context.database.begin() as tx:
-        user = tokens.owner_of(accounts.with_rights(context.user, config), wish.user, config)
-        days = tokens.days_of(wish.days, config)
-        token_id, token = tokens.create(tx, user, scope=wish.scope, days=days, comment=wish.comment)
+        user = tokens.owner_of(accounts.with_rights(context.user, config), new_token.user, config)
+        days = tokens.days_of(new_token.days, config)
+        token_id, token = tokens.create(tx, user, scope=new_token.scope, days=days, comment=new_token.comment)
     if machine:
         click.echo(dump({"id": token_id, "token": token}, machine), nl=False)
         return

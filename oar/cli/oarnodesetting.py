@@ -111,15 +111,17 @@ def main(
     if from_node and (by_resource or add or maintenance or drain or texts or reason or state not in _SAID_BY_NODES):
         raise Stop("/!\\ --from-node goes with -s Alive or -s Absent and hosts, and with nothing else")
     try:
-        wish = _wish(context, state, maintenance, drain, texts)._replace(is_forced=force, reason=reason or "")
+        change_request = _change_request(context, state, maintenance, drain, texts)._replace(
+            is_forced=force, reason=reason or ""
+        )
         names = [] if by_resource else _names(hosts, path)
         if add:
-            return _add(context, names, wish)
-        targets = _by_id(context, ranges, sql, wish) if by_resource else _by_name(context, names)
+            return _add(context, names, change_request)
+        targets = _by_id(context, ranges, sql, change_request) if by_resource else _by_name(context, names)
         if not targets.ids:
             return _code(targets.codes) or NOTHING_SELECTED
         change = _note_words if from_node else _change
-        return change(context, targets, wish, 0 if no_wait else patience)
+        return change(context, targets, change_request, 0 if no_wait else patience)
     except BadSettings as error:
         return _tell(error.problems)
 
@@ -142,7 +144,7 @@ def _print_last_value(context: Context, name: str) -> int:
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-def _wish(
+def _change_request(
     context: Context, state: str | None, maintenance: str | None, drain: str | None, texts: Sequence[str]
 ) -> NodeChange:
     """Check the request before anything is written.  Raises Stop, BadSettings."""
@@ -212,7 +214,7 @@ def _ids(ranges: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeChange) -> Targets:
+def _by_id(context: Context, ranges: Sequence[str], sql: str | None, change_request: NodeChange) -> Targets:
     """Return the resources that were named by id or by a condition.  Raises Stop, BadCondition."""
     ids = _ids(ranges)
     if sql is not None:
@@ -225,7 +227,7 @@ def _by_id(context: Context, ranges: Sequence[str], sql: str | None, wish: NodeC
     with context.database.snapshot() as tx:
         existing = tx.resources.existing(ids)
     missing = sorted(set(ids) - set(existing))
-    if missing and wish.is_maintained is not None:
+    if missing and change_request.is_maintained is not None:
         warn(f"The resource {resource} does not exist in OAR database." for resource in missing)
         return Targets({"": existing}, False, [USAGE])
     if not existing:
@@ -249,43 +251,43 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 # -- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _add(context: Context, names: Sequence[str], wish: NodeChange) -> int:
+def _add(context: Context, names: Sequence[str], change_request: NodeChange) -> int:
     """Create a resource for each name.  Raises BadSettings."""
     with context.database.begin() as tx:
-        changes.add(tx, context.user, names, wish)
+        node_changes.add(tx, context.user, names, change_request)
     for name in names:
         click.echo(f"New resource added:  {name}")
-        _print_settings(wish.settings, dict.fromkeys(wish.values, 1))
+        _print_settings(change_request.settings, dict.fromkeys(change_request.values, 1))
     note(context)
     return 0
 
 
-def _change(context: Context, targets: Targets, wish: NodeChange, patience: int) -> int:
+def _change(context: Context, targets: Targets, change_request: NodeChange, patience: int) -> int:
     """Change existing resources in one transaction; then wait for the jobs that must end."""
     try:
         with context.database.begin() as tx:
-            doomed = {label: list(state_changes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
-            counts = changes.change_resources(tx, context.user, targets.ids, wish)
+            doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
+            counts = node_changes.change_resources(tx, context.user, targets.ids, change_request)
     except WouldBreak as refused:
         raise Stop(str(refused), refused.exit_code) from None
     note(context)
-    _print(targets, wish, counts)
+    _print(targets, change_request, counts)
     codes = list(targets.codes)
-    if patience and wish.ends_jobs:
+    if patience and change_request.ends_jobs:
         codes += _wait(context, doomed, patience)
-    if wish.state is ResourceState.ALIVE and not targets.by_node:
+    if change_request.state is ResourceState.ALIVE and not targets.by_node:
         click.echo("Done")
     return _code(codes)
 
 
-def _note_words(context: Context, targets: Targets, wish: NodeChange, _patience: int) -> int:
+def _note_words(context: Context, targets: Targets, change_request: NodeChange, _patience: int) -> int:
     """Do what nodes say of themselves; what an administrator decided of them stays, and no job is waited for."""
-    say = state_changes.welcome if wish.state is ResourceState.ALIVE else state_changes.take_leave
+    say = nodes.welcome if change_request.state is ResourceState.ALIVE else nodes.take_leave
     with context.database.begin() as tx:
         changed = {name: say(tx, name) for name in targets.names}
     note(context)
     for name, ids in changed.items():
-        click.echo(f"{name} --> {wish.state}" if ids else f"{name} stays as it is")
+        click.echo(f"{name} --> {change_request.state}" if ids else f"{name} stays as it is")
     return _code(targets.codes)
 
 
@@ -296,16 +298,18 @@ def _labelled(targets: Targets) -> Mapping[str, list[int]]:
     return {f"resource {resource}": [resource] for resource in targets.ids}
 
 
-def _print(targets: Targets, wish: NodeChange, counts: Mapping[str, int]) -> None:
-    if wish.state and targets.by_node:
+def _print(targets: Targets, change_request: NodeChange, counts: Mapping[str, int]) -> None:
+    if change_request.state and targets.by_node:
         for name in targets.names:
-            click.echo(f"{name} --> {wish.state}")
-    elif wish.state:
-        click.echo(f"({','.join(str(resource) for resource in targets.ids)}) --> {wish.state}")
-    if wish.is_maintained is not None:
+            click.echo(f"{name} --> {change_request.state}")
+    elif change_request.state:
+        click.echo(f"({','.join(str(resource) for resource in targets.ids)}) --> {change_request.state}")
+    if change_request.is_maintained is not None:
         for resource in targets.ids:
-            click.echo(f'Maintenance mode set to "{"ON" if wish.is_maintained else "OFF"}" on resource {resource}')
-    _print_settings(wish.settings, counts)
+            click.echo(
+                f'Maintenance mode set to "{"ON" if change_request.is_maintained else "OFF"}" on resource {resource}'
+            )
+    _print_settings(change_request.settings, counts)
 
 
 def _print_settings(settings: Sequence[Setting], counts: Mapping[str, int]) -> None:

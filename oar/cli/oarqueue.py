@@ -94,7 +94,7 @@ def _change(
     return lines
 
 
-def print_queues(found: list[Queue], label: str) -> None:
+def print_queues(queues: list[Queue], label: str) -> None:
     """Print queues, each with its values below it."""
-    for queue in found:
+    for queue in queues:
         click.echo(f"{queue.name}\n\tpriority = {queue.priority}\n\t{label} = {queue.policy}\n\tstate = {queue.state}")

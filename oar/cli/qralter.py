@@ -10,7 +10,7 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option
 from oar.cli.common.process import Hangup, ending_with_caller
-from oar.cli.common.reservation_commands import ToldAnswers, listed, nothing_named, warn_of_mail
+from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_named, warn_of_mail
 from oar.cli.qrsub import NO_ANSWER, NOBODY, UNANSWERED, slots_line
 from oar.lib.base.errors import UserError
 from oar.lib.base.formats import Format
@@ -125,11 +125,11 @@ def main(context: Context, **values: object) -> int:
     if not options.words:
         return nothing_named(context)
     warn_of_mail(context, options.mail_options)
-    with ToldAnswers(options.machine) as told:
-        return _change_all(context, options, listed("qralter", options.words), told)
+    with OutcomePrinter(options.machine) as outcomes:
+        return _change_all(context, options, listed("qralter", options.words), outcomes)
 
 
-def _change_all(context: Context, options: QralterOptions, names: Sequence[str], told: ToldAnswers) -> int:
+def _change_all(context: Context, options: QralterOptions, names: Sequence[str], outcomes: OutcomePrinter) -> int:
     """Change the given reservations and print the outcomes; return the exit code.  Raises Stop."""
     is_trial = preparation.check_verify(preparation.ReservationWish(verify=options.verify), "qralter")
     alter = _verify if is_trial else _alter
@@ -138,21 +138,21 @@ def _change_all(context: Context, options: QralterOptions, names: Sequence[str],
     code, series, numbers = 0, dict[str, int](), list(names)
     with ending_with_caller(once=True):
         if options.series:
-            series, code = _change_series(context, options, names, told, is_trial=is_trial)
+            series, code = _change_series(context, options, names, outcomes, is_trial=is_trial)
             numbers = list(series)
         for place, number in enumerate(numbers, start=1):
             try:
-                has_left = alter(context, options, number, told)
+                has_left = alter(context, options, number, outcomes)
             except UserError as error:
                 stays = STAYS.format(number, series[number]) if number in series and not is_trial else ""
-                _tell_refusal(told, number, error, stays)
+                _tell_refusal(outcomes, number, error, stays)
                 code = 1
                 continue
             if has_left and numbers[place:]:
                 raise Stop(f"not changed: {', '.join(numbers[place:])}", NO_ANSWER)
         for series_id in dict.fromkeys(series.values()):
             text = f"verification: series {series_id} can be altered" if is_trial else GOES_ON.format(series_id)
-            told.done(f"series {series_id}", text)
+            outcomes.done(f"series {series_id}", text)
     return code
 
 
@@ -165,24 +165,24 @@ class NotAltered(BadReservation):
         self.proposal = proposal
 
 
-def _tell_refusal(told: ToldAnswers, name: str, error: UserError, more: str = "") -> None:
+def _tell_refusal(outcomes: OutcomePrinter, name: str, error: UserError, more: str = "") -> None:
     """Print a rejection; ``more``: an additional line."""
     text = f"{error}\n{more}" if more else str(error)
     if isinstance(error, NotAltered):
-        told.refused(name, text, error.reason, error.proposal or None)
+        outcomes.refused(name, text, error.reason, error.proposal or None)
     else:
-        told.refused(name, text)
+        outcomes.refused(name, text)
 
 
 def _change_series(
     context: Context,
     options: QralterOptions,
     names: Sequence[str],
-    told: ToldAnswers,
+    outcomes: OutcomePrinter,
     *,
     is_trial: bool,
 ) -> tuple[dict[str, int], int]:
-    """Change what is asked for in some series from now on; return what was granted of them, and the exit code.
+    """Change the given series from now on; return the granted occurrences and the exit code.
 
     By number, the series.  The template comes first, so that there is no occurrence which gets neither.
     """
@@ -191,7 +191,7 @@ def _change_series(
         try:
             found |= _change_one_series(context, options, name, is_trial=is_trial)
         except UserError as error:
-            _tell_refusal(told, name, error)
+            _tell_refusal(outcomes, name, error)
             code = error.exit_code
     return found, code
 
@@ -199,7 +199,7 @@ def _change_series(
 def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:
     """Change the template of the series of a reservation; return its number and those of the ones to come.
 
-    Who was asked for just now is waited for, but not for a trial, in which nothing is stored.  Raises UserError.
+    Wait for the decision about a new request, but not in a trial, which stores nothing.  Raises UserError.
     """
     from oar.lib.reservations import series_changes
 
@@ -226,7 +226,7 @@ def _change_one_series(context: Context, options: QralterOptions, name: str, *, 
     }
 
 
-def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
+def _alter(context: Context, options: QralterOptions, name: str, outcomes: OutcomePrinter) -> bool:
     """Change one reservation; return whether the user has left meanwhile, and the answer was first.
 
     Like a request of qrsub, a change does not stay when nobody waits for it: then Stop is raised.  Raises UserError.
@@ -235,9 +235,9 @@ def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswe
     written = list[AskedChange]()
     answer, why, has_left = None, NOBODY.format(patience), False
 
-    def note(asked: AskedChange) -> None:
-        written.append(asked)
-        context.fate = UNANSWERED.format(patience) if asked.change_id else LATER
+    def note(request: AskedChange) -> None:
+        written.append(request)
+        context.fate = UNANSWERED.format(patience) if request.change_id else LATER
 
     try:
         _changer(context).ask(options.wish, name, note)
@@ -250,25 +250,25 @@ def _alter(context: Context, options: QralterOptions, name: str, told: ToldAnswe
         answer = _give_up(context, written)
         if answer is None:
             raise Stop(f"{why}{WITHDRAWN}", NO_ANSWER)
-    told.done(name, "\n".join(_lines(context, written[0], answer)))
+    outcomes.done(name, "\n".join(_lines(context, written[0], answer)))
     return has_left
 
 
-def _verify(context: Context, options: QralterOptions, name: str, told: ToldAnswers) -> bool:
+def _verify(context: Context, options: QralterOptions, name: str, outcomes: OutcomePrinter) -> bool:
     """Print what would be answered now; nothing is stored.  Raises UserError."""
     from oar.kao.rounds.hypothetical import reservation_trials
 
-    asked = _changer(context).rehearse(options.wish, name)
-    lines = [f"verification: reservation {asked.reservation.number} can be altered"]
-    if asked.wanted:
-        step = reservation_trials.alter(context.database, context.runtime.config, asked.reservation, asked.wanted)
+    request = _changer(context).rehearse(options.wish, name)
+    lines = [f"verification: reservation {request.reservation.number} can be altered"]
+    if request.wanted:
+        step = reservation_trials.alter(context.database, context.runtime.config, request.reservation, request.wanted)
         if not step.is_granted:
-            raise _refusal(asked.reservation, asked.wanted, step.message, step.proposal)
+            raise _refusal(request.reservation, request.wanted, step.message, step.proposal)
         lines.append(f"then {write_date(step.start)} to {write_date(step.end)}")
-        misfits = [job_id for job_id in step.ended_jobs if job_id not in asked.lost]
+        misfits = [job_id for job_id in step.ended_jobs if job_id not in request.lost]
         lines += [f"job {job_id} would be deleted: it would not fit any more" for job_id in misfits]
-    lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in asked.lost]
-    told.done(name, "\n".join(lines))
+    lines += [f"job {job_id} would be deleted: its owner could not use the reservation" for job_id in request.lost]
+    outcomes.done(name, "\n".join(lines))
     return False
 
 
@@ -278,23 +278,25 @@ def _changer(context: Context) -> Changer:
 
 def _give_up(context: Context, written: list[AskedChange]) -> ReservationChange | None:
     """Withdraw a change, if it was written; return it if its answer was first, else None."""
-    for asked in written:
+    for request in written:
         with context.database.begin() as tx:
-            return alteration.give_up(tx, asked.change_id)
+            return alteration.give_up(tx, request.change_id)
     return None
 
 
-def _lines(context: Context, asked: AskedChange, answer: ReservationChange | None) -> list[str]:
+def _lines(context: Context, request: AskedChange, answer: ReservationChange | None) -> list[str]:
     """Return the messages about a change.  Raises BadReservation if it was rejected."""
-    told = _told(context, answer, asked) if answer else [NO_ACCESS.format(job_id) for job_id in asked.lost]
-    return [f"Your reservation {asked.reservation.number} has been altered", *told]
+    details = (
+        _change_lines(context, answer, request) if answer else [NO_ACCESS.format(job_id) for job_id in request.lost]
+    )
+    return [f"Your reservation {request.reservation.number} has been altered", *details]
 
 
-def _told(context: Context, answer: ReservationChange, asked: AskedChange) -> list[str]:
+def _change_lines(context: Context, answer: ReservationChange, request: AskedChange) -> list[str]:
     """Return the messages about a granted change.  Raises BadReservation if it was rejected."""
-    reservation = asked.reservation
+    reservation = request.reservation
     if answer.answer is not ChangeAnswer.GRANTED:
-        wanted = asked.wanted or WantedChange()
+        wanted = request.wanted or WantedChange()
         raise _refusal(reservation, wanted, answer.message, answer.proposal)
     with context.database.snapshot() as tx:
         (present,) = tx.advance_reservations.select([reservation.id])

@@ -10,7 +10,7 @@ import click
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
-from oar.cli.common.reservation_commands import ToldAnswers, listed, nothing_named
+from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_named
 from oar.lib.db.transaction import Transaction
 from oar.lib.reservations import deletion, rights
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
@@ -61,48 +61,48 @@ def main(
     """
     if not (words or owners or series):
         return nothing_named(context)
-    with ToldAnswers(machine) as answers:
+    with OutcomePrinter(machine) as answers:
         names, numbers = listed("qrdel", words), listed("qrdel", series, "-series", kind="numbers")
         users = [context.user.name if word == "$user" else word for word in listed("qrdel", owners, "-u", kind="users")]
         if users:
             _check_users(context, users)
-        wanted = _Wanted(context, answers, users, force)
-        codes = [code for number in numbers for code in _delete_series(wanted, number)]
+        options = _DeleteOptions(context, answers, users, force)
+        codes = [code for number in numbers for code in _delete_series(options, number)]
         for name in names or (["*"] if users and not numbers else []):
-            codes += _delete_named(wanted, name, must_exist=bool(names))
+            codes += _delete_named(options, name, must_exist=bool(names))
         if users and not codes:
             listed_users = visible(",".join(users))
             raise Stop(f"There is no advance_reservation registered for the following users: {listed_users}")
     return next((code for code in reversed(codes) if code), 0)
 
 
-class _Wanted(NamedTuple):
+class _DeleteOptions(NamedTuple):
     """What goes for all that is named."""
 
     context: Context
-    answers: ToldAnswers
+    answers: OutcomePrinter
     users: Sequence[str]  #: only what belongs to them; () = to anybody
     force: bool
 
 
-def _delete_named(wanted: _Wanted, name: str, *, must_exist: bool) -> Iterator[int]:
+def _delete_named(options: _DeleteOptions, name: str, *, must_exist: bool) -> Iterator[int]:
     """Delete what a word means; iterate over an exit code for each of it.
 
     A number means an occurrence of a series alone, a name and a pattern the whole series.
     """
-    targets, is_known = _targets(wanted.context, name, wanted.users)
+    targets, is_known = _targets(options.context, name, options.users)
     if not is_known and must_exist:
-        wanted.answers.refused(name, f'denied: advance_reservation "{visible(name)}" does not exist')
+        options.answers.refused(name, f'denied: advance_reservation "{visible(name)}" does not exist')
         yield 1
     for target in targets:
         if is_number(name) or not target.series_id:
-            yield _delete(wanted, target)
+            yield _delete(options, target)
     for series_id in (
         ()
         if is_number(name)
         else dict.fromkeys(reservation.series_id for reservation in targets if reservation.series_id)
     ):
-        yield from _delete_series(wanted, str(series_id))
+        yield from _delete_series(options, str(series_id))
 
 
 def _check_users(context: Context, users: Sequence[str]) -> None:
@@ -149,41 +149,41 @@ def _named(tx: Transaction, context: Context, name: str, *, others: bool) -> lis
     return mine if is_pattern else mine or granted
 
 
-def _delete(wanted: _Wanted, target: AdvanceReservation) -> int:
-    user = wanted.context.user
-    with wanted.context.database.begin() as tx:
-        answer = deletion.delete(tx, user, target, target.number, force=wanted.force)
-    return _tell(wanted, answer)
+def _delete(options: _DeleteOptions, target: AdvanceReservation) -> int:
+    user = options.context.user
+    with options.context.database.begin() as tx:
+        answer = deletion.delete(tx, user, target, target.number, force=options.force)
+    return _tell(options, answer)
 
 
-def _tell(wanted: _Wanted, answer: DeletionAnswer) -> int:
+def _tell(options: _DeleteOptions, answer: DeletionAnswer) -> int:
     """Print the outcome for one reservation; return its exit code."""
-    text, code = _text(answer.outcome, wanted.context.user.name, answer.number)
-    (wanted.answers.refused if code else wanted.answers.done)(str(answer.number), text)
+    text, code = _text(answer.outcome, options.context.user.name, answer.number)
+    (options.answers.refused if code else options.answers.done)(str(answer.number), text)
     return code
 
 
-def _delete_series(wanted: _Wanted, word: str) -> Iterator[int]:
+def _delete_series(options: _DeleteOptions, word: str) -> Iterator[int]:
     """Delete a series with all that is left of it, in one transaction; iterate over exit codes.
 
-    It stays if it belongs to none of the wanted users, as if nobody had named it.
+    Ignore a series that belongs to none of the given users.
     """
-    user, name = wanted.context.user.name, visible(word)
-    with wanted.context.database.begin() as tx:
+    user, name = options.context.user.name, visible(word)
+    with options.context.database.begin() as tx:
         number = int(word) if is_number(word) else 0
         series = tx.reservation_series.select([number]).get(number)
-        if series and wanted.users and not any(fnmatchcase(series.owner, pattern) for pattern in wanted.users):
+        if series and options.users and not any(fnmatchcase(series.owner, pattern) for pattern in options.users):
             return
-        answer = deletion.delete_series(tx, wanted.context.user, number, force=wanted.force)
+        answer = deletion.delete_series(tx, options.context.user, number, force=options.force)
     for deleted in answer.reservations:
-        yield _tell(wanted, deleted)
+        yield _tell(options, deleted)
     if answer.outcome is Deletion.DELETED:
-        wanted.answers.done(f"series {name}", f"{user} has deleted series {name}")
+        options.answers.done(f"series {name}", f"{user} has deleted series {name}")
         yield 0
         return
     denied = f'denied: "{user}" is not allowed to delete series {name}'
     unknown = f'denied: series "{name}" does not exist'
-    wanted.answers.refused(f"series {name}", denied if answer.outcome is Deletion.DENIED else unknown)
+    options.answers.refused(f"series {name}", denied if answer.outcome is Deletion.DENIED else unknown)
     yield 1
 
 

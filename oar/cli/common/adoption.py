@@ -71,11 +71,11 @@ def _refusal(live: LiveJobs) -> str:
 
 def _waited(old: OldDatabase) -> LiveJobs:
     """Wait for the end of the jobs that only the old server can end; print their number when it changes."""
-    told = -1
+    shown_count = -1
     while (live := live_jobs(old)).number:
-        if live.number != told:
+        if live.number != shown_count:
             click.echo(f"Waiting for {live.number} jobs of the old server; {_ends(live.last_end)}.")
-            told = live.number
+            shown_count = live.number
         time.sleep(LOOK)
         old.refresh()
     return live
@@ -83,10 +83,10 @@ def _waited(old: OldDatabase) -> LiveJobs:
 
 def _ends(date: int) -> str:
     """Say when the last of the jobs ends that are waited for; 0: unknown."""
-    told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else "unknown"
+    end = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date)) if date else "unknown"
     if not date or date > time.time():
-        return f"their walltimes end {told}"
-    return f'their walltimes ended {told}: if this is a copy, nobody ends them (docs/adoption.rst, "From a dump")'
+        return f"their walltimes end {end}"
+    return f'their walltimes ended {end}: if this is a copy, nobody ends them (docs/adoption.rst, "From a dump")'
 
 
 def _choices(migrator: Migrator) -> sql_adoption.AdoptionChoices:
@@ -118,5 +118,5 @@ class _ProgressLine:
         """Print the progress, at most a few times a second."""
         if self._is_seen and (table != self._table or time.monotonic() >= self._next):
             self._table, self._next = table, time.monotonic() + _PROGRESS
-            told = f"{table}: {rows} of {total} rows" if total else table
-            click.echo(f"\r\033[K{told}", nl=False, err=True)
+            progress = f"{table}: {rows} of {total} rows" if total else table
+            click.echo(f"\r\033[K{progress}", nl=False, err=True)

@@ -69,7 +69,7 @@ def _swallowed(arguments: Sequence[str]) -> str:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-class ToldAnswer(NamedTuple):
+class ReservationOutcome(NamedTuple):
     """The outcome for one reservation or series."""
 
     ok: bool
@@ -78,7 +78,7 @@ class ToldAnswer(NamedTuple):
     proposal: int | None = None  #: the date that would be possible instead
 
 
-class ToldAnswers:
+class OutcomePrinter:
     """Prints outcomes as they arrive; with a machine format as one document at the end, by name.
 
     A command that is rejected as a whole prints one outcome, as qrsub does.
@@ -86,7 +86,7 @@ class ToldAnswers:
 
     def __init__(self, machine: Format | None) -> None:
         self._machine = machine
-        self._answers: dict[str, ToldAnswer] = {}
+        self._answers: dict[str, ReservationOutcome] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -98,12 +98,12 @@ class ToldAnswers:
             return
         document: dict[str, object] = {name: answer._asdict() for name, answer in self._answers.items()}
         if error is not None and not document:
-            document = ToldAnswer(False, str(error))._asdict()
+            document = ReservationOutcome(False, str(error))._asdict()
         click.echo(dump(document, self._machine), nl=False)
 
     def done(self, name: str, text: str) -> None:
         """Record and print a success."""
-        self._answers[name] = ToldAnswer(True, text)
+        self._answers[name] = ReservationOutcome(True, text)
         if self._machine is None:
             click.echo(text)
 
@@ -111,7 +111,7 @@ class ToldAnswers:
         """Record a failure and print it on stderr."""
         from oar.cli.common.render import visible
 
-        self._answers[name] = ToldAnswer(False, text, reason, proposal)
+        self._answers[name] = ReservationOutcome(False, text, reason, proposal)
         click.echo("\n".join(map(visible, text.split("\n"))), err=True)
 
 
@@ -129,14 +129,14 @@ def with_default_options(context: Context, given: Mapping[str, object], names: S
     ``names``: the options allowed in files.  Raises Stop.
     """
     values = dict(given)
-    told = {name for name in given if _is_on_command_line(name)}
+    set_options = {name for name in given if _is_on_command_line(name)}
     for place in reversed(list(_places(context, names))):  # the nearest one first
         joined = (*place.get(_JOINED, ()), *values[_JOINED])  # type: ignore[misc]  # texts of -l
         for name, value in place.items():
             others = next((names for names in _EXCLUSIVE if name in names), {name})
-            if told.isdisjoint(others):
+            if set_options.isdisjoint(others):
                 values[name] = value
-        told |= place.keys()
+        set_options |= place.keys()
         values[_JOINED] = joined
     return values
 

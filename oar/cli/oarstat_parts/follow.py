@@ -24,7 +24,7 @@ from oar.lib.views.history import change_item, event_item
 if TYPE_CHECKING:
     from oar.cli.common.command import Context
 
-#: Seconds between two looks of who is not told of anything, and at the caller.
+#: Seconds between two checks for new rows and for the caller.
 PATIENCE = 5.0
 
 
@@ -64,20 +64,20 @@ def follow(context: "Context", followed: Followed, since: str | None, machine: F
     begin = Position.parse(since) if since else None
     try:
         with ending_with_caller(), Feed(context.database) as feed:
-            told = _Told(as_json=machine is not None)
+            output = _Output(as_json=machine is not None)
             now = feed.begin()
             states = _states(context, followed)
             left = _live(states)
             if begin is None:
-                told.begin(states)
+                output.begin(states)
             for news in _since(context, begin, now):
-                left -= told.tell(news, followed)
+                left -= output.print(news, followed)
             while left or not followed.names_jobs:
-                left -= told.tell(_next(context, feed), followed)
+                left -= output.print(_next(context, feed), followed)
                 if not left and followed.arrays:
                     left = _live(_states(context, followed))  # what was submitted again belongs to its array
                     if not left:  # and may have ended meanwhile
-                        told.tell(_next(context, feed, 0), followed)
+                        output.print(_next(context, feed, 0), followed)
     except KeyboardInterrupt:
         pass
 
@@ -87,9 +87,9 @@ def _states(context: "Context", followed: Followed) -> Mapping[int, str]:
     ids, arrays = followed.ids, followed.arrays or ()
     with context.database.snapshot() as tx:
         jobs = tx.jobs.select(ids) if ids is not None else tx.jobs.of_arrays(arrays) if arrays else []
-    known = {job.id if ids is not None else job.array_id for job in jobs}
+    existing = {job.id if ids is not None else job.array_id for job in jobs}
     for number in ids if ids is not None else arrays:
-        if number not in known:
+        if number not in existing:
             raise NoSuchJob(number)
     return {job.id: str(job.state) for job in jobs if followed.takes_of(job.user, job.queue)}
 
@@ -122,7 +122,7 @@ def _next(context: "Context", feed: Feed, seconds: float = PATIENCE) -> News:
         return News((), (), frozenset(), feed.begin())
 
 
-class _Told:
+class _Output:
     """Writes what has happened."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -133,7 +133,7 @@ class _Told:
         if not self._as_json:
             self._write([f"{format_date(int(time.time()))} {job_id:<10} {state}" for job_id, state in states.items()])
 
-    def tell(self, news: News, followed: Followed) -> set[int]:
+    def print(self, news: News, followed: Followed) -> set[int]:
         """Write the rows that are followed, each in a line; return the jobs that have ended."""
         rows = [(row, place) for row, place in placed(news) if followed.takes(row)]
         lines = [_json(row, place) if self._as_json else _text(row) for row, place in rows]
