@@ -1,8 +1,8 @@
 """oarsub --completion: what a shell needs to complete the commands of users.
 
 For ``bash``, ``zsh`` and ``fish`` it is a script, made of the same declarations as the commands' own help.  The script
-knows options and fixed words; what only the database knows (queues, properties, jobs, reservations) it asks for when
-somebody presses TAB, by the same option: ``oarsub --completion queues``.
+contains options and fixed words; names from the database (queues, properties, jobs, reservations) are requested when
+the user presses TAB, by the same option: ``oarsub --completion queues``.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from oar.lib.jobs.states import STATE_LETTERS
 from oar.lib.reservations.records import AdvanceReservation
 from oar.lib.reservations.states import GRANTED
 
-#: The commands whose options are words behind one dash, as in Grid Engine.
+#: The commands whose options are words with one dash, as in Grid Engine.
 RESERVATION_COMMANDS = ("qrsub", "qrstat", "qralter", "qrdel", "oaruserset")
 COMMANDS = (
     *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter"),
@@ -223,7 +223,7 @@ _FIXED = {
     "states": " ".join(dict.fromkeys(STATE_LETTERS.values())),
     "engines": "dask ray spark",
 }
-#: The kinds for which the database is asked, as a pattern of both shells.
+#: The kinds read from the database, as a pattern of both shells.
 _ASKED = "|".join(_LISTS)
 
 _BASH = """\
@@ -400,7 +400,7 @@ end
 
 {commands}"""
 
-#: How fish is told what the argument of an option, or a word that is no option, is.
+#: fish's code for the kind of an argument.
 _FISH_KINDS = {
     "commands": "-f -a '(__fish_complete_command)'",
     "directories": "-f -a '(__fish_complete_directories)'",
@@ -427,7 +427,7 @@ def _fish_command(name: str, options: Sequence[CompletedOption]) -> str:
 
 
 def _fish_name(command: str, name: str) -> str:
-    """Return how fish is told of an option; where options are words, also one of a letter is no bundle of letters."""
+    """Return fish's declaration of an option; options that are words are not bundled."""
     if name.startswith("--"):
         return f"-l {name[2:]}"
     is_letter = len(name) == 2 and command not in RESERVATION_COMMANDS

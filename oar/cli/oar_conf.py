@@ -18,7 +18,7 @@ from oar.lib.history.policy_records import PolicyChange, PolicyKind
 from oar.lib.remote.key_installation import ACCOUNT
 from oar.lib.runtime import DEFAULT_FILES, DEFAULT_OARDIR, conf_file, is_frontend, read_config
 
-#: Keys of files that the server reads beside oar.conf.
+#: Keys of further files that the server reads.
 _READ_BY_THE_SERVER = frozenset(
     ["priority_conf_file", "quotas_conf_file", "reservation_environments_file", "reservation_request_file"]
 )
@@ -105,7 +105,7 @@ def _oardir(context: Context) -> str:
 def _surroundings(config: Config, context: Context, *, connect: bool) -> Iterator[str]:
     """Iterate over what the file names and neither the machine nor the database has.
 
-    A file that is not installed may name any host: no connection is opened to it unless that is asked for.
+    A file that is not installed may name any host: connect only if requested.
     """
     from oar.cli.common import conf_checks
 
@@ -180,7 +180,7 @@ def _history(context: Context, name: str | None, choice: _HistoryFilter) -> int:
 
 
 def _first_values(changes: Sequence[PolicyChange]) -> list[PolicyChange]:
-    """Return what was noted first of each kind: values that nobody has changed."""
+    """Return the first recorded values of each kind: those that nobody has changed."""
     first_dates: dict[str, int] = {}
     for change in changes:
         first_dates.setdefault(change.item.kind, change.date)
@@ -219,7 +219,7 @@ def _known(key: str) -> Key[object]:
 
 
 def _line(option: Key[object], parsed: Parsed, *, is_listed: bool = False) -> str:
-    """Return an assignment and where it comes from; passwords are not listed."""
+    """Return an assignment and its origin; passwords are not listed."""
     value = getattr(parsed.config, option.name)
     text = "***" if is_listed and option.secret and value else option.text(value)
     origin = parsed.origins.get(option.key, "default")

@@ -48,14 +48,14 @@ WARNINGS: Mapping[str, str] = {
     "reset": "All tables of OAR in the database {name} will be dropped and created anew: all data will be lost.",
     "drop": "The database {name} will be dropped: all data will be lost.",
 }
-#: The settings that must have a value: what they are, option, key.
+#: The settings that must have a value: description, option, key.
 REQUIRED: Mapping[str, tuple[str, str, str]] = {
     "host": ("host", "host", "DB_HOSTNAME"),
     "name": ("name", "name", "DB_BASE_NAME"),
     "user": ("user", "user", "DB_BASE_LOGIN"),
     "ro_user": ("read-only user", "ro-user", "DB_BASE_LOGIN_RO"),
 }
-#: Those that a login over the network needs besides.
+#: Additional settings of a login over the network.
 PASSWORDS: Mapping[str, tuple[str, str, str]] = {
     "password": ("password", "pass", "DB_BASE_PASSWD"),
     "ro_password": ("read-only password", "ro-pass", "DB_BASE_PASSWD_RO"),
@@ -166,7 +166,7 @@ def main(
 
 
 def setup_directory() -> Path:
-    """Return where setup/database is: beside the installed program, or in the checkout this module is in."""
+    """Return the path of setup/database: of the installation or of the checkout."""
     directories = [Path(sys.argv[0]).resolve().parent, Path(__file__).resolve().parent.parent.parent]
     for directory in directories:
         if (directory / "setup/database/schema.sql").is_file():
@@ -175,11 +175,11 @@ def setup_directory() -> Path:
     raise ConfigError(f"setup/database is {where}: the installation is incomplete.")
 
 
-# -- what is asked for ------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _chosen(actions: Sequence[str], flags: Sequence[str]) -> str:
-    """Return the one action.  Raises UsageError."""
+    """Return the only action.  Raises UsageError."""
     unknown = [action for action in actions if action not in WORDS]
     if unknown:
         raise click.UsageError(f"Unknown action: {unknown[0]}")

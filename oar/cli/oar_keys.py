@@ -21,7 +21,7 @@ from oar.lib.runtime import conf_file, read_config
 
 #: Seconds that a node has.
 _PATIENCE = 60
-#: Where the packages have the login shell, if this machine does not tell another place.
+#: Path of the login shell in the packages, unless this machine has another one.
 _SHELL = "/usr/lib/oar/oarsh_shell"
 
 

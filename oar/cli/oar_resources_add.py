@@ -22,7 +22,7 @@ from oar.lib.resources.properties import Setting
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-#: Option -> the field of ``Machines``, and what is said of it.
+#: Options, field of ``Machines``, help.
 _NUMBERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("-H", "--hosts"), "hosts", "Number of hosts."),
     (("-C", "--cpus"), "cpus", "Processors of each host."),
@@ -46,7 +46,7 @@ _TEXTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 
 def machine_options(function: Function) -> Function:
-    """Declare the options that describe machines; what is given comes to the function by the name of the field."""
+    """Declare the options that describe machines; the function gets each value by the name of its field."""
     for names, name, text in reversed(_TEXTS):
         option(*names, name, help=text)(function)
     for names, name, text in reversed(_NUMBERS):

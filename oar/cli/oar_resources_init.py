@@ -1,4 +1,4 @@
-"""oar_resources_init: asks machines what is in them, and creates their resources."""
+"""oar_resources_init: detect the hardware of hosts and create their resources."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ from oar.lib.facts.topology import BadTopology, Machines, NewResource
 from oar.lib.resources import machines, node_changes, properties
 
 ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
-#: Machines that are asked at a time, and the seconds that one of them has.
+#: Number of hosts probed at a time, and the timeout for each host in seconds.
 AT_A_TIME, SECONDS = 32, 60
 _PROBE = Path(__file__).parent.parent / "tools" / "describe_machine.sh"
 _MEMORY = "mem"
@@ -99,7 +99,7 @@ def main(
     conf: str | None,
     update: bool,
 ) -> int:
-    """Ask all machines at once; write or do what creates their resources."""
+    """Probe all hosts in parallel; write or execute the commands that create their resources."""
     if not hostfile:
         return show_usage()
     if hostfile == "-" and not is_sure:
@@ -130,7 +130,7 @@ def _checked(hosts: Iterator[str]) -> list[str]:
 
 
 def _confirm(question: str, *, is_sure: bool) -> None:
-    """Ask a question of yes or no.  Raises Stop for another answer than yes."""
+    """Ask for confirmation.  Raises Stop without it."""
     if is_sure:
         return
     click.echo(f"{question} (press y to confirm) ", nl=False)

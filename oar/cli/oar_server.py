@@ -1,4 +1,4 @@
-"""oar-server: start, stop and ask the server, with systemd or without."""
+"""oar-server: start, stop and check the server, with or without systemd."""
 
 import os
 import pwd
@@ -28,10 +28,10 @@ UNIT = "oar-server.service"
 ACCOUNT = "oar"
 IS_STOPPED = 3
 
-#: The server may need so long until it works or waits for its database, and to stop.
+#: Timeouts in seconds: until the server works or waits for its database, and until it stops.
 START_SECONDS = 90.0
 STOP_SECONDS = 60.0
-#: So long has it to answer to a check.
+#: Timeout of a check in seconds.
 CHECK_SECONDS = 10.0
 _LOG_LINES = 10
 #: The end of the log in which they are looked for.

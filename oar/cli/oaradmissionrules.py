@@ -283,7 +283,7 @@ def _read(path: str) -> str:
 
 
 def _editor(context: Context, command: str | None) -> list[str]:
-    """Return the words of the editor; ``command``: the one of the option."""
+    """Return the command line of the editor; ``command``: value of the option."""
     import shutil
 
     for source, text in (("--edit", command), ("EDITOR", context.environment.get("EDITOR"))):

@@ -9,7 +9,7 @@ DRAINING = "no new jobs"
 
 
 def table(nodes: Sequence[NodeOccupancy], reasons: Mapping[str, str]) -> str:
-    """Return the table, '' without nodes; what there is none of is a dash, so that the rest stands out.
+    """Return the table, '' without nodes; zeros are shown as dashes.
 
     ``reasons``: why nodes are drained or in maintenance.
     """

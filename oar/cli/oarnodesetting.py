@@ -23,9 +23,9 @@ USAGE, NOTHING_SELECTED, SOME_UNKNOWN, UNKNOWN_NODE = 1, 2, 3, 4
 JOBS_LEFT, EMPTY_CONDITION, NO_FILE, SEVERAL = 11, 12, 13, 15
 CODES = {SettingError.SYSTEM: 8, SettingError.VALUE: 9, SettingError.SYNTAX: 10}
 
-#: Seconds that are waited for each job that must end, if nothing else is asked.
+#: Default timeout in seconds for the end of each job.
 PATIENCE = 30
-#: Seconds between two looks at a job that must end, and of who is told of the end.
+#: Seconds between two checks of an ending job, without and with notifications.
 LOOK, LOOK_IF_TOLD = 0.2, 1.0
 
 #: Digits of the longest resource id, and how many resources one range may name.

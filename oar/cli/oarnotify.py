@@ -19,7 +19,7 @@ from oar.lib.jobs.queues import QueueProblem
 
 UNREACHABLE, TOO_LATE = 2, 3
 
-#: What is shown as a date where people read it.
+#: Values shown as dates in text.
 _DATES = frozenset({"start", "last_start"})
 
 
@@ -158,7 +158,7 @@ def _print_status(context: Context, as_json: bool) -> None:
 
 
 def _lines(values: Mapping[str, object], indent: str = "") -> list[str]:
-    """Return values as ``name = value``, those that have parts with them below."""
+    """Return values as ``name = value``, nested values indented."""
     lines = []
     for name, value in values.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""oarstat: the jobs, as a table, in full, as a document for programs, or what they consumed."""
+"""oarstat: print jobs as a table, in detail or for programs; print usage and accounting."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -127,7 +127,7 @@ def _print(pieces: Iterable[str]) -> None:
 
 
 def _widen_pipe() -> None:
-    """Let a pipe at the output hold a whole piece of a long document: the next one is made while it is read."""
+    """Enlarge the pipe of the output, so that the next piece is formatted while one is read."""
     import fcntl
 
     with suppress(OSError, ValueError):  # it is no pipe, or its owner has many wide ones
@@ -319,7 +319,7 @@ class _Oarstat:
 def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str]) -> tuple[int, ...] | None:
     """Return the jobs that are named; None if none is.  Raises Stop, BadRequest."""
     numbers = [min(int(word[:20]), LARGEST_NUMBER) for word in arguments if word and DIGITS.issuperset(word)]
-    # A number behind another option is meant by the option without one: --explain --change 12, --explain -j 12.
+    # A number after another option belongs to the option without one: --explain --change 12, --explain -j 12.
     is_named = bool(numbers) or any(job is not None for job in jobs)
     with_option = [job for job in jobs if job is not None or not is_named]
     named = [_job_of_environment(context, arguments) if job is None else job for job in with_option] + numbers
@@ -330,7 +330,7 @@ def _ids(context: Context, jobs: Sequence[int | None], arguments: Sequence[str])
 def _check_others(context: Context, names: Sequence[str]) -> None:
     """Refuse words that are no job ids, but for a queue, which changes nothing.  Raises BadRequest.
 
-    Nextflow names the queue that its jobs asked for, and they may be in another one: so it is no filter.
+    Nextflow passes the requested queue, but jobs may be in another one: it is not used as a filter.
     """
     if not names:
         return

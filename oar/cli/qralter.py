@@ -25,7 +25,7 @@ from oar.lib.reservations.views import granted_slots
 from oar.lib.runtime import LATER
 
 WITHDRAWN = "the change was withdrawn"
-#: What is said of a series, and of what could not be altered of it.
+#: Messages about a series and about unchanged reservations of it.
 GOES_ON = "Series {} requests this from now on"
 STAYS = "  reservation {} is unchanged, series {} continues with the change"
 
@@ -184,7 +184,7 @@ def _change_series(
 ) -> tuple[dict[str, int], int]:
     """Change the given series from now on; return the granted occurrences and the exit code.
 
-    By number, the series.  The template comes first, so that there is no occurrence which gets neither.
+    The result maps numbers to series.  The template is changed first, so that no new occurrence misses the change.
     """
     found, code = dict[str, int](), 0
     for name in names:
@@ -197,7 +197,7 @@ def _change_series(
 
 
 def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:
-    """Change the template of the series of a reservation; return its number and those of the ones to come.
+    """Change the template of the series of a reservation; return the numbers of its future occurrences.
 
     Wait for the decision about a new request, but not in a trial, which stores nothing.  Raises UserError.
     """
@@ -229,7 +229,7 @@ def _change_one_series(context: Context, options: QralterOptions, name: str, *, 
 def _alter(context: Context, options: QralterOptions, name: str, outcomes: OutcomePrinter) -> bool:
     """Change one reservation; return whether the user has left meanwhile, and the answer was first.
 
-    Like a request of qrsub, a change does not stay when nobody waits for it: then Stop is raised.  Raises UserError.
+    A change is withdrawn if the caller stops waiting.  Raises Stop, UserError.
     """
     database, patience = context.database, context.runtime.config.reservation_answer_timeout
     written = list[AskedChange]()

@@ -57,7 +57,7 @@ def main(
 ) -> int:
     """Delete the reservations that are named, in their order, each in a transaction of its own.
 
-    A series is deleted as a whole; with a name or a pattern the series of what it means.
+    A series is deleted as a whole; a name or pattern selects the series of the matching reservations.
     """
     if not (words or owners or series):
         return nothing_named(context)

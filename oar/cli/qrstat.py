@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oar.lib.reservations.views_series import ShownSeries
 
 UNKNOWN = "Following advance reservations do not exist:"
-#: What is said when a name means reservations that have ended.
+#: Message about given reservations that have ended.
 ENDED = "  some of these have ended: -all shows them, too"
 HEAD = (
     "AR-ID   name       owner        state start at            end at              duration\n"
@@ -39,7 +39,7 @@ HEAD = (
 LOG_HEAD = "AR-ID   date                state event                  author       message\n" + "-" * 87
 SERIES_HEAD = "SERIES  name       owner        live left next is asked for   duration     rule\n" + "-" * 87
 RULE = "=" * 62
-#: What stands before a reason below its reservation.
+#: Indentation of reasons.
 INDENT = " " * 7
 #: States that are never shown.
 HIDDEN = frozenset({ReservationState.ASKED, ReservationState.REFUSED})

@@ -243,7 +243,7 @@ def _request(context: Context, requester: Requester, wish: ReservationWish, outp
         click.echo("\n".join(_lines(context, answer, is_moved=is_moved, is_verbose=output.is_verbose)))
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
+# -- request and decision ---------------------------------------------------------------------------------------------
 
 
 def _ask(context: Context, requester: Requester, wish: ReservationWish) -> tuple[AdvanceReservation, bool]:
@@ -356,7 +356,7 @@ def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> I
     if later:
         several = len(later) > 1
         yield (
-            f"occurrence{'s' * several} {format_ranges(from_positions(later))} {'are' if several else 'is'} asked for"
+            f"occurrence{'s' * several} {format_ranges(from_positions(later))} {'are' if several else 'is'} requested"
             f" instead: qrstat shows {'them' if several else 'it'} when granted"
         )
 

@@ -305,10 +305,10 @@ class TestScript:
             f"[ERROR] 7 error(s) encountered while parsing the file {path}.",
         ]
         assert [line for line in lines if line.startswith("#")] == [
-            "# -I may stand on the command line only.",
+            "# -I is allowed on the command line only.",
             "# Unknown option: nope",
             "# Option n requires an argument",
-            "# -h may stand on the command line only.",
+            "# -h is allowed on the command line only.",
             "# Option hold does not take an argument",
             "# more than an option",
             "# not an option",

@@ -178,7 +178,8 @@ REFUSED = [
     (
         ("-I", "-t", "noop", "sleep 1"),
         17,
-        "# Warning: you asked for an Interactive job SO I will ignore arguments: sleep 1 ; Is your syntax right?\n"
+        '# Warning: the command "sleep 1" is ignored: interactive jobs (-I) start a shell. '
+        "Run a command with: oarsub 'sleep 1'\n"
         "# Error: a noop job cannot be interactive.\n",
     ),
     (("-I", "--array", "2"), 8, "# Error: an array job cannot be interactive.\n"),

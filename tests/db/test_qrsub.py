@@ -650,7 +650,7 @@ def test_a_series_that_skips_its_conflicts_names_them(desk: Desk) -> None:
     numbers = [each.number for each in series_of(desk, desk.last().number)]
     assert first.startswith(f"Your reservations {numbers[0]},{numbers[2]} have been granted")
     assert second.startswith("occurrence 2, 01/16/2027 09:00:00, is skipped: only 0 of 4 suitable slots")
-    assert third == "occurrence 4 is asked for instead: qrstat shows it when granted"
+    assert third == "occurrence 4 is requested instead: qrstat shows it when granted"
 
 
 def test_a_series_of_which_one_is_granted_says_so(desk: Desk) -> None:

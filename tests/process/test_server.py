@@ -166,7 +166,7 @@ def test_the_server_tells_the_lives_of_jobs_and_that_it_is_well(
     wait_until(lambda: completions.read_text() != "")
     wait_until(lambda: installation.state()["modules"]["meta_sched"]["last_code"] == 0)
     checked = installation.control("check")
-    assert (checked.returncode, checked.stdout) == (0, "OAR OK: the server is well\n")
+    assert (checked.returncode, checked.stdout) == (0, "OAR OK: no problems found\n")
     installation.configure(DB_BASE_NAME="nowhere")
     checked = installation.control("check")
     assert checked.returncode == 2
@@ -206,7 +206,7 @@ def test_a_run_directory_that_is_full_while_the_server_runs_is_told_and_stops_no
     checked = installation.control("check")
     assert (checked.returncode, checked.stdout) == (1, f"{told} on its file system\n")
     filler.unlink()
-    assert installation.control("check").stdout == "OAR OK: the server is well\n"
+    assert installation.control("check").stdout == "OAR OK: no problems found\n"
     assert installation.control("restart").returncode == 0
 
 

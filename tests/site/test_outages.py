@@ -33,7 +33,7 @@ gidNumber: 2003
 homeDirectory: /home/carol
 loginShell: /bin/bash
 """
-_HEALTHY = "OAR OK: the server is well\n"
+_HEALTHY = "OAR OK: no problems found\n"
 _BLOCKER = "-l nodes=2,walltime=0:30 'while [ -e block ]; do sleep 0.2; done'"
 
 

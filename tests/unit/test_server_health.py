@@ -1,4 +1,4 @@
-"""Whether the server is well: oar/lib/monitoring/health.py."""
+"""The health of the server: oar/lib/rules/server_health.py."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def late(name: str, seconds: float, period: float) -> dict[str, Any]:
 
 def test_a_server_that_is_well_says_so() -> None:
     found = judge_status(status(), NOW)
-    assert (found.health, found.line) == (ServerHealth.OK, "OAR OK: the server is well")
+    assert (found.health, found.line) == (ServerHealth.OK, "OAR OK: no problems found")
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def command_words(option: str, command: str) -> list[str]:
 
 
 def ask_host(host: str, command: Sequence[str], timeout: int, stdin: bytes = b"") -> HostResult:
-    """Run the command for a host; it is killed when its time is over.  Raises Stop if it cannot be started."""
+    """Run the command for a host, at most ``timeout`` seconds.  Raises Stop if it cannot be started."""
     try:
         done = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as late:

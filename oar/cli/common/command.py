@@ -7,7 +7,7 @@ A command is a function under ``@oar_command``, with click's declarations of its
     @machine_formats
     def main(context: Context, jobs: tuple[int | None, ...], machine: Format | None) -> int | None: ...
 
-Click's own parser never sees what the user wrote: ``OptionReader`` turns it into the one spelling in which nothing is
+Click's parser never sees the original arguments: ``OptionReader`` converts them to the one spelling in which nothing is
 left to guess (docs/design/formats.rst, "Options").
 """
 
@@ -99,7 +99,7 @@ class Context:
         runtime: Runtime | None,
         place: CallersPlace | None = None,
     ) -> None:
-        """``place``: of the caller, where it is not that of this process."""
+        """``place``: directory and processes of the caller, if they differ from those of this process."""
         self.command = command
         self.environment = environment
         self.place = place or CallersPlace()
@@ -420,9 +420,9 @@ def oar_command(
     """Make a command of a function that gets a ``Context`` and its options, and returns its exit code (None: 0).
 
     ``examples``: command lines and what they do; the help, the manual page and docs/commands.rst end with them.
-    ``admins_only``: others than oar and root end with ``not_admin``; a command that is open in part asks
+    ``admins_only``: users other than oar and root get ``not_admin``; a partly open command calls
     ``context.require_admin()`` itself.  ``exit_codes``: what an error ends with where its own code is not right.
-    ``signed_operands``: behind a first operand, what begins with a minus and a digit is an operand, too.
+    ``signed_operands``: after the first operand, an argument such as -1 is an operand.
     ``kept_variables``: those of PostgreSQL that the command reads; all others are deleted.
     """
 

@@ -88,7 +88,7 @@ def is_id(text: str) -> bool:
 
 
 def _way_out(text: str) -> str:
-    r"""Return a line that tells how to name what other schedulers name so; '' if it is nothing that we know.
+    r"""Return a line about the notation of other schedulers and ours; '' for an unknown notation.
 
     >>> _way_out("12,13")
     '\n# Several jobs are several words: 12 13'
@@ -111,7 +111,7 @@ def select_jobs(
     """Return the jobs that are meant: those named by id, and by a condition, whose they are, state and name together.
 
     Raises BadCondition.
-    ``suitable``: the states of those that are meant by whose they are and by name, if no state is named.
+    ``suitable``: the states of jobs selected by user and name if no state is given.
     """
     ids = [int(text) for text in criteria.identifiers if is_id(text)]
     kind = "job array" if criteria.array else "job"
@@ -146,7 +146,7 @@ def _filtered(
 ) -> list[int]:
     """Return the live jobs of a user (default: the caller) with some states and name.  Raises Stop.
 
-    ``matching``: those that satisfy a condition, None = none was given.
+    ``matching``: the jobs that match a condition, None without one.
     """
     meant = None if matching is None else frozenset(matching)
     user = _whose(context, criteria)
@@ -189,7 +189,7 @@ def show_usage() -> int:
 
 
 def complain(lines: Sequence[str]) -> None:
-    """Print what is wrong."""
+    """Print the complaints."""
     for line in lines:
         click.echo(line, err=True)
 

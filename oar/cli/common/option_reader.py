@@ -94,7 +94,7 @@ class OptionReader:
         return self._signed_operands and bool(self.operands) and argument[1] in DIGITS
 
     def _is_word(self, argument: str) -> bool:
-        """Whether this is a name of several letters behind one dash: -ar is an option, not -a with the argument r."""
+        """Return whether this is an option of several letters with one dash: -ar is not -a with the argument r."""
         name = argument[1:].partition("=")[0]
         return len(name) > 1 and argument.startswith("-") and name in self._short
 
@@ -218,7 +218,7 @@ class OptionReader:
 
 
 def _wanted(form: OptionForm) -> str:
-    """Return what an option takes, and a second line if that may be a word of which a shell leaves nothing."""
+    """Return the argument of an option, and a hint about quotes if a shell would expand it."""
     dollars = [word.strip(",;.()") for word in form.help.split() if "$" in word]
     quoted = f"\n  in a shell {dollars[0]} needs quotes: '{dollars[0]}'" if dollars else ""
     return f": {form.metavar}{quoted}" if form.metavar else quoted
@@ -311,7 +311,7 @@ _WAYS: Mapping[str, Mapping[str, str]] = {
 
 
 def way_here(command: str, *options: str) -> str:
-    r"""Return the line that tells what the first of these options that we know is called here; '' if we know none.
+    r"""Return a line with our name of the first known option of another scheduler; '' without a known one.
 
     >>> way_here("oarsub", "time")
     '\\n# Here: -l walltime=HOURS:MINUTES'

@@ -184,7 +184,7 @@ _SEPARATORS = {Join.LIST: ",", Join.LETTERS: ""}
 
 
 class PlainOption(click.Option):
-    """An option whose help stands as it was written: click would load ``inspect`` to take its indentation away."""
+    """An option whose help is used unchanged: click would load ``inspect`` to remove its indentation."""
 
     def __init__(
         self, declarations: Sequence[str], *, help: str | None = None, join: Join | None = None, **settings: Any
@@ -255,8 +255,8 @@ def optional_argument(
 ) -> Callable[[Function], Function]:
     """Declare an option with an optional argument; ``numeric``: only digits are taken as one.
 
-    ``attached``: its argument must stand behind ``=``, the next word never is one.
-    ``is_list``: each value counts, not only the last one; by default that of numbers.
+    ``attached``: its argument must follow ``=``.
+    ``is_list``: all values count, not only the last one; default: only for numbers.
     """
     settings = {"numeric": numeric, "attached": attached, "is_list": is_list}
     return option(*declarations, cls=OptionalArgument, help=help, metavar=metavar, **settings)

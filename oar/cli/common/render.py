@@ -41,7 +41,7 @@ _SOFT_HYPHEN = "\xad"
 
 
 def cell(text: str, width: int) -> str:
-    """Return the text on exactly so many places: cut, or with blanks behind it.
+    """Return the text with exactly this width: cut or padded.
 
     >>> cell("job", 5), cell("漢字漢", 5), cell("long name", 4)
     ('job  ', '漢字 ', 'long')
@@ -52,7 +52,7 @@ def cell(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int) -> str:
-    """Return the text with blanks behind it, so that it takes at least so many places."""
+    """Return the text padded to at least this width."""
     return text + " " * (width - places(text))
 
 
@@ -312,7 +312,7 @@ def event_line(event: Event) -> str:
 
 
 def job_events(events: Mapping[int, Sequence[Event]]) -> str:
-    """Return the events of jobs; the lines of a long text stand below its first."""
+    """Return the events of jobs; long texts take several lines."""
     return "".join(
         _event_with_continuation(f"{format_date(event.date)}> [{job_id}] {visible(event.type)}: ", event.description)
         for job_id, some in events.items()

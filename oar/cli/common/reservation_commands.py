@@ -117,9 +117,9 @@ class OutcomePrinter:
 
 #: The variable by which the shell of the user names his file: the command runs as oar, and has another home.
 OF_USER = "OAR_SUBMIT_DEFAULTS"
-#: What stands in several places is joined.
+#: The values of all files are joined.
 _JOINED = "resources"
-#: Each takes the place of the others beside it.
+#: Options that replace each other.
 _EXCLUSIVE = (frozenset({"pe", "allocation"}), frozenset({"window", "earliest"}))
 
 

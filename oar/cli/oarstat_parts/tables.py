@@ -115,7 +115,7 @@ def bill_records(totals: Sequence[ReservationTotal]) -> dict[str, dict[str, obje
     }
 
 
-#: One of them stands for a job; when they are used up they are used again.
+#: Letters of jobs; reused when there are more jobs.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw0123456789"
 FREE, UNUSABLE = ".", "x"
 NARROWEST = 20

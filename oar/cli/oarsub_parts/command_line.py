@@ -24,7 +24,7 @@ from oar.lib.submission.initial_request import initial_request
 
 #: The environment as ``env -0`` prints it, in base64; and the path of ~/.oarsubrc if there is one.
 ENVIRONMENT, DEFAULTS = "OAR_SUBMIT_ENV", "OAR_SUBMIT_DEFAULTS"
-#: Bytes of an environment that the wrapper hands over, without the one more by which a longer one is recognised.
+#: Maximum size of the environment in bytes; the wrapper passes one byte more of a longer one.
 LONGEST = 96_000
 
 
@@ -99,7 +99,8 @@ def command_of(context: Context, options: OarsubOptions) -> str:
             raise BadSubmission(Code.COMMAND, "give the command once: as a word or with --wrap.", usage=True)
         command = options.wrapped
     if options.interactive and command:
-        context.warn(f"you asked for an Interactive job SO I will ignore arguments: {command} ; Is your syntax right?")
+        way_out = f"Run a command with: oarsub {shlex.quote(command)}"
+        context.warn(f'the command "{command}" is ignored: interactive jobs (-I) start a shell. {way_out}')
         return ""
     return command
 
@@ -179,7 +180,7 @@ def with_defaults(call: OarsubCall, line: CommandLine) -> CommandLine:
 #: A dependency of Slurm, whose -d is short for it.
 _DEPENDENCY = re.compile(r"(after\w*|singleton|expand):\S*\Z", re.ASCII)
 
-#: Bytes of a file that are searched for options, which stand at its head.
+#: Bytes at the beginning of a file that are searched for options.
 _LOOKED_INTO = 65536
 #: Programs that run a script which is their first argument.
 _INTERPRETER = re.compile(r"(ba|da|k|z|c|tc)?sh|python[0-9.]*|perl|source|\.")
@@ -190,7 +191,7 @@ _SHELL_WORDS = frozenset(
         *("set", "shopt", "test", "time", "trap", "ulimit", "umask", "until", "wait", "while"),
     )
 )
-#: The name of a file that stands for itself in a shell.
+#: A file name that a shell does not expand.
 _PLAIN = re.compile(r"[\w./+@:,%-]+")
 
 

@@ -159,7 +159,7 @@ class StartWait:
     def until_open(self, on_the_way: Callable[[str], None], period: float = PERIOD) -> LaunchStatus | None:
         """Return as soon as the shell may be opened; None, after a message, if it never will be.
 
-        ``on_the_way`` gets the host of the shell as soon as it is known.
+        ``on_the_way`` is called with the host of the shell as soon as it is known.
         """
         begun, head = time.monotonic(), ""
         while True:

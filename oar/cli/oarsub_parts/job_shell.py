@@ -137,7 +137,7 @@ class JobShell:
                 sessions.lose(tx, self._context.user, self._job_id, reason)
 
 
-#: Options that have a meaning beside -C.
+#: Options that may be combined with -C.
 COMPATIBLE = frozenset({"connect", "words", "verbosity", "propagate_exit"})
 #: Digits of the longest job id.
 LONGEST_ID = 18
@@ -169,7 +169,7 @@ def connect(call: OarsubCall, names: frozenset[str]) -> int:
 
 
 def _job_id(options: OarsubOptions) -> int | None:
-    """Return the job that -C names, None if it names none; its id may stand behind other options.  Raises Stop."""
+    """Return the job id of -C, None without one; the id may follow other options.  Raises Stop."""
     if options.connect[-1] is not None or not options.words:
         return options.connect[-1]
     word = options.words[0]

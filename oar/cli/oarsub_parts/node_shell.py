@@ -29,7 +29,7 @@ SENT = "OAR_CPUSET OAR_JOB_USER OAR_JOB_ID OAR_SESSION"
 NO_CONNECTION = 255
 #: Seconds that a connection that was begun early may still take.
 _PATIENCE = 30.0
-#: Seconds in which ssh may end by itself.
+#: Seconds that ssh gets to end by itself.
 _GRACE = 1.0
 _LOOK = 0.003
 _PROXY = re.compile(r"(?i)proxy(?:command|jump)\W+(?!none\b)\w")

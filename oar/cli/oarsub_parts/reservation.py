@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
     from oar.lib.jobs.records import Job
 
-#: Seconds between two looks when nobody calls.
+#: Seconds between two checks without a call.
 PERIOD = 10.0
 #: Seconds given to the program of the site.
 HOOK_SECONDS = 60.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
     from oar.lib.jobs.records import Job
 
-#: Options that have a meaning beside --resubmit.
+#: Options that may be combined with --resubmit.
 COMPATIBLE = frozenset(
     {"resubmit", "resubmit_sql", "resubmit_states", "array", "words", "verbosity", "wait", "parsable"}
 )

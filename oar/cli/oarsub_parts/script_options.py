@@ -22,7 +22,7 @@ from oar.lib.submission.job_form import ArraySize
 from oar.lib.submission.script_lines import is_old_checkpoint, option_lines, single_option, words_of_several
 from oar.lib.user_files.files import UserFiles
 
-#: The path that stands for standard input.
+#: Paths of standard input.
 #: How scripts name standard input; a program that runs as another user could not open it by these paths.
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 #: Options that a script may not set.
@@ -33,9 +33,9 @@ NOT_IN_SCRIPTS = frozenset(
         *("wait", "parsable", "wrapped", "completion", "propagate_exit", "help"),
     }
 )
-#: Options of which those of a script are added behind those of the command line.
+#: Options of a script that are added after those of the command line.
 ADDED = ("requests", "types", "dependencies")
-#: Options of which those of a script are added before those of the command line: the last one wins.
+#: Options of a script that are added before those of the command line: the last value counts.
 ADDED_BEFORE = ("environment",)
 
 #: Bytes of a script on standard input that are read; fewer can be stored.
@@ -104,7 +104,7 @@ def scan(text: str, path: str, parameters: Sequence[click.Parameter]) -> ScriptO
 def _joined(
     options: OarsubOptions, names: Collection[str], name: str, value: Any, parameters: Sequence[click.Parameter]
 ) -> Any:
-    """Return a value of a line joined with that of the lines before it, of which ``names`` are set."""
+    """Return the value of a line joined with the value of former lines, which set ``names``."""
     former, option = getattr(options, name), next(parameter for parameter in parameters if parameter.name == name)
     if name not in names:
         return value
@@ -122,7 +122,7 @@ def _why(line: str, error: Exception, parameters: Sequence[click.Parameter]) -> 
     """Return the errors of a line, as comments."""
     spelling = next(iter(line.removeprefix("#OAR").split("=")[0].split()), "")
     if any(spelling in parameter.opts and parameter.name in NOT_IN_SCRIPTS for parameter in parameters):
-        return f"# {spelling} may stand on the command line only."
+        return f"# {spelling} is allowed on the command line only."
     text = error.format_message() if isinstance(error, click.UsageError) else str(error)
     return "\n".join(line if line.startswith("#") else f"# {line}" for line in text.splitlines())
 

@@ -100,7 +100,7 @@ def wait_if_asked(call: OarsubCall, ids: Sequence[int]) -> int:
 
 
 TWO_KEYS = "you cannot import a job key both inline and from a file at the same time."
-#: How the options of a private key begin that ask for a job key even without -k.
+#: Beginnings of the options for a private key, which imply -k.
 _ASKING = ("--ssh_pr", "--ssh-pr")
 
 

@@ -1,6 +1,6 @@
 """oarsub --wait: wait for the ends of the jobs, and end with their exit status.
 
-The database tells the command of the ends, and the command looks by itself from time to time.  Where connections to the
+The database notifies the command of ends, and the command also checks periodically.  Where connections to the
 database are scarce, or the site wants no notifications, it holds none and only looks: first often and then ever less
 often, so that the wait is at most a twentieth longer than the jobs.  The server may be down meanwhile.  If the system
 resubmits a job, its copy is waited for.
@@ -22,7 +22,7 @@ EXIT_DETACHED = 1
 EXIT_ERROR = 11  #: the job ended in Error, without a status of its command
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 PART_OF_WAITING = 20
-#: Seconds between two looks of who is told; a notification may be lost.
+#: Seconds between two checks with notifications, of which one may be lost.
 PAUSE_IF_TOLD = 15.0
 
 Ends = Mapping[int, tuple[JobState, int | None]]  #: state and wait status of jobs

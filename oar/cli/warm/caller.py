@@ -20,7 +20,7 @@ from oar.cli.warm.request import LARGEST, BadRequestError, CommandRequest, is_of
 
 #: The number of standard streams.
 STREAMS = 3
-#: Seconds in which a program that was told that all is ready must say what it wants.
+#: Timeout in seconds for the request of a client after the greeting.
 PATIENCE = 1.0
 #: Seconds after which a command is ended: its process is one of few, and what may last for hours goes by sudo.
 LONGEST = 900.0
@@ -31,7 +31,7 @@ _TOO_LONG = (
     "# Error: the command ran for {:.0f} minutes, the longest time of the command service, and was ended."
     " Set OAR_BY_SUDO=yes to run it without this limit.\n"
 )
-#: Seconds that a command has to end once nobody waits for its answer.
+#: Seconds that a command gets to end after its client has gone.
 GRACE = 30.0
 #: The messages of a client while its command runs: a program has ended, a signal is to be raised.
 DONE, SIGNAL = b"done", b"signal"
@@ -64,7 +64,7 @@ class CommandCaller:
         self.has_raised = False  #: a signal was raised, so that the command may have been interrupted anywhere
 
     def request(self) -> tuple[CommandRequest, list[int]]:
-        """Tell it that all is ready; return what it asks for, and its standard streams, which the kernel has copied.
+        """Greet the client; return its request and its standard streams.
 
         Raises BadRequestError, OSError.
         """
@@ -103,12 +103,12 @@ class CommandCaller:
             listener.join()
 
     def end(self, code: int) -> None:
-        """Tell it the exit code; it may be gone."""
+        """Send the exit code; ignore a closed connection."""
         with suppress(OSError):
             self._connection.send(b"end\0%d" % code, socket.MSG_DONTWAIT)
 
     def start(self, words: Sequence[str], stdin: int, stdout: int) -> Callable[[], int]:
-        """Let it run a program as the user who it is; what is returned waits for the exit code.
+        """Let the client run a program as its user; return a function that waits for the exit code.
 
         Raises CallerGoneError.
         """

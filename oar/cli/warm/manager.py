@@ -30,7 +30,7 @@ from oar.lib.base.processes import ServiceManager
 from oar.lib.config.files import Config
 from oar.lib.runtime import conf_file, file_version, read_config
 
-#: Packages of which commands may load a module when they need it, with the packages in them.
+#: Packages whose modules commands load lazily, with their subpackages.
 PACKAGES = (
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"),
     *("oar.lib.access", "oar.lib.base", "oar.lib.bus", "oar.lib.conditions", "oar.lib.db", "oar.lib.history"),
@@ -45,6 +45,8 @@ OF_OTHERS = frozenset(
         *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.reboot_commands"),
     }
 )
+#: Excluded modules and packages: not used by commands, and heavy.
+OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
@@ -59,7 +61,7 @@ MOST_WAITING, MOST_OF_ONE = 1024, 64
 WAIT = b"wait"
 #: Connections that are taken before anything else is done.
 AT_ONCE = 64
-#: Seconds in which a program that has connected must have written its request.
+#: Timeout in seconds for the request of a new connection.
 PATIENCE = 1.0
 #: Seconds between two looks at what has become old, and to wait before a process is made anew that has failed.
 LOOK, PAUSE = 1.0, 1.0
@@ -171,7 +173,7 @@ class Manager:
             self._poll.unregister(descriptor)
 
     def _look(self, now: float) -> None:
-        """Do what is due, whatever has happened."""
+        """Run the periodic tasks."""
         self._is_old = file_version(version.__file__) != self._program
         if file_version(self._path) != self._conf_version:
             self._read_config()
@@ -193,7 +195,7 @@ class Manager:
         self._release(self._places.ending(now, entitled=entitled))
         self._make_processes(now, entitled)
 
-    # -- those who ask -------------------------------------------------------------------------------------------------
+    # -- clients -------------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         """Accept new connections; close those above the limit, whose clients use sudo."""
@@ -259,7 +261,7 @@ class Manager:
         known = [(number, cpu - former[number]) for number, cpu in self._cpu_times.items() if number in former]
         self._places.mark_held([number for number, ticks in known if crawls(ticks / _TICKS, seconds)])
 
-    # -- those who answer ----------------------------------------------------------------------------------------------
+    # -- workers -------------------------------------------------------------------------------------------------------
 
     def _make_processes(self, now: float, entitled: int = 0) -> None:
         if self._is_usable and now >= self._earliest_fork:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 PART_OF_ONE = 4
 #: Processes that are kept ready for anybody.
 SPARE = 2
-#: Processes in all, held ones included, as a multiple of those that may work.
+#: Maximum number of processes, held ones included, as a multiple of the working ones.
 HELD_FACTOR = 2
 #: A process that uses less than this part of a processor is held: its client reads its output slowly, or not at all.
 CRAWLING = 0.05
@@ -88,7 +88,7 @@ class Places:
         del self.processes[number]
 
     def assign(self, queue: Iterable[QueuedRequest], now: float) -> Iterator[tuple[QueuedRequest, int]]:
-        """Give queued requests, oldest first, to processes: those of users with the fewest busy processes first."""
+        """Assign queued requests to processes: users with the fewest busy processes first, then the oldest."""
         busy = self._count_busy()
         room = self.most - sum(process.client is not None and not process.is_held for process in self._all)
         ranked: list[tuple[int, int, QueuedRequest]] = []
@@ -135,7 +135,7 @@ class Places:
         return self._end(old)
 
     def renew(self) -> list[int]:
-        """Return the idle processes, all of which are to end; busy ones end after their request."""
+        """Return the idle processes to terminate; busy ones end after their request."""
         for process in self._all:
             process.is_ending = process.is_ending or not process.is_ready
         return self._end([number for number, process in self.processes.items() if process.is_ready])
@@ -151,7 +151,7 @@ class Places:
             process.is_held = number in numbers
 
     def _take(self, uid: int, now: float) -> int | None:
-        """Let an idle process be busy for a user: one that answers him alone, else the one that was used last."""
+        """Assign an idle process to a user: one of this user, else the last used one."""
         idle = self._idle()
         own = [number for number, process in idle if process.owner == uid]
         chosen = next(reversed(own or [number for number, process in idle if process.owner is None]), None)

@@ -12,7 +12,7 @@ from oar.lib.base.version import VERSION
 PROTOCOL = b"OAR-COMMANDS 2"
 #: Bytes of a request, at most.
 LARGEST = 1 << 18
-#: The commands that the server answers: those that users run by sudo.
+#: The commands that the server runs: those that users run by sudo.
 COMMANDS = frozenset(
     {
         *("oarsub", "oarstat", "oarnodes", "oardel", "oarhold", "oarresume", "oarwalltime", "oaralter", "oarnotify"),
@@ -109,7 +109,7 @@ def _variables(pairs: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_handed_over(name: str, value: str) -> bool:
-    """Whether sudo hands a variable over; none of those that it keeps may look like a function of a shell."""
+    """Return whether sudo keeps a variable; it drops values that look like shell functions."""
     if name in KEPT:
         return not value.startswith("()")
     if name == "TZ":

@@ -31,7 +31,7 @@ _LIMITS = {
     resource.RLIMIT_AS: "address_space",
     resource.RLIMIT_CPU: "cpu",
 }
-#: Signals that commands handle, and what they do in a process that has just begun.
+#: Signals that commands handle, with their initial handlers.
 _HANDLERS: Mapping[signal.Signals, Callable[[int, FrameType | None], Any] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGHUP: signal.SIG_DFL,
@@ -56,7 +56,7 @@ def leaves_room(limits: CallerLimits) -> bool:
 
 
 def state() -> tuple[object, ...]:
-    """Return what a command could leave behind in a process and what can be seen of it."""
+    """Return the state of the process that a command could change."""
     umask = os.umask(UMASK)
     os.umask(umask)
     return (
@@ -89,7 +89,7 @@ def _has_children() -> bool:
 
 
 def quiet() -> None:
-    """Be deaf to what a terminal sends, and have no streams: nobody is asking."""
+    """Ignore signals of terminals and close the streams between requests."""
     for number in _HANDLERS:
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)

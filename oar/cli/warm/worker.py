@@ -27,13 +27,13 @@ from oar.lib.access import name_service
 from oar.lib.access.records import User
 from oar.lib.runtime import Runtime, open_runtime
 
-#: Requests after which a process is renewed: what commands may leave behind stays small.
+#: Number of requests after which a process is replaced.
 MOST_REQUESTS = 200
 #: What a process sends to the manager: it can answer anybody, or only the user of its last request.
 READY, OWNED = b"ready", b"owned"
 #: Added to the nice value of the manager: the server of OAR launches and schedules before commands are answered.
 NICE = 5
-#: How Python ends a program that cannot write what went wrong.
+#: Exit code of Python if it cannot write to stderr.
 EXIT_SILENT = 120
 _LONGEST_WORD = 64
 

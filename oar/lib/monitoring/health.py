@@ -69,7 +69,7 @@ class HealthReport(NamedTuple):
     def line(self) -> str:
         """One line: how it is, and why, the worst first."""
         worst = sorted(self.findings, key=lambda finding: -finding.health)
-        return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "the server is well")
+        return f"OAR {self.health.name}: " + ("; ".join(finding.text for finding in worst) or "no problems found")
 
 
 #: The files of which a key of oar.conf gives the path.
