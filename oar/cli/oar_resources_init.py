@@ -169,28 +169,28 @@ def _resources(
 ) -> tuple[list[HostUnits], dict[str, bool]]:
     """Return the resources of the hosts, and the properties that are missing, each with whether it is a text."""
     with context.database.snapshot() as tx:
-        known = {resource.network_address for resource in tx.resources.of_nodes(answers.machines)}
+        existing = {resource.network_address for resource in tx.resources.of_nodes(answers.machines)}
         last, columns = machines.last_numbers(tx), tx.resources.columns()
-    found = []
+    hosts = []
     for host, machine in answers.machines.items():
-        if host in known and not update:
+        if host in existing and not update:
             context.warn(
                 f"{host}: it already has resources: nothing is changed. To update their properties, add --update"
             )
             continue
-        units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
-        found.append(HostUnits(host, units, machine.memory, host in known))
-    has_gpus = any(unit.gpu is not None for host in found for unit in host.units)
-    wanted = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
-    return found, {name: is_text for name, is_text in wanted.items() if name not in columns}
+        units, last = found_machines.units_of(host, machine, last, each_thread=each_thread)
+        hosts.append(HostUnits(host, units, machine.memory, host in existing))
+    has_gpus = any(unit.gpu is not None for host in hosts for unit in host.units)
+    needed = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
+    return hosts, {name: is_text for name, is_text in needed.items() if name not in columns}
 
 
 # -- lines and deeds --------------------------------------------------------------------------------------------------
 
 
-def _lines(found: Sequence[HostUnits], missing: Mapping[str, bool], writers: Writers) -> list[str]:
-    lines = property_lines(missing, writers) if found else []
-    for host in found:
+def _lines(hosts: Sequence[HostUnits], missing: Mapping[str, bool], writers: Writers) -> list[str]:
+    lines = property_lines(missing, writers) if hosts else []
+    for host in hosts:
         memory = f"-p {_MEMORY}={host.memory}"
         lines += resource_lines(host.units, memory, repair=host.is_known, writers=writers)
     return lines
@@ -217,11 +217,11 @@ def _write(path: str | None, lines: Sequence[str], *, verbose: bool, is_sure: bo
     click.echo(f"# Look at {path}, then: sh {path}")
 
 
-def _execute(context: Context, found: Sequence[HostUnits], missing: Mapping[str, bool]) -> None:
+def _execute(context: Context, hosts: Sequence[HostUnits], missing: Mapping[str, bool]) -> None:
     """Create and repair the resources, all or nothing."""
     count = 0
     with context.database.begin() as tx:
-        for host in found:
+        for host in hosts:
             columns = {**tx.resources.columns(), _MEMORY: "integer"}
             memory = node_changes.sound([properties.check(_MEMORY, str(host.memory), columns)])
             act = machines.repair if host.is_known else machines.create

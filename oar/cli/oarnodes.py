@@ -110,11 +110,11 @@ def _exclude(option: str, options: Mapping[str, object], others: Sequence[str], 
             raise BadRequest(f"{option} cannot be combined with {name}{which}")
 
 
-def _lacking(numbers: Sequence[int | None], found: Sequence[ResourceView]) -> list[str]:
+def _lacking(numbers: Sequence[int | None], resources: Sequence[ResourceView]) -> list[str]:
     """Return the complaints about numbers that no resource has."""
     if None in numbers:
         return []
-    there = {resource.id for resource in found}
+    there = {resource.id for resource in resources}
     missing = {number for number in numbers if number is not None and number not in there}
     return [f"resource {number} does not exist." for number in sorted(missing)]
 
@@ -217,8 +217,8 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
 def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.lib.nodes import views_reasons
 
-    found = node_reasons.explain(tx, shown)
-    return dump([reason._asdict() for reason in found], machine) if machine else render.node_reasons(found)
+    reasons = node_reasons.explain(tx, shown)
+    return dump([reason._asdict() for reason in reasons], machine) if machine else render.node_reasons(reasons)
 
 
 def _names(names: Sequence[str], machine: Format | None) -> str:

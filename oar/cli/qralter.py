@@ -186,14 +186,14 @@ def _change_series(
 
     The result maps numbers to series.  The template is changed first, so that no new occurrence misses the change.
     """
-    found, code = dict[str, int](), 0
+    changed_series, code = dict[str, int](), 0
     for name in names:
         try:
-            found |= _change_one_series(context, options, name, is_trial=is_trial)
+            changed_series |= _change_one_series(context, options, name, is_trial=is_trial)
         except UserError as error:
             _tell_refusal(outcomes, name, error)
             code = error.exit_code
-    return found, code
+    return changed_series, code
 
 
 def _change_one_series(context: Context, options: QralterOptions, name: str, *, is_trial: bool) -> dict[str, int]:

@@ -152,11 +152,11 @@ def _select(tx: Transaction, names: Sequence[str], *, ended: bool) -> tuple[list
     for name in names:
         if is_number(name):
             own = numbers.get(int(name))
-            found = [own] if own and own.state not in HIDDEN else []
+            matching = [own] if own and own.state not in HIDDEN else []
         else:
-            found = [reservation for reservation in candidates if fnmatchcase(reservation.name, name)]
-        chosen |= {reservation.id: reservation for reservation in found}
-        unknown += [] if found else [name]
+            matching = [reservation for reservation in candidates if fnmatchcase(reservation.name, name)]
+        chosen |= {reservation.id: reservation for reservation in matching}
+        unknown += [] if matching else [name]
     return sorted(chosen.values(), key=lambda reservation: (reservation.number, reservation.id)), unknown
 
 
@@ -288,10 +288,10 @@ def _overview(
 
 
 def _logs(tx: Transaction, reservations: Sequence[AdvanceReservation]) -> dict[int, list[ReservationLog]]:
-    found: dict[int, list[ReservationLog]] = {}
+    logs: dict[int, list[ReservationLog]] = {}
     for row in tx.reservation_logs.logs([reservation.id for reservation in reservations]):
-        found.setdefault(row.reservation_id, []).append(row)
-    return found
+        logs.setdefault(row.reservation_id, []).append(row)
+    return logs
 
 
 def _history(

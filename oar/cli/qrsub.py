@@ -212,12 +212,12 @@ def _check_output(output: OutputOptions, wish: ReservationWish) -> None:
 
 def _refusal_record(error: OarError) -> dict[str, object]:
     """Return why there is no reservation, for machine formats; ``proposal``: the earliest possible start."""
-    place = error if isinstance(error, NotGranted) else None
+    refusal = error if isinstance(error, NotGranted) else None
     return {
         "ok": False,
         "message": str(error),
-        "reason": place.reason if place else None,
-        "proposal": place.proposal or None if place else None,
+        "reason": refusal.reason if refusal else None,
+        "proposal": refusal.proposal or None if refusal else None,
     }
 
 
@@ -351,8 +351,8 @@ def _series_of(context: Context, answer: AdvanceReservation) -> list[AdvanceRese
 def _replacements(context: Context, answered: Sequence[AdvanceReservation]) -> Iterator[str]:
     """Yield a line about occurrences requested instead of skipped ones."""
     with context.database.snapshot() as tx:
-        found = tx.advance_reservations.of_series([answered[0].series_id])
-    later = [reservation.series_index for reservation in found if reservation.series_index > len(answered)]
+        occurrences = tx.advance_reservations.of_series([answered[0].series_id])
+    later = [reservation.series_index for reservation in occurrences if reservation.series_index > len(answered)]
     if later:
         several = len(later) > 1
         yield (

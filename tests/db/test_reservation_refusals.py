@@ -60,15 +60,15 @@ def test_a_refusal_names_what_is_allowed(silent_desk: Desk, line: str, way_out: 
 
 #: What is typed with an empty value, and what is said of it.
 EMPTY = [
-    (["-h", ""], 'qrsub: -h "" contains no name\n  omit it, or write hosts\n'),
-    (["-q", " , "], 'qrsub: -q "," contains no name\n  omit it, or write queues\n'),
-    (["-masterq", ""], 'qrsub: -masterq "" contains no name\n  omit it, or write queues\n'),
-    (["-ckpt", ""], 'qrsub: -ckpt "" contains no name\n  omit it, or write the name of one\n'),
-    (["-owner", ""], 'qrsub: -owner "" contains no name\n  omit it, or write a user\n'),
+    (["-h", ""], 'qrsub: -h "" names nothing\n  leave it out, or write hosts\n'),
+    (["-q", " , "], 'qrsub: -q "," names nothing\n  leave it out, or write queues\n'),
+    (["-masterq", ""], 'qrsub: -masterq "" names nothing\n  leave it out, or write queues\n'),
+    (["-ckpt", ""], 'qrsub: -ckpt "" names nothing\n  leave it out, or write the name of one\n'),
+    (["-owner", ""], 'qrsub: -owner "" names nothing\n  leave it out, or write a user\n'),
     (["-u", ""], 'error: the user list "" is empty\n'),
     (["-now", ""], "Option now has an empty argument: yes|no\n  qrsub -help prints the options\n"),
-    (["-l", ""], 'denied: -l "" contains no name\n  omit it, or write name=value, or nodes=2\n'),
-    (["-l", ","], 'denied: -l "," contains no name\n  omit it, or write name=value, or nodes=2\n'),
+    (["-l", ""], 'denied: -l "" names nothing\n  leave it out, or write name=value, or nodes=2\n'),
+    (["-l", ","], 'denied: -l "," names nothing\n  leave it out, or write name=value, or nodes=2\n'),
     (
         ["-l", "h=node-1,,q=default"],
         'denied: -l "h=node-1,,q=default" has an empty part\n  write name=value, with one comma between two of them\n',
@@ -89,7 +89,7 @@ def test_a_list_without_a_word_in_a_file_is_refused_with_the_file(silent_desk: D
     path = tmp_path / "ar_request"
     path.write_text("-h ''\n")
     path.chmod(0o644)
-    said = f'error: {path}: qrsub: -h "" contains no name\n  omit it, or write hosts\n'
+    said = f'error: {path}: qrsub: -h "" names nothing\n  leave it out, or write hosts\n'
     assert silent_desk.qrsub("-d", "60") == CommandResult(1, "", said)
 
 

@@ -115,12 +115,12 @@ def _limited_lookup(what: str, find: Callable[[], Found], tell: Callable[[str], 
 
     Raises the error of the look-up, and NameServiceSilent.
     """
-    found: list[Found] = []
+    results: list[Found] = []
     failed: list[Exception] = []
 
     def run() -> None:
         try:
-            found.append(find())
+            results.append(find())
         except Exception as error:  # noqa: BLE001 - raised again below
             failed.append(error)
 
@@ -135,8 +135,8 @@ def _limited_lookup(what: str, find: Callable[[], Found], tell: Callable[[str], 
         thread.join(LOOKUP_TIMEOUT - LOOKUP_PATIENCE)
     if failed:
         raise failed[0]
-    if found:
-        return found[0]
+    if results:
+        return results[0]
     reason = f"the name service did not answer within {LOOKUP_TIMEOUT:.0f} s"
     raise NameServiceSilent(f"cannot look up: {what}: {reason}. Try again later.")
 

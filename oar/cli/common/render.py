@@ -474,17 +474,19 @@ def _job_on_node(job_on_node: "JobOnNode") -> str:
     return f"    {job_on_node.job.id}:\n" + "".join(lines)
 
 
-def node_reasons(found: "Sequence[NodeReason]") -> str:
+def node_reasons(reasons_of_nodes: "Sequence[NodeReason]") -> str:
     """Return why nodes get no jobs, a line for each node and state under a head; '' without any."""
     rows = [
         (visible(entry.node), entry.state, format_date(entry.since) if entry.since else "-", entry.author or "-")
-        for entry in found
+        for entry in reasons_of_nodes
     ]
     table = [("NODE", "STATE", "SINCE", "WHO"), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(4)]
-    reasons = ["REASON", *(visible(entry.reason) or "-" for entry in found)]
+    reasons = ["REASON", *(visible(entry.reason) or "-" for entry in reasons_of_nodes)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
-    return "".join(f"{line}  {reason}\n" for line, reason in zip(lines, reasons, strict=True)) if found else ""
+    return (
+        "".join(f"{line}  {reason}\n" for line, reason in zip(lines, reasons, strict=True)) if reasons_of_nodes else ""
+    )
 
 
 def node_events(events: Mapping[str, Sequence[Event]]) -> str:

@@ -183,8 +183,8 @@ def _read(parser: Command, path: str, text: str) -> dict[str, object]:
 
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:
-        found = parser.make_context(parser.name, shell_words("\n".join(lines)))
+        parsed = parser.make_context(parser.name, shell_words("\n".join(lines)))
     except (Stop, click.UsageError, BadRequest) as error:
         raise Stop(f"error: {path}: {error}") from None
-    source = found.get_parameter_source
-    return {name: value for name, value in found.params.items() if source(name) is ParameterSource.COMMANDLINE}
+    source = parsed.get_parameter_source
+    return {name: value for name, value in parsed.params.items() if source(name) is ParameterSource.COMMANDLINE}

@@ -31,13 +31,13 @@ def shown(
     header: bool = True,
 ) -> str:
     """Return what jobs used: a line each, or with a line for each node."""
-    found = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
+    usages = job_usages(tx, jobs, context.runtime.config.job_resource_manager_property_db_field)
     if machine:
-        return dump({use.job.id: use.record for use in found}, machine)
+        return dump({use.job.id: use.record for use in usages}, machine)
     if by_node:
-        return "\n".join("".join(f"{line}\n" for line in _in_full(use)) for use in found)
-    head = _HEAD if found and header else ""
-    return head + "".join(f"{line}\n" for use in found for line in _row(use))
+        return "\n".join("".join(f"{line}\n" for line in _in_full(use)) for use in usages)
+    head = _HEAD if usages and header else ""
+    return head + "".join(f"{line}\n" for use in usages for line in _row(use))
 
 
 def _row(use: JobUsage) -> Iterator[str]:
