@@ -315,6 +315,7 @@ def _as_postgres() -> Iterator[None]:
 
 def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -> int:
     """Delete data older than the retention periods, or only print the counts; return the exit code."""
+    from oar.lib.base import clock_memory, kernel_clock
     from oar.lib.db.database import Database
     from oar.lib.jobs import clock_doubts
 
@@ -332,8 +333,7 @@ def _purge(settings: DatabaseSettings, config: Config, options: ActionOptions) -
 
 def _purge_all(database: "Database", config: Config, *, dry: bool) -> None:
     """Print what was deleted for each key; add an event that records the trusted date."""
-    from oar.lib.facts.health import ServerTask
-    from oar.lib.facts.states import EventType
+    from oar.lib.history.event_types import EventType
     from oar.lib.jobs import retention
     from oar.lib.monitoring.records import ServerTask
     from oar.lib.reservations import retention as reservation_retention

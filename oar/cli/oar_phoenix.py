@@ -97,7 +97,7 @@ def _broken(context: Context) -> set[str]:
         kept = {
             resource.network_address for resource in resources if resource.id in maintained
         } | tx.resources.busy_nodes()
-    odd = sorted(node for node in nodes - kept if not reboots.can_be_named(node))
+    odd = sorted(node for node in nodes - kept if not reboot_commands.can_be_named(node))
     if odd:
         context.warn(
             f"nodes are not rebooted: {', '.join(odd)}: a reboot command cannot contain these names. Rename the nodes."

@@ -10,15 +10,14 @@ from oar.cli.common.administration import note, property_lines, resource_lines
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, NUMBER, Stop, option
-from oar.lib.facts import topology
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.shell_words import shell_words
-from oar.lib.facts.topology import BadTopology, Machines, NewResource
-from oar.lib.resources import machines, node_changes, properties
-from oar.lib.resources.machines import NoSuchMachine
-from oar.lib.resources.node_changes import BadSettings
-from oar.lib.resources.properties import Setting
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.shell_words import shell_words
+from oar.lib.nodes import changes, machines, properties, topology
+from oar.lib.nodes.changes import BadSettings
+from oar.lib.nodes.machines import NoSuchMachine
+from oar.lib.nodes.properties import Setting
+from oar.lib.nodes.topology import BadTopology, Machines, NewResource
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

@@ -22,12 +22,11 @@ from oar.cli.common.administration import (
 from oar.cli.common.command import Context, oar_command
 from oar.cli.common.job_selection import show_usage
 from oar.cli.common.options import ADMIN, Stop, option
-from oar.lib.facts import found_machines, topology
-from oar.lib.facts.errors import ConfigError
-from oar.lib.facts.found_machines import FoundMachine
-from oar.lib.facts.host_names import is_host_name
-from oar.lib.facts.topology import BadTopology, Machines, NewResource
-from oar.lib.resources import machines, node_changes, properties
+from oar.lib.base.errors import ConfigError
+from oar.lib.base.host_names import is_host_name
+from oar.lib.nodes import changes, machine_descriptions, machines, properties, topology
+from oar.lib.nodes.machine_descriptions import FoundMachine
+from oar.lib.nodes.topology import BadTopology, Machines, NewResource
 
 ANSWERED_NO, CANNOT_WRITE, A_HOST_FAILED, BAD_CONFIGURATION = 2, 4, 5, 20
 #: Number of hosts probed at a time, and the timeout for each host in seconds.
@@ -149,7 +148,7 @@ def _ask(reach: Sequence[str], hosts: Sequence[str]) -> HostAnswers:
         if not result.is_good:
             return host, "no answer in time" if result.signal else f"exit code {result.exit}"
         try:
-            return host, found_machines.read(result.output.decode("utf-8", "replace"))
+            return host, machine_descriptions.read(result.output.decode("utf-8", "replace"))
         except BadTopology as error:
             return host, str(error)
 
@@ -178,7 +177,7 @@ def _resources(
                 f"{host}: it already has resources: nothing is changed. To update their properties, add --update"
             )
             continue
-        units, last = found_machines.units_of(host, machine, last, each_thread=each_thread)
+        units, last = machine_descriptions.units_of(host, machine, last, each_thread=each_thread)
         hosts.append(HostUnits(host, units, machine.memory, host in existing))
     has_gpus = any(unit.gpu is not None for host in hosts for unit in host.units)
     needed = topology.property_types(Machines(1, each_thread=each_thread, gpus=int(has_gpus))) | {_MEMORY: False}
@@ -223,7 +222,7 @@ def _execute(context: Context, hosts: Sequence[HostUnits], missing: Mapping[str,
     with context.database.begin() as tx:
         for host in hosts:
             columns = {**tx.resources.columns(), _MEMORY: "integer"}
-            memory = node_changes.sound([properties.check(_MEMORY, str(host.memory), columns)])
+            memory = changes.sound([properties.check(_MEMORY, str(host.memory), columns)])
             act = machines.repair if host.is_known else machines.create
             count += len(act(tx, context.user, host.units, memory, missing))
             missing = {}

@@ -86,7 +86,7 @@ def main(context: Context, action: str, *, check: bool) -> int:
 
 def _check(context: Context, path: str) -> int:
     """Print the health of the server in one line; return the exit code of a monitoring plugin."""
-    from oar.lib.rules.server_health import ServerHealth
+    from oar.lib.monitoring.health import ServerHealth
 
     try:
         parsed = read_config(path)

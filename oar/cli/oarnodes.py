@@ -217,7 +217,7 @@ def _summary(tx: Transaction, shown: Sequence[ResourceView], machine: Format | N
 def _reasons(tx: Transaction, shown: Sequence[ResourceView], machine: Format | None) -> str:
     from oar.lib.nodes import views_reasons
 
-    reasons = node_reasons.explain(tx, shown)
+    reasons = views_reasons.explain(tx, shown)
     return dump([reason._asdict() for reason in reasons], machine) if machine else render.node_reasons(reasons)
 
 

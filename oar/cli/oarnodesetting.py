@@ -254,7 +254,7 @@ def _by_name(context: Context, names: Sequence[str]) -> Targets:
 def _add(context: Context, names: Sequence[str], change_request: NodeChange) -> int:
     """Create a resource for each name.  Raises BadSettings."""
     with context.database.begin() as tx:
-        node_changes.add(tx, context.user, names, change_request)
+        changes.add(tx, context.user, names, change_request)
     for name in names:
         click.echo(f"New resource added:  {name}")
         _print_settings(change_request.settings, dict.fromkeys(change_request.values, 1))
@@ -266,8 +266,8 @@ def _change(context: Context, targets: Targets, change_request: NodeChange, pati
     """Change existing resources in one transaction; then wait for the jobs that must end."""
     try:
         with context.database.begin() as tx:
-            doomed = {label: list(nodes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
-            counts = node_changes.change_resources(tx, context.user, targets.ids, change_request)
+            doomed = {label: list(state_changes.doomed(tx, ids)) for label, ids in _labelled(targets).items()}
+            counts = changes.change_resources(tx, context.user, targets.ids, change_request)
     except WouldBreak as refused:
         raise Stop(str(refused), refused.exit_code) from None
     note(context)
@@ -282,7 +282,7 @@ def _change(context: Context, targets: Targets, change_request: NodeChange, pati
 
 def _note_words(context: Context, targets: Targets, change_request: NodeChange, _patience: int) -> int:
     """Do what nodes say of themselves; what an administrator decided of them stays, and no job is waited for."""
-    say = nodes.welcome if change_request.state is ResourceState.ALIVE else nodes.take_leave
+    say = state_changes.welcome if change_request.state is ResourceState.ALIVE else state_changes.take_leave
     with context.database.begin() as tx:
         changed = {name: say(tx, name) for name in targets.names}
     note(context)

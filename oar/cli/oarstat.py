@@ -450,9 +450,9 @@ def _fields(
     context: Context, tx: Transaction, jobs: Sequence[Job], wish: str, machine: Format | None, *, header: bool
 ) -> str:
     from oar.cli.oarstat_parts import tables as oarstat_tables
-    from oar.lib.views.job_records import JobRecords
-    from oar.lib.views.jobs import job_columns
-    from oar.lib.views.privacy import privacy_for
+    from oar.lib.jobs.formats import JobRecords
+    from oar.lib.jobs.privacy import privacy_for
+    from oar.lib.jobs.views import job_columns
 
     fields = oarstat_tables.read_fields(wish)
     records = JobRecords(job_columns(tx, jobs, privacy_for(context.runtime.config, context.user)))

@@ -14,7 +14,7 @@ from oar.cli.oarsub_parts import options as oarsub_options
 from oar.cli.oarsub_parts.call import OarsubCall, print_error
 from oar.cli.oarsub_parts.command_line import CommandLine
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.facts.errors import NoSuchJob
+from oar.lib.base.errors import NoSuchJob
 from oar.lib.submission.checks import EVERY_HOST, BadSubmission, Code, check_modes
 from oar.lib.submission.job_form import submission_of
 

@@ -11,6 +11,7 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.cli.common.reservation_commands import OutcomePrinter, listed, nothing_named
+from oar.lib.base.formats import Format
 from oar.lib.db.transaction import Transaction
 from oar.lib.reservations import deletion, rights
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer

@@ -11,6 +11,8 @@ from oar.cli.common.command import Context, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, Stop, machine_formats, option
 from oar.cli.common.render import visible
 from oar.cli.common.reservation_commands import listed
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.times import format_date, format_duration
 from oar.lib.db.transaction import Transaction
 from oar.lib.reservations import rights
 from oar.lib.reservations.grid_engine_times import write_date, write_long_date
@@ -232,7 +234,7 @@ def _show_series(context: Context, options: QrstatOptions) -> int:
         raise Stop("qrstat: the options -ar, -s and -log are about reservations: use them without -series")
     if options.machine is Format.XML:
         raise Stop("qrstat: the XML format of Grid Engine has no series: use -json or -yaml")
-    from oar.lib.views.reservation_series import series_record, shown_series
+    from oar.lib.reservations.views_series import series_record, shown_series
 
     with context.database.snapshot() as tx:
         series = tx.reservation_series.all(ended=options.ended)

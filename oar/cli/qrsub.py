@@ -12,12 +12,9 @@ from oar.cli.common.command import Context, no_argument, oar_command
 from oar.cli.common.options import RESERVATIONS, Join, NameList, Stop, machine_formats, option, optional_argument
 from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.common.reservation_commands import warn_of_mail, with_default_options
-from oar.lib.facts.advance_reservations import AccessEntry, AdvanceReservation
-from oar.lib.facts.errors import BadCondition, OarError, Refused
-from oar.lib.facts.formats import Format, dump
-from oar.lib.facts.grid_engine_times import write_date, write_long_date, write_option_date
-from oar.lib.facts.reservation_states import INCOMPLETE, STARTED, ReservationState
-from oar.lib.facts.resource_set import format_ranges, from_positions
+from oar.lib.base.errors import BadCondition, OarError, Refused
+from oar.lib.base.formats import Format, dump
+from oar.lib.base.resource_set import format_ranges, from_positions
 from oar.lib.reservations import answers, drafts, preparation, rights
 from oar.lib.reservations.drafts import Requester
 from oar.lib.reservations.grid_engine_times import write_date, write_long_date, write_option_date

@@ -173,7 +173,7 @@ def test_some_jobs_are_followed(cluster: Cluster, database: Database, words: tup
         (["--states", "R"], "# Error: --follow goes with jobs"),
         (["--format", "2"], "# Error: --follow goes with jobs"),
         (["-Y"], "# Error: --follow writes lines of text, or of JSON with --json\n"),
-        (["bob"], '# Error: "bob" is no job id.'),
+        (["bob"], '# Error: "bob" is not a job id.'),
     ],
 )
 def test_what_cannot_be_followed_is_told(cluster: Cluster, words: list[str], error: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from oar.cli.common.command import CommandResult
 from oar.cli.oarstat import WIDE_PIPE
 from oar.cli.oarstat_parts import tables
+from oar.lib.base.times import format_date, local_midnight
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.formats import PAGE

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import reservation
 from oar.cli.oarsub_parts.interactive import Listener
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import lifecycle

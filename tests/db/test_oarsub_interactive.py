@@ -15,6 +15,8 @@ import pytest
 from oar.cli import oarsub
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts.interactive import LaunchStatus, StartWait
+from oar.lib.access.records import User
+from oar.lib.bus.messages import Tag, Wake
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs import control, lifecycle

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from oar.cli.common.command import CommandResult
 from oar.cli.oarsub_parts import submission
+from oar.lib.access.records import User
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
 from oar.lib.jobs.privacy import privacy_for

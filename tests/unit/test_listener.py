@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from oar.cli.oarsub_parts.interactive import Listener
-from oar.lib.facts.errors import ConfigError
+from oar.lib.base.errors import ConfigError
 
 
 def test_it_listens_on_a_free_port_of_the_range() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from oar.cli.oarsub_parts import node_shell
 from oar.cli.oarsub_parts.node_shell import NodeConnection, quick_connection
+from oar.lib.access.records import User
 from oar.lib.config.files import Config
 from oar.lib.user_files.files import UserFiles
 

@@ -1,4 +1,4 @@
-"""The health of the server: oar/lib/rules/server_health.py."""
+"""The health of the server: oar/lib/monitoring/health.py."""
 
 from typing import Any
 

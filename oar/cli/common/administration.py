@@ -13,7 +13,7 @@ import click
 from oar.cli.common.command import Context
 from oar.cli.common.options import Stop
 from oar.lib.config.kinds import COMMAND
-from oar.lib.facts.topology import NewResource
+from oar.lib.nodes.topology import NewResource
 
 log = logging.getLogger(__name__)
 

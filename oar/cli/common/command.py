@@ -23,8 +23,8 @@ from oar.cli.common.option_reader import OptionReader
 from oar.cli.common.options import ADMIN, EXIT_BAD_OPTION, USER, BadOption, PlainOption, Stop, Style
 from oar.cli.common.process import Hangup, ignoring_terminal_stops, limited_lookups, prepare_process
 from oar.lib.access import name_service
-from oar.lib.db.database import Database
-from oar.lib.facts.errors import (
+from oar.lib.access.records import User
+from oar.lib.base.errors import (
     DatabaseFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
@@ -36,7 +36,6 @@ from oar.lib.facts.errors import (
     WordedRefusal,
 )
 from oar.lib.base.version import explain_schema_mismatch
-from oar.lib.db.connections import use_own_waits
 from oar.lib.db.database import Database
 from oar.lib.runtime import LATER, Runtime, command_delivery, conf_file, is_frontend, open_runtime
 

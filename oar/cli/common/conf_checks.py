@@ -14,17 +14,20 @@ from typing import Any, NamedTuple
 
 from oar.kao.rounds.reading.planner_settings import settings_of
 from oar.kao.rounds.reading.policy_files import NO_QUOTAS, have_quotas, parse_quotas, parse_weights
+from oar.lib.base import programs
+from oar.lib.base.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
 from oar.lib.config.files import Config
 from oar.lib.config.kinds import Key, Target
+from oar.lib.db.connections import explain_failure
 from oar.lib.db.database import Database
 from oar.lib.db.transaction import Transaction
-from oar.lib.facts.errors import BadCondition, ConfigError, DatabaseRefused, DatabaseUnavailable
-from oar.lib.facts.records import Queue
-from oar.lib.facts.request import parse_request
-from oar.lib.facts.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER, JobPriority
-from oar.lib.io import ping_checker, programs
+from oar.lib.db.user_sql import SITE, Subject, session
 from oar.lib.jobs import server_keys
-from oar.lib.rules.key_installation import ACCOUNT
+from oar.lib.jobs.records import Queue
+from oar.lib.jobs.states import JobPriority
+from oar.lib.nodes import ping_checker
+from oar.lib.nodes.states import ALWAYS_AVAILABLE, NEVER_HALTED_NOR_WOKEN, STANDBY_FOR_EVER
+from oar.lib.remote.key_installation import ACCOUNT
 from oar.lib.runtime import database_settings
 from oar.lib.submission.resource_request import parse_request
 

@@ -12,8 +12,7 @@ import click
 from oar.cli.common.command import Context
 from oar.cli.common.options import DIGITS, Join, Stop, option, optional_argument
 from oar.cli.common.state_names import states_of
-from oar.lib.facts.formats import Format
-from oar.lib.facts.states import FINAL, JobState
+from oar.lib.base.formats import Format
 from oar.lib.jobs import control
 from oar.lib.jobs.states import FINAL, JobState
 
@@ -236,6 +235,6 @@ class OutcomeReport:
     def close(self) -> None:
         """Print the document of a machine format: the list of outcomes."""
         if self._machine is not None:
-            from oar.lib.facts.formats import dump
+            from oar.lib.base.formats import dump
 
             click.echo(dump([outcome._asdict() for outcome in self._outcomes], self._machine), nl=False)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import IO, NoReturn
 
 from oar.lib.access.name_service import Found, NameServiceSilent, Watch
-from oar.lib.db.sql.connections import use_own_waits
+from oar.lib.db.connections import use_own_waits
 
 #: How long it takes at most, in seconds, to see that the caller is gone.
 CALLER_CHECK_PERIOD = 1.0

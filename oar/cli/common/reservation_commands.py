@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 from oar.cli.common.command import Command, Context
 from oar.cli.common.options import Stop, names_nothing
-from oar.lib.facts.errors import BadRequest, OarError
-from oar.lib.facts.formats import Format, dump
+from oar.lib.base.errors import BadRequest, OarError
+from oar.lib.base.formats import Format, dump
 
 #: What most lists name.
 RESERVATION_NAMES = "numbers or names"
@@ -179,7 +179,7 @@ def _parser(command: Command, names: Sequence[str]) -> Command:
 
 def _read(parser: Command, path: str, text: str) -> dict[str, object]:
     """Return the values of the options in a file.  Raises Stop."""
-    from oar.lib.facts.shell_words import shell_words
+    from oar.lib.base.shell_words import shell_words
 
     lines = [line for line in text.split("\n") if not line.lstrip().startswith("#")]
     try:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oar.cli.common import render
 from oar.cli.common.process import ending_with_caller
-from oar.lib.db.listening.feed import Feed, News, news_between, placed
-from oar.lib.facts.errors import BadRequest, DatabaseUnavailable, NoSuchJob
-from oar.lib.facts.formats import Format
-from oar.lib.facts.history import JobStateChange, Position
-from oar.lib.facts.records import Event
-from oar.lib.facts.states import FINAL
-from oar.lib.facts.times import format_date
-from oar.lib.views.history import change_item, event_item
+from oar.lib.base.errors import BadRequest, DatabaseUnavailable, NoSuchJob
+from oar.lib.base.formats import Format
+from oar.lib.base.times import format_date
+from oar.lib.history.records import Event, JobStateChange, Position
+from oar.lib.history.sql_feed import Feed, News, news_between, placed
+from oar.lib.history.views import change_item, event_item
+from oar.lib.jobs.states import FINAL
 
 if TYPE_CHECKING:
     from oar.cli.common.command import Context

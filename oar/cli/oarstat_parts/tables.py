@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from oar.cli.common.options import Stop
 from oar.cli.common.render import padded, places, visible
-from oar.lib.db.reservations.reservation_reports import ReservationTotal
-from oar.lib.facts.job_fields import FIELDS, Kind
-from oar.lib.facts.times import format_date, format_duration
+from oar.lib.base.times import format_date, format_duration
+from oar.lib.jobs.fields import FIELDS, Kind
+from oar.lib.reservations.sql_reports import ReservationTotal
 
 Record = Mapping[str, object]
 

@@ -9,7 +9,7 @@ import click
 
 from oar.cli.common.command import Context
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.user_files import UserFiles
+from oar.lib.user_files.files import UserFiles
 
 if TYPE_CHECKING:
     from oar.lib.submission.admission_rules import RuleOutput
@@ -43,7 +43,7 @@ class Printer:
     def ids(self, ids: Sequence[int]) -> None:
         """Print the ids of new jobs, in the format that was chosen."""
         if self._machine is not None:
-            from oar.lib.facts.formats import dump
+            from oar.lib.base.formats import dump
 
             for job_id in ids:
                 click.echo(dump({"job_id": str(job_id)}, self._machine, one_line=True), nl=False)

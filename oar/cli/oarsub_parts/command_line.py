@@ -18,7 +18,7 @@ from oar.cli.common.command import Context
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.initial_request import initial_request
 

@@ -22,10 +22,10 @@ from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.job_shell import JobShell
 from oar.cli.oarsub_parts.submission import Submitter
-from oar.lib.facts.errors import ConfigError, DatabaseUnavailable
-from oar.lib.facts.messages import OarsubLine
-from oar.lib.facts.states import CURRENT, FINAL, JobState, Phase
+from oar.lib.base.errors import ConfigError, DatabaseUnavailable
+from oar.lib.bus.messages import OarsubLine
 from oar.lib.jobs import sessions
+from oar.lib.jobs.states import CURRENT, FINAL, JobState, Phase
 from oar.lib.submission.checks import Code
 
 if TYPE_CHECKING:

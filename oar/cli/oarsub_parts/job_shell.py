@@ -15,11 +15,11 @@ from oar.cli.common.options import Stop
 from oar.cli.common.process import Hangup, ending_with_caller
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.records import Job, User
-from oar.lib.facts.request import JobTypes
-from oar.lib.facts.states import JobState, JobTypeName
+from oar.lib.access.records import User
+from oar.lib.base.errors import DatabaseUnavailable
 from oar.lib.jobs import control, sessions
+from oar.lib.jobs.records import Job
+from oar.lib.jobs.states import JobState, JobTypeName
 from oar.lib.submission.checks import Code
 from oar.lib.submission.resource_request import JobTypes
 

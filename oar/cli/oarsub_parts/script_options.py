@@ -15,7 +15,7 @@ from oar.cli.common.command import Command, Context
 from oar.cli.common.options import USER, BadOption, PlainOption, Stop
 from oar.cli.oarsub_parts.call import OarsubCall, print_error
 from oar.cli.oarsub_parts.options import OarsubOptions
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission.checks import Code
 from oar.lib.submission.initial_request import script_line
 from oar.lib.submission.job_form import ArraySize

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oar.cli.common.options import Stop
 from oar.cli.oarsub_parts.call import OarsubCall
 from oar.cli.oarsub_parts.command_line import CommandLine, job_variables
-from oar.lib.facts.errors import BadRequest
+from oar.lib.base.errors import BadRequest
 from oar.lib.submission import preparation, submit
 from oar.lib.submission.checks import BadSubmission, Code
 from oar.lib.submission.job_form import parameters_of, submission_of

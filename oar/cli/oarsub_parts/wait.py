@@ -14,9 +14,9 @@ import click
 
 from oar.cli.common.command import Context
 from oar.cli.common.process import Hangup, ending_with_caller
-from oar.lib.db.listening.end_listener import EndListener
-from oar.lib.facts.errors import DatabaseUnavailable
-from oar.lib.facts.states import FINAL, JobState
+from oar.lib.base.errors import DatabaseUnavailable
+from oar.lib.jobs.end_listener import EndListener
+from oar.lib.jobs.states import FINAL, JobState
 
 EXIT_DETACHED = 1
 EXIT_ERROR = 11  #: the job ended in Error, without a status of its command

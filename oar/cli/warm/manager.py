@@ -45,8 +45,6 @@ OF_OTHERS = frozenset(
         *("oar.lib.nodes.energy", "oar.lib.nodes.ping_checker", "oar.lib.nodes.reboot_commands"),
     }
 )
-#: Excluded modules and packages: not used by commands, and heavy.
-OF_OTHERS = frozenset({"oar.lib.db.installation", "oar.lib.db.schema.schema"})
 #: What functions of them load.
 LATE = (
     *("click._textwrap", "encodings.ascii", "oar.cli.oarnodes_summary"),
