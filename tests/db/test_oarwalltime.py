@@ -4,7 +4,6 @@ import json
 from types import MappingProxyType
 
 import pytest
-from oar.lib.jobs.sql_requests import WalltimeChange
 
 from oar.cli import oarwalltime
 from oar.cli.common.command import CommandResult
@@ -14,6 +13,7 @@ from oar.lib.bus.messages import Tag, Wake
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.history.event_types import EventType
+from oar.lib.jobs.sql_walltime import WalltimeChange
 from oar.lib.jobs.states import JobState
 from tests.builders import add_job, add_resources
 from tests.db.reservation_rows import add_reservation
