@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
@@ -195,7 +196,15 @@ def _empty(listening: socket.socket) -> None:
     def nothing() -> Response:
         return Response(b"{}", media_type="application/json")
 
-    config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, access_log=False, log_config=None, ws="none")
+    protocol = partial(PeerProtocol, site=Config)
+    config = uvicorn.Config(
+        app,
+        http=protocol,  # type: ignore[arg-type]
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        ws="none",
+    )
     uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -20,7 +20,7 @@ from oar.lib.reservations.recurrence import local_zone
 
 router = APIRouter(tags=["usage"], route_class=ApiRoute)
 
-#: What is shown of all others, where their consumption is private.
+#: The group that sums up the consumption of other users where it is private.
 OTHERS = "others"
 _WEEK = 7 * 86400
 _YEAR = 366 * 86400
@@ -28,7 +28,7 @@ _YEAR = 366 * 86400
 MOST_STARTED = 20_000
 #: Seconds for which figures are returned again.
 MAX_AGE = 30.0
-#: Nodes that are named, those that were suspected most often and lost for longest.
+#: Nodes of a response, at most: those that were suspected most often and unavailable for longest.
 MOST_NODES = 20
 Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
 End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
@@ -136,7 +136,7 @@ def prediction_errors(request: Request, since: Since = None) -> Answer:
 
 
 def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedByGroup]:
-    """Return what the caller may see: those of others as one, where consumption is private."""
+    """Return the consumption that the caller may see; other users are summed up where consumption is private."""
     user = who.caller.user
     if not who.config.api_accounting_private or (user and user.is_admin):
         return rows
@@ -151,7 +151,7 @@ def _shown(rows: list[UsedByGroup], who: Asking, *, by_user: bool) -> list[UsedB
 
 administration = APIRouter(tags=["administration"], route_class=ApiRoute)
 
-#: Seconds of one request: what is left then is counted by the next one.
+#: Seconds of one request; the next one counts the jobs that are left.
 SECONDS = 10.0
 
 
@@ -172,7 +172,7 @@ class CountJobs(NamedTuple):
     seconds: float = SECONDS
 
     def run(self, desk: Desk) -> Outcome:
-        """Count until all are counted, or the time is over.  Raises AccountingIsRunning, OtherWindowWidth."""
+        """Count until all are counted or the time limit is reached.  Raises AccountingIsRunning, OtherWindowWidth."""
         rules, deadline = accounting.accounting_rules(desk.config), time.monotonic() + self.seconds
         batches = (
             accounting.recount(desk.database, rules)

@@ -52,7 +52,7 @@ def _look_up(key: tuple[object, ...], find: Callable[[], User]) -> User:
 
 
 def _find_in_time(find: Callable[[], User], name: str) -> User:
-    """Return the result of a look-up in a thread of its own.  Raises what it raises, Unavailable and TooMany."""
+    """Look up an account in a separate thread.  Raises the errors of the look-up, Unavailable and TooMany."""
     result: list[User | Exception] = []
     place = ExitStack()
 

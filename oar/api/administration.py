@@ -25,7 +25,7 @@ router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Seconds that the server has to say how it is; one that is down must not keep the page waiting.
 PATIENCE = 2.0
-#: What stands for the value of a key that nobody is to see.
+#: Shown instead of the value of a secret key.
 HIDDEN = "***"
 
 
@@ -74,7 +74,7 @@ def changed_keys(config: "Config") -> list[dict[str, str]]:
 
 
 def _rules(tx: "Transaction") -> list[dict[str, object]]:
-    """Return the rules in the order in which they run, each by the first line that is written in it."""
+    """Return the rules in execution order, each with its first line."""
     return [
         {"id": rule.id, "priority": rule.priority, "enabled": rule.enabled, "begins": rule.text.strip().split("\n")[0]}
         for rule in tx.admission_rules.all()

@@ -170,7 +170,7 @@ def _changing(request: Request) -> Iterator[AdminAct]:
 
 
 def _reading(request: Request) -> Asking:
-    """Return the administrator who asks.  Raises Unidentified, NotAllowed."""
+    """Return the context of an administrator's request.  Raises Unidentified, NotAllowed."""
     who = asking(request)
     _check_reading(who)
     return who

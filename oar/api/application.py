@@ -1,4 +1,4 @@
-"""The application: its routes, what stands round each of them, what begins and ends with it."""
+"""The application: its routes, its middleware, and the threads that it starts and stops."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,7 +101,7 @@ _PACKED_FROM = 1024
 
 
 def application(service: Service) -> FastAPI:
-    """Return the application that a service is told through."""
+    """Return the application of a service."""
     app = FastAPI(
         title="OAR",
         version=VERSION,
@@ -135,7 +135,7 @@ def application(service: Service) -> FastAPI:
 
 
 def all_routes() -> Routes:
-    """Return the routes, in the order in which they are asked and described."""
+    """Return the routes in the order in which they are matched and documented."""
     routers = (value for module in MODULES for value in vars(module).values() if isinstance(value, APIRouter))
     return Routes([route for router in routers for route in router.routes if isinstance(route, Route)])
 

@@ -1,6 +1,6 @@
-"""Who is asking: decided once for each request.  See docs/api.rst, "Who is asking".
+"""Authentication: the caller of each request.  See docs/api.rst, "Who is asking".
 
-What decides is the socket: its peer, as the kernel knows it.  A header counts only from a proxy that oar.conf names.
+The peer of the socket, as the kernel reports it, decides.  A header counts only from a proxy that oar.conf names.
 """
 
 import base64
@@ -33,15 +33,15 @@ __all__ = ["AgentToken", "Caller", "Identities", "JobAct", "Way", "check_meant"]
 
 _log = logging.getLogger(__name__)
 
-#: Headers in which a trusted proxy tells who was identified, in this order.
+#: Headers in which a trusted proxy sends the name of the user, by precedence.
 IDENTITY_HEADERS = ("x-remote-ident", "x_remote_ident")
-#: The one of programs that name their users themselves, as CiGri does: web servers drop underscores.
+#: The header of programs that name their users themselves, such as CiGri: web servers drop underscores.
 OWN_NAMING = "x_remote_ident"
-#: What proxies write for nobody.
+#: Names that proxies send for anonymous requests.
 NOBODY = frozenset({"", "unknown", "(null)"})
 #: The cookie of the login page.
 COOKIE = "oar_session"
-#: A path that may stand before our addresses.
+#: A valid prefix of the addresses of the API.
 PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 #: Methods that change nothing.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -49,14 +49,14 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 ELEVATED_SECONDS = 15 * 60
 #: Seconds for which a token of one job is valid after its end.
 VALID_AFTER_END = 3600
-#: Seconds between two notes of when a token was used last.
+#: Seconds between two updates of the last use of a token.
 WRITTEN_EVERY = 60
 #: Types of bodies that any page can let a browser send.
 _OF_FORMS = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 
 
 class Way(StrEnum):
-    """How somebody was identified."""
+    """How the caller was authenticated."""
 
     NOT = "not"
     SOCKET = "socket"
@@ -66,12 +66,12 @@ class Way(StrEnum):
     PROXY = "proxy"
 
 
-#: Ways that browsers take by themselves, whoever wrote the page that lets them.
+#: Credentials that browsers send by themselves, also for pages of other sites.
 BROWSERS_OWN = frozenset({Way.PASSWORD, Way.SESSION, Way.PROXY})
 
 
 class Caller(NamedTuple):
-    """Who is asking, and what he has shown."""
+    """The caller of a request, and the credentials of the request."""
 
     user: User | None = None  #: None: nobody known
     way: Way = Way.NOT
@@ -88,19 +88,19 @@ class Caller(NamedTuple):
         return self.user
 
     def submitting(self) -> User:
-        """Return the user who submits jobs.  Raises Unidentified, NotAllowed."""
+        """Return the user for a submission.  Raises Unidentified, NotAllowed."""
         user = self.identified()
         self._check(self.scopes.submits, "submit jobs")
         return user
 
     def changing(self) -> User:
-        """Return the user who changes what is no job.  Raises Unidentified, NotAllowed."""
+        """Return the user for a change of anything but jobs.  Raises Unidentified, NotAllowed."""
         user = self.identified()
         self._check(self.scopes.changes_all, "make this change")
         return user
 
     def creating_tokens(self) -> User:
-        """Return the user who creates tokens: they outlive what they were created with.
+        """Return the user for the creation of tokens, which outlive the credentials of the request.
 
         Raises Unidentified, NotAllowed.
         """
@@ -117,7 +117,7 @@ class Caller(NamedTuple):
         return self.user is not None and self.scopes.changes_all and not self.rests_on_token
 
     def reading_all(self) -> User:
-        """Return the user who reads what is private to him.  Raises Unidentified, NotAllowed."""
+        """Return the user for reading private data.  Raises Unidentified, NotAllowed."""
         user = self.identified()
         self._check(self.scopes.reads_all, "read private data", "ro")
         return user
@@ -130,7 +130,7 @@ class Caller(NamedTuple):
         return user
 
     def acting(self, act: JobAct, jobs: Collection[int]) -> User:
-        """Return the user who does something with jobs; whose they are is not looked at.
+        """Return the user for an action on jobs; the owners of the jobs are not checked.
 
         Raises Unidentified, NotAllowed for a job with which the token allows nothing of the kind.
         """
@@ -142,14 +142,14 @@ class Caller(NamedTuple):
         return user
 
     def submitted(self, jobs: Collection[int]) -> frozenset[int]:
-        """Return those of some jobs that were submitted with this token, if it allows nothing else."""
+        """Return the jobs that were submitted with this token, if its scope is limited to them."""
         if self.find_submitted is None or "submit" not in self.scopes.words:
             return frozenset()
         return self.find_submitted(jobs)
 
     @property
     def remembering(self) -> int | None:
-        """The token that has to be remembered with the jobs that it submits: one that allows nothing else."""
+        """The token to record with the jobs that it submits, if its scope is limited to them."""
         return None if self.scopes.changes_all else self.origin
 
     def _check(self, is_allowed: bool, what: str, sufficient: str = "rw") -> None:
@@ -167,14 +167,14 @@ class AgentToken(NamedTuple):
 
 
 class Identities:
-    """Decides who is asking, for a process."""
+    """Authenticates the requests of a process."""
 
     def __init__(self, database: "Database", passwords: "Passwords") -> None:
         self._database = database
         self.passwords = passwords
 
     def identify(self, request: Request, config: "Config") -> Caller:
-        """Return who is asking.
+        """Return the caller of a request.
 
         Raises Unidentified for a token or a password that is not valid, NotAllowed for an unknown user and for a
         request that a page of another site has sent.
@@ -265,7 +265,7 @@ class Identities:
         return _named(name, config)
 
     def _by_cookie(self, request: Request, config: "Config") -> Caller:
-        """Return whose session this is; who has none any more is nobody, and may log in."""
+        """Return the caller of a session; without a valid session the caller is anonymous and may log in."""
         secret = session_in(request) or ""
         if "." in secret and (name := signed_tokens.user_of(secret, config)):
             return Caller(_named(name, config), Way.SESSION, rests_on_token=True)
@@ -284,7 +284,7 @@ class Identities:
         return self._caller(stored, user, Way.SESSION, self._of_live_jobs(allowed))
 
     def _caller(self, shown: "ApiToken", user: User, way: Way, scopes: Scopes) -> Caller:
-        """Return who shows a token or a session."""
+        """Return the caller of a token or a session."""
         origin = shown.id if way is Way.TOKEN else shown.parent
         find_submitted = self._find_submitted(origin)
         return Caller(user, way, scopes, shown.id, bool(origin), origin or None, find_submitted)
@@ -312,7 +312,7 @@ class Identities:
         return scopes._replace(jobs=live)
 
     def _write_use(self, token: "ApiToken", expires: int) -> None:
-        """Write now and then that a token is used."""
+        """Record the last use of a token, not more often than every minute."""
         if expires == token.expires and token.last_used > time.time() - WRITTEN_EVERY:
             return
         with self._database.begin() as tx:
@@ -320,7 +320,7 @@ class Identities:
 
 
 def check_encrypted(request: Request, what: str) -> None:
-    """Check that nobody can have listened to a secret on its way here.  Raises NotAllowed."""
+    """Check that the request with a secret was encrypted or local.  Raises NotAllowed."""
     client = client_of(request)
     if not (client.is_local or client.is_trusted):
         raise NotAllowed(
@@ -330,14 +330,14 @@ def check_encrypted(request: Request, what: str) -> None:
 
 
 def outer_path(request: Request, config: "Config") -> str:
-    """Return what stands before our addresses outside: what a trusted proxy tells, else API_ROOT_PATH."""
+    """Return the external prefix of addresses: the one that a trusted proxy sends, else API_ROOT_PATH."""
     prefix = request.headers.get("x-api-path-prefix") or request.headers.get("x_api_path_prefix") or ""
     is_valid = prefix and client_of(request).is_trusted and PATH.fullmatch(prefix)
     return (prefix if is_valid else config.api_root_path).rstrip("/")
 
 
 def session_in(request: Request) -> str | None:
-    """Return the secret of a session; of several the first, which browsers send for the longest path."""
+    """Return the secret of a session; the first of several, which browsers send for the longest path."""
     cookies = (cookie.strip().partition("=") for cookie in request.headers.get("cookie", "").split(";"))
     return next((value for name, _, value in cookies if name == COOKIE), None)
 
@@ -347,7 +347,7 @@ def _name_by_proxy(request: Request) -> str:
 
 
 def _note_other(caller: Caller, request: Request, config: "Config") -> None:
-    """Write that a trusted proxy names somebody else than who is shown by the request itself, which counts."""
+    """Log that a trusted proxy names another user than the credentials of the request, which take precedence."""
     name = _name_by_proxy(request)
     if name in NOBODY or not (config.api_trust_ident and client_of(request).is_trusted):
         return
@@ -364,7 +364,7 @@ def _by_proxy(request: Request, config: "Config") -> Caller:
 
 
 def _named(name: str, config: "Config") -> User:
-    """Return the user of a password or a signed token.  Raises NotAllowed for those who are never named so."""
+    """Return the user of a password or a signed token.  Raises NotAllowed for names that cannot log in this way."""
     if name in PRIVILEGED:
         reason = "root and oar have no password login. Use the local socket, or a token of scope admin."
         raise NotAllowed(f"cannot log in: {name}: {reason}")
@@ -379,7 +379,7 @@ def _is_name(name: str, config: "Config") -> bool:
 
 
 def check_meant(request: Request) -> None:
-    """Check that the page that asks is ours, or that no page can have asked.  Raises NotAllowed.
+    """Reject cross-site requests: check the origin of the page that sends the request.  Raises NotAllowed.
 
     Pages of other sites cannot send such headers, nor bodies of other types, nor other methods, unless this site lets
     them (API_CORS_ORIGINS).

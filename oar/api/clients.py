@@ -1,6 +1,6 @@
-"""Where a request comes from: the one address of its client that permissions, limits, metrics and the log use.
+"""The client of a request: the address that permissions, limits, metrics and the log use.
 
-The kernel names the other end of the connection.  Headers count only if that end is a proxy that oar.conf names.
+The kernel reports the peer of the connection.  Headers count only if the peer is a proxy that oar.conf names.
 """
 
 import pwd
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Prefix of a trusted proxy that is a local account.
 LOCAL_PROXY = "unix:"
 _FORWARDED_FOR = b"x-forwarded-for"
-#: Headers by which proxies say that they forward the request of somebody else.
+#: Headers of requests that a proxy forwards.
 _FORWARDING = frozenset({_FORWARDED_FOR, b"forwarded", b"via"})
 _LOOPBACK = Networks(["127.0.0.0/8", "::1/128"])
 
@@ -42,7 +42,7 @@ class Peer(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What connections are counted by."""
+        """The key for counting connections."""
         return holder_of(self.address) if self.address else str(self)
 
     @property
@@ -60,7 +60,7 @@ class Peer(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Where a request comes from."""
+    """The client that sent a request."""
 
     peer: Peer = Peer()
     is_trusted: bool = False  #: the peer is a proxy that API_TRUSTED_PROXIES names
@@ -69,12 +69,12 @@ class Client(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether the request comes from a process of this machine."""
+        """Whether a process of this machine sent the request."""
         return self.is_in(_LOOPBACK)
 
     @property
     def is_one_of_many(self) -> bool:
-        """Whether the requests of many clients look like this one, because a trusted proxy does not tell addresses."""
+        """Whether many clients share this address, because a trusted proxy does not send theirs."""
         return self.is_trusted and not (self.is_forwarded and self.address)
 
     @property
@@ -97,7 +97,7 @@ class Client(NamedTuple):
 
 
 def find_client(scope: Scope, config: "Config") -> Client:
-    """Return where a request comes from."""
+    """Return the client of a request."""
     peer: Peer = scope["state"].get("peer", Peer())
     is_forwarded = any(name in _FORWARDING for name, _ in scope["headers"])
     own_address = THIS_MACHINE if peer.uid is not None else peer.address
@@ -111,13 +111,13 @@ def find_client(scope: Scope, config: "Config") -> Client:
 
 
 def client_of(request: "Request") -> Client:
-    """Return where a request comes from."""
+    """Return the client of a request."""
     client: Client = getattr(request.state, "client", Client())
     return client
 
 
 def _last_stranger(hops: Sequence[str], trusted: Networks) -> str:
-    """Return the last address that is no trusted proxy's, '' if a trusted proxy tells none."""
+    """Return the last address that does not belong to a trusted proxy, '' if a trusted proxy sends none."""
     address = ""
     for hop in reversed(hops):
         try:
@@ -154,5 +154,5 @@ def _uid(account: str) -> int | None:
 
 @cache
 def _known_uid(account: str) -> int:
-    """Return the uid of an account: requests do not ask the directory each time.  Raises KeyError."""
+    """Return the uid of an account, cached: it is needed for every request.  Raises KeyError."""
     return pwd.getpwnam(account).pw_uid

@@ -17,7 +17,7 @@ from oar.api.errors import TooMany, TooOften
 
 
 class UnderWay:
-    """Answers that last: how many there are, in all and for each client."""
+    """Counts long responses and other things in progress, in total and for each client."""
 
     def __init__(
         self, what: str, most_of_a_client: int = 0, key: str = "", multiples: tuple[int, int] = (0, 0), unit: str = ""
@@ -43,7 +43,7 @@ class UnderWay:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of all clients together."""
         return self._by_client.total()
 
     @contextmanager
@@ -67,7 +67,7 @@ class UnderWay:
             self._by_client[client] += number
 
     def remove(self, client: str, number: int) -> None:
-        """Count some no more."""
+        """Remove a number from the count of a client."""
         with self._mutex:
             self._by_client[client] -= number
             if not self._by_client[client]:
@@ -75,10 +75,10 @@ class UnderWay:
 
 
 class InTurn:
-    """Work that is done for each client one after the other, however often it asks at once."""
+    """Serializes work for each client, however many requests it sends at once."""
 
     def __init__(self, what: str, patience: float) -> None:
-        """``patience``: seconds that a request waits for the one before it."""
+        """``patience``: seconds that a request waits for the previous one."""
         self._what = what
         self._patience = patience
         self._busy: set[str] = set()
@@ -100,7 +100,7 @@ class InTurn:
 
 
 class _Waiter(NamedTuple):
-    """A request for a place, and the place once it is given."""
+    """A request for a place; the future is done when the place is given."""
 
     holder: str
     place: Future[None]
@@ -110,7 +110,7 @@ class FairPlaces:
     """A semaphore that is fair to its holders, such as the clients that share the threads of the API.
 
     A holder gets another place only while it has fewer places than are free: a single holder has at most half of them.
-    The holder with the fewest places is served first, and of those the one that has waited longest.
+    The holder with the fewest places is served first; among equals, the one that has waited longest.
     """
 
     def __init__(self, number: int, refusal: str = "", patience: float = 0.0) -> None:
@@ -124,7 +124,7 @@ class FairPlaces:
 
     @property
     def busy(self) -> int:
-        """How many are held."""
+        """The number of places in use."""
         return self._held.total()
 
     @contextmanager
@@ -142,7 +142,7 @@ class FairPlaces:
 
     @asynccontextmanager
     async def awaited(self, holder: str) -> AsyncIterator[None]:
-        """Hold a place while the block lasts, on the event loop; wait for it without a limit."""
+        """Hold a place while the block lasts, on the event loop; the wait for it is not limited."""
         waiter = self._ask(holder)
         try:
             if not waiter.place.done():
@@ -169,7 +169,7 @@ class FairPlaces:
             self._give()
 
     def _give(self) -> None:
-        """Give what is free."""
+        """Give the free places to waiting holders."""
         while entitled := [
             waiting for waiting in self._waiting if self._held[waiting.holder] < self.number - self.busy
         ]:
@@ -192,7 +192,7 @@ CLIENTS_OF_A_CROWD = 4
 
 
 class Places:
-    """What all requests share."""
+    """The resources that all requests share."""
 
     def __init__(self, threads: int) -> None:
         self.threads = FairPlaces(threads)
@@ -206,12 +206,12 @@ class Places:
         self._turns = count()
 
     def part_of_crowd(self, client: str) -> str:
-        """Return the holder for the next request of clients that cannot be told apart."""
+        """Return the holder for the next request of clients that share an address."""
         return f"{client} ({next(self._turns) % CLIENTS_OF_A_CROWD})"
 
 
 class Seat:
-    """The place of one request in what all share; a request that waits without a thread gives it back early."""
+    """The share of one request in these resources; a request that waits without a thread gives it back early."""
 
     def __init__(self, places: Places, client: str, threads: int, *, is_one_of_many: bool = False) -> None:
         """``is_one_of_many``: other clients look like this one."""
@@ -225,7 +225,7 @@ class Seat:
         self.holder = places.part_of_crowd(client) if is_one_of_many else client
 
     def wait_for_body(self) -> None:
-        """Count a request of which the body has not come.  Raises TooMany."""
+        """Count a request whose body has not been received yet.  Raises TooMany."""
         self._hold(self._places.arriving, self._client)
 
     def take(self) -> None:
@@ -243,7 +243,7 @@ class Seat:
         self._held.enter_context(requests.one_more(holder, *requests.limits(self._threads)))
 
     def give_back(self) -> None:
-        """Count no more; the second time nothing happens."""
+        """Remove the request from the counts; a second call does nothing."""
         self._is_counted = True
         self._held.close()
 
@@ -253,13 +253,13 @@ class Seat:
         self._bytes += number
 
     def leave(self) -> None:
-        """The request is over."""
+        """Remove the request and the bytes of its body from the counts."""
         self.give_back()
         self._places.bytes.remove(self._client, self._bytes)
         self._bytes = 0
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Call a function in one of the threads of which its holder has a part.
+        """Call a function in one of the threads, of which each holder has a share.
 
         A handler that runs in a thread as a whole identifies its user there: it waits for that thread as its client.
         """
@@ -267,22 +267,22 @@ class Seat:
             return await run_in_threadpool(function)
 
     async def drawn(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-        """Give pieces of an answer, each made in such a thread."""
+        """Yield the pieces of a response, each made in such a thread."""
         while (piece := await self.in_thread(lambda: next(pieces, None))) is not None:
             yield piece
 
 
-#: Of the request that this task works for.
+#: The seat of the request that this task handles.
 SEAT: ContextVar[Seat | None] = ContextVar("seat", default=None)
 
 
 def present_holder() -> str:
-    """Return who has what this task, or this thread, takes of what all share."""
+    """Return the holder of the resources that this task or thread uses."""
     seat = SEAT.get()
     return seat.holder if seat else ""
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call a function in a thread, for the request of this task: whoever waits for one gets it in turn."""
+    """Call a function in a thread, for the request of this task; waiting requests are served fairly."""
     call, seat = partial(function, *arguments, **named), SEAT.get()
     return await (seat.in_thread(call) if seat else run_in_threadpool(call))

@@ -1,4 +1,4 @@
-"""HTTP connections that know the process at their other end, and wait for nobody for ever."""
+"""HTTP connections: the peer as the kernel reports it, limits on heads, on idle clients and on their number."""
 
 import asyncio
 import resource
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
 _CREDENTIALS = struct.Struct("3i")
-#: Bytes of the head of a request, and seconds in which it must have come.
+#: Limits on the head of a request: bytes, and seconds until it is received.
 LONGEST_HEAD = 32 << 10
 HEAD_SECONDS = 20.0
-#: Seconds in which a client must take some of what waits for it; what is kept for one that does not is let go.
+#: Seconds in which a client must read some of the response; otherwise the connection is closed.
 UNREAD_SECONDS = 60.0
 #: A process or an address has at most this part of the connections that the service may have; trusted proxies have all.
 PART_OF_CONNECTIONS = 8
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-#: Way out of a head that is too long, by the status that says where.
+#: Hints for a head that is too long, by status.
 _WAYS_OUT = {
     HTTPStatus.REQUEST_URI_TOO_LONG: "name fewer things in one request, or send them in the body of a POST",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "send fewer headers or cookies",
@@ -53,7 +53,7 @@ class PeerProtocol(HttpToolsProtocol):
         self._site = site
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask the kernel who has connected, and refuse one that has too many connections."""
+        """Read the peer from the kernel, and refuse it if it has too many connections."""
         super().connection_made(transport)
         self._peer = peer_of(transport.get_extra_info("socket"), self.client)
         self.app_state = {**self.app_state, "peer": self._peer}
@@ -68,7 +68,7 @@ class PeerProtocol(HttpToolsProtocol):
         return find_client({"headers": (), "state": self.app_state}, self._site()).is_trusted
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Cancel the timers and uncount the connection."""
         self._open[self._peer.key] -= 1
         if not self._open[self._peer.key]:
             del self._open[self._peer.key]
@@ -77,23 +77,23 @@ class PeerProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """More waits for the client than is kept for long."""
+        """Pause writing: the client does not read fast enough."""
         super().pause_writing()
         if self._until_read is None:
             self._until_read = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing more is asked: close it, when the client has taken what waits for it, or will not."""
+        """Close an idle connection, at the latest UNREAD_SECONDS later if the client does not read the response."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has taken it."""
+        """Resume writing: the client's receive buffer has space again."""
         self._stop_until_read()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, unless it is more than a head may have."""
+        """Receive data, unless the head exceeds its limit."""
         if self._is_refused:
             return
         if self._is_in_head:
@@ -103,7 +103,7 @@ class PeerProtocol(HttpToolsProtocol):
             self._refuse_head(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """Begin to read a head."""
+        """Start the timer of a head."""
         super().on_message_begin()
         self._is_in_head, self._told = True, 0
         if self._patience is None:
@@ -120,7 +120,7 @@ class PeerProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, or is one with too long a head."""
+        """Reject data that is not a request, or whose head is too long."""
         if self._told <= LONGEST_HEAD:
             text, way_out = "this is not an HTTP request, or its body is not sent as its head says", "send HTTP/1.1"
             self._write_problem(HTTPStatus.BAD_REQUEST, "bad-request", text, way_out)
@@ -131,7 +131,7 @@ class PeerProtocol(HttpToolsProtocol):
         self._refuse_head(uri if is_address else fields)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Stop the timer of the head: it is complete."""
         self._is_in_head, self._head = False, 0
         self._wait_no_more()
         super().on_headers_complete()
@@ -145,7 +145,7 @@ class PeerProtocol(HttpToolsProtocol):
             raise _TooLongError
 
     def _refuse_head(self, status: HTTPStatus) -> None:
-        """Answer what is too long, and end the connection: where the next request begins is unknown.
+        """Reject a head that is too long, and close the connection: the start of the next request is unknown.
 
         It is closed when the client closes it, or at the end of its time: closed earlier, with data that nobody has
         read, it would be reset, and the answer lost.
@@ -164,7 +164,7 @@ class PeerProtocol(HttpToolsProtocol):
         self.transport.write("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer by HTTP/1.1 whoever asks for another protocol, without the lines that uvicorn writes of each."""
+        """Serve requests for another protocol by HTTP/1.1, without the warnings that uvicorn would log."""
 
     def _wait_no_more(self) -> None:
         if self._patience is not None:
@@ -186,7 +186,7 @@ def most_connections() -> int:
 
 
 def peer_of(connection: Any, client: tuple[str, int] | None) -> Peer:
-    """Return the other end of a connection."""
+    """Return the peer of a connection."""
     if connection is not None and connection.family == socket.AF_UNIX:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return Peer(uid=_CREDENTIALS.unpack(data)[1])

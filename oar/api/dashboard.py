@@ -1,4 +1,4 @@
-"""How the cluster is, and how one's jobs are: what a first look needs, in one answer."""
+"""The dashboard: the state of the cluster and the caller's jobs in one response."""
 
 import os
 import tempfile
@@ -42,7 +42,7 @@ def dashboard(request: Request) -> Answer:
 
 
 def dashboard_record(who: Asking) -> dict[str, object]:
-    """Return what a first look shows; ``jobs`` is null for nobody, ``last_round`` if there was none.
+    """Return the dashboard; ``jobs`` is null for anonymous callers, ``last_round`` before the first pass.
 
     ``lost_nodes``: those that are suspected or dead, and since when, ``LOST_NODES`` of each state at most.
     ``full_disks`` is for administrators: the disks of the log and of what the service keeps.
@@ -62,9 +62,9 @@ def dashboard_record(who: Asking) -> dict[str, object]:
 
 
 def _mine(who: Asking) -> dict[str, Any]:
-    """Return the newest jobs of who asks: first those that have begun, so that many that wait do not hide them.
+    """Return the newest jobs of the caller: first those that have started, so that waiting jobs do not hide them.
 
-    What they are taken from has no order in which a next page could follow.
+    There is no next page: two lists are merged.
     """
     begun = job_page(who, JobListing.of({**_MINE, "state": ",".join(_BEGUN), "limit": RUNNING}))["items"]
     page = job_page(who, JobListing.of({**_MINE, "total": True, "limit": JOBS}))

@@ -1,4 +1,4 @@
-"""Agents of desktop computers: what they ask for, and the results of jobs for their owners.
+"""Agents of desktop computers: their requests, and the results of jobs for the owners.
 
 See docs/design/desktop.rst, "Protocol".
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
-#: Jobs that an agent may tell of, bytes of a reason, and bytes that are written at a time.
+#: Jobs in a request of an agent, characters of a reason, and bytes that are written at a time, at most.
 MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20
 _ARCHIVE = "application/gzip"
 _JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
-#: What is no name of a host, but a text that the database can hold, is nobody's.
+#: Any text without spaces and control characters; whether such a host exists is checked later.
 _HOST = r"^[^\x00-\x20]+$"
 
 STATUSES[pull.UnknownComputer] = HTTPStatus.NOT_FOUND
@@ -45,7 +45,7 @@ STATUSES[pull.NoDesktopComputer] = HTTPStatus.CONFLICT
 
 
 class ToldJob(BaseModel):
-    """A job, as its agent tells of it."""
+    """A job in a request of an agent."""
 
     model_config = STRICT
 
@@ -102,7 +102,7 @@ def _question(body: bytes) -> AgentQuestion:
 
 
 def _check_host(request: Request, agent: AgentToken, host: str) -> None:
-    """Check that a token is that of a computer, and count the question.  Raises NotAllowed, TooOften."""
+    """Check that a token belongs to a computer, and count the request.  Raises NotAllowed, TooOften."""
     if not agent.scopes.is_agent_of(host):
         raise NotAllowed(f"this token is not that of {host[:255]!r}")
     service_of(request).count_agent(request, agent, host)

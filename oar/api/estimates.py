@@ -47,7 +47,7 @@ def estimate(request: Request, body: EstimateRequest) -> Answer:
 
 
 def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs]) -> "Outcome":
-    """Tell what the answer is of alternatives.  Raises Unidentified, Unavailable."""
+    """Return the estimates of alternatives.  Raises Unidentified, TooOften, Unavailable."""
     task = EstimateJobs(caller.identified(), alternatives)
     service = service_of(request)
     config = service.runtime.config
@@ -63,13 +63,13 @@ _TOO_LATE = "the others took all the time (ESTIMATE_TIMEOUT): ask for this one a
 
 
 class EstimateJobs(NamedTuple):
-    """The task to tell when each of some alternatives would start."""
+    """The task to estimate the start of each alternative."""
 
     user: User
     alternatives: Sequence[AskedJobs]
 
     def run(self, desk: Desk) -> Outcome:
-        """Estimate each in one situation; of one that is refused, or that time is over for, tell so.
+        """Estimate all alternatives in one situation; those that are refused or not reached in time become problems.
 
         Raises Unavailable.
         """

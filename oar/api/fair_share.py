@@ -18,7 +18,7 @@ from oar.lib.base.errors import NotAllowed
 router = APIRouter(tags=["usage"], route_class=ApiRoute)
 
 DAY = 86400
-#: Pieces of time, of a day at most, after which it is told how karma fades; those who are ahead that are named.
+#: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
 STEPS, MOST_AHEAD = 7, 20
 #: Queue, user, project, USED or ASKED, resource seconds.
 _Rows = Sequence[tuple[str, str, str, str, int]]
@@ -71,7 +71,7 @@ def _fades(sums: ConsumptionSums, ended: Sequence[_Rows], of: tuple[str, str], k
 
 
 def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:
-    """Return what is left of sums when a part of them no longer counts."""
+    """Subtract consumption that no longer counts."""
 
     def left(all_: Mapping[str, int], part: Mapping[str, int]) -> dict[str, int]:
         return {**all_, **{name: all_.get(name, 0) - seconds for name, seconds in part.items()}}
@@ -88,7 +88,7 @@ def _without(sums: ConsumptionSums, gone: ConsumptionSums) -> ConsumptionSums:
 def _ahead(
     waiting: Sequence[tuple[str, str, int]], of: tuple[str, str], sums: ConsumptionSums, keys: FairShare
 ) -> list[dict[str, object]]:
-    """Return those whose waiting jobs come first, and by which term they are the farthest ahead."""
+    """Return the users whose waiting jobs come first, and the term in which they are farthest ahead."""
     own = share_of(*of, sums, keys)
     others = [(share_of(name, project, sums, keys), name, project, jobs) for name, project, jobs in waiting]
     before = sorted((share.karma(keys), name, project, jobs, share) for share, name, project, jobs in others)
@@ -106,7 +106,7 @@ def _farthest(share: Share, own: Share, keys: FairShare) -> str:
 
 
 class Term(NamedTuple):
-    """A part of the karma of somebody: what was used of everything, what should be, what that weighs."""
+    """A term of the karma of a user: the share that was used, its target and its weight."""
 
     name: str
     used: float

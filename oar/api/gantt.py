@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
-#: The last day that can be asked for: so far the columns reach.
+#: The last day that the columns of a chunk can express.
 LAST_DAY = 2**32 // DAY - 1
 MOST_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
@@ -178,7 +178,7 @@ def _labelled(groups: Iterable[tuple[Sequence[Any], list[int]]]) -> Iterator[tup
 
 
 def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
-    """Return what sorts resources as people count them: of the usual type first, n2 before n10."""
+    """Return the key for natural sorting: the default type first, n2 before n10."""
     return (
         kind != "default",
         kind,
@@ -188,7 +188,7 @@ def _natural(kind: str, labels: Iterable[str]) -> tuple[object, ...]:
 
 @lru_cache(maxsize=100_000)
 def _ranks(label: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return what sorts a label; those of a site are asked for again and again."""
+    """Return the sort key of a label, cached."""
     return tuple(map(_rank, re.findall(r"[0-9]{1,18}|[^0-9]+", label)))
 
 
@@ -313,7 +313,7 @@ def _item(job: "DrawnJob", resources: set[int]) -> dict[str, object]:
 MAX_DENSITY_BUCKETS, MAX_DENSITY_DAYS = 800, 93
 #: Dates of plans of an answer; jobs of a plan.
 MOST_DATES, MOST_PLANNED = 200, 2000
-#: Days of which the periods of quotas are told.
+#: Days of a request for the periods of quotas, at most.
 MOST_QUOTA_DAYS = 92
 
 

@@ -1,4 +1,4 @@
-"""What is kept of the Gantt diagram: chunks of days that are over, and what was sent to pages that follow it."""
+"""The caches of the Gantt diagram: chunks of past days, and the state that pages have received."""
 
 import gzip
 import logging
@@ -26,7 +26,7 @@ _SUFFIX = ".gz"
 
 
 class ChunkFiles:
-    """Packed chunks in a directory, the oldest of which go when there are too many bytes."""
+    """Compressed chunks in a directory; the oldest are deleted when the directory exceeds its size."""
 
     def __init__(self, directory: Path | None, most_bytes: int) -> None:
         """``directory``: None = none is kept."""
@@ -41,22 +41,22 @@ class ChunkFiles:
 
     @property
     def are_kept(self) -> bool:
-        """Whether there is a directory for them."""
+        """Whether there is a directory for chunks."""
         return self._directory is not None
 
     def has(self, name: str) -> bool:
-        """Whether a chunk is there."""
+        """Whether the file of a chunk exists."""
         return self.are_kept and self._path(name).is_file()
 
     def read(self, name: str) -> bytes | None:
-        """Return a chunk if it is there."""
+        """Return a chunk if its file exists."""
         try:
             return self._path(name).read_bytes() if self._directory else None
         except OSError:
             return None
 
     def write(self, name: str, body: bytes) -> None:
-        """Keep a chunk; where that is impossible, the log says so."""
+        """Store a chunk; a failure is logged."""
         if self._directory is None:
             return
         path = self._path(name)
@@ -86,28 +86,28 @@ class ChunkFiles:
 
 Record = Mapping[str, Any]
 
-#: Lists of jobs, which are told job by job; all other parts are told whole if anything in them has changed.
+#: Lists of jobs, which are sent job by job; all other parts are sent completely if anything in them has changed.
 OF_JOBS = ("running", "planned")
-#: Moments that are remembered.  Pages ask within a second of each other: those that look on need few of them.
+#: States that are kept.  Pages poll at about the same time, so that few states are needed.
 MOST_MOMENTS = 24
 
 
 class Moment(NamedTuple):
-    """What was told at a moment, as far as it takes to see what has changed since."""
+    """Digests of the state at a moment, to find what has changed since."""
 
     jobs: Mapping[int, int]  #: a number for each job that is another one if anything of it has changed
     parts: Mapping[str, int]  #: the same for each other part
 
 
 class Moments:
-    """The last moments of which somebody was told, by the cursor that the answer named."""
+    """The last states that were sent, by the cursor of the response."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Moment] = OrderedDict()
         self._lock = threading.Lock()
 
     def answer(self, record: Record, since: str | None) -> dict[str, Any]:
-        """Return a record as it is told to who knows what ``since`` names; all of it if that is not remembered."""
+        """Return the changes of a record since the cursor ``since``; the whole record if that state is not kept."""
         moment = _moment(record)
         cursor = f"{_number([*moment.jobs.items()]):x}-{_number(moment.parts):x}"
         former = self._exchange(cursor, moment, since)
@@ -116,7 +116,7 @@ class Moments:
         return {**changed(record, moment, former), "since": since, "cursor": cursor}
 
     def _exchange(self, cursor: str, moment: Moment, since: str | None) -> Moment | None:
-        """Remember a moment; return the one that a client knows."""
+        """Keep a state; return the state that the client has."""
         with self._lock:
             former = self._kept.get(since) if since else None
             self._kept[cursor] = moment
@@ -127,7 +127,7 @@ class Moments:
 
 
 def changed(record: Record, moment: Moment, former: Moment) -> dict[str, Any]:
-    """Return the jobs that are new or other than they were, the ids of those that are gone; null for what stayed."""
+    """Return new and changed jobs and the ids of jobs that are gone; null for unchanged parts."""
     jobs = {
         name: [job for job in record[name] if former.jobs.get(job["id"]) != moment.jobs[job["id"]]] for name in OF_JOBS
     }
@@ -148,17 +148,17 @@ def _number(value: object) -> int:
     return hash(encoded(value)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
-#: Bytes of packed chunks that are kept in memory.
+#: Bytes of compressed chunks in memory, at most.
 KEPT_BYTES = 64 << 20
 
 
 def packed(chunk: bytes) -> bytes:
-    """Return a chunk as it is sent."""
+    """Return a chunk, compressed."""
     return gzip.compress(chunk, 6, mtime=0)
 
 
 class Chunks:
-    """The chunks that were asked for last, packed."""
+    """The chunks that were requested last, compressed."""
 
     def __init__(self, files: ChunkFiles, most_bytes: int = KEPT_BYTES) -> None:
         self._files = files
@@ -169,17 +169,17 @@ class Chunks:
 
     @property
     def keeps_files(self) -> bool:
-        """Whether days that are over become files."""
+        """Whether past days are stored in files."""
         return self._files.are_kept
 
     def make_file(self, tx: "Transaction", day: int, version: str) -> None:
-        """Let a day that is over become a file, if it is none."""
+        """Write the file of a past day, if there is none."""
         name = _name(tx, day, version)
         if not self._files.has(name):
             self._files.write(name, packed(day_chunk(tx, day)))
 
     def kept(self, day: int, version: str) -> bytes | None:
-        """Return the chunk of a day if it is there."""
+        """Return the chunk of a day if it is in memory."""
         with self._lock:
             chunk = self._kept.get((day, version))
             if chunk is not None:
@@ -187,7 +187,7 @@ class Chunks:
             return chunk
 
     def packed(self, tx: "Transaction", day: int, version: str, *, is_over: bool) -> bytes:
-        """Return the chunk of a day, read if it is not there; of a day that is over it becomes a file."""
+        """Return the chunk of a day from memory, else from the file of a past day, else from the database."""
         chunk = self.kept(day, version)
         if chunk is not None:
             return chunk
@@ -216,18 +216,18 @@ def _name(tx: "Transaction", day: int, version: str) -> str:
     return f"{day}-{version}-{tx.gantt_days.database_number()}"
 
 
-#: Days that are made ahead: those of a month.
+#: Days whose files are written in advance: a month.
 DAYS = 31
-#: Seconds after the end of a day at which it is made: what ended on it is written then.
+#: Seconds after the end of a day until its file is written: all rows of the day are stored then.
 SETTLED = 300.0
-#: Seconds after which it is tried again if the database could not be asked.
+#: Seconds until the next attempt if the database is unavailable.
 AGAIN = 60.0
 
 
 class ChunksAhead:
-    """A thread that makes the files of the last days, one after the other, and each night that of the day that is over.
+    """A thread that writes the files of the last days, and each night the file of the day that has ended.
 
-    It rests as long as it works: requests come first.
+    It sleeps as long as it works: requests have priority.
     """
 
     def __init__(self, database: "Database", chunks: "Chunks") -> None:
@@ -237,19 +237,19 @@ class ChunksAhead:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, if chunks become files at all."""
+        """Start the thread, if chunks are stored in files."""
         if self._chunks.keeps_files:
             self._thread = threading.Thread(target=self._follow, name="days", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Make no more.  Waits for the day that is being made."""
+        """Stop the thread; wait for the day that it is working on."""
         self._ends.set()
         if self._thread:
             self._thread.join()
 
     def make_missing(self) -> None:
-        """Make the files of the last days that are not there, the earliest first: of too many those go.
+        """Write the missing files of the last days, the earliest first.
 
         Raises OarError.
         """

@@ -1,4 +1,4 @@
-"""What is new, for all who listen: one thread follows the database, each listener has a queue of its own."""
+"""The distribution of events: one thread follows the database, each subscriber has a queue."""
 
 import asyncio
 import hashlib
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Messages that wait for a listener; who does not read for so long loses them and is told so.
+#: Messages in the queue of a subscriber, at most; a slow subscriber loses them and gets ``reset``.
 QUEUE = 1000
-#: Seconds between two messages that something of a topic has changed.
+#: Seconds between two messages for a topic.
 FOLD_SECONDS = 1.0
-#: Seconds that a client waits for the first look.
+#: Seconds that a client waits for the first position after the start.
 BEGIN_SECONDS = 10.0
 #: Seconds that the thread waits for news, and after the loss of the database.
 _PATIENCE = 5.0
 
-#: Name of the message that the service ends.
+#: Name of the message that the service stops.
 BYE = "bye"
 
 Row = JobStateChange | Event
@@ -39,7 +39,7 @@ Takes = Callable[[Row], bool]
 
 
 class Message(NamedTuple):
-    """Something for one listener."""
+    """A message for one subscriber."""
 
     name: str  #: ``state``, ``event``, the name of a topic, ``reset``, ``bye``
     data: Row | dict[str, int]
@@ -47,10 +47,10 @@ class Message(NamedTuple):
 
 
 class Subscriber:
-    """A client that listens.  Lives on the event loop."""
+    """A client that receives messages.  Lives on the event loop."""
 
     def __init__(self, takes: Takes, topics: frozenset[Topic], *, folds: bool = False) -> None:
-        """``folds``: it is told at most once a second that something of a topic has changed, but for tokens."""
+        """``folds``: at most one message a second for each topic, except for tokens."""
         self.folds = folds
         self._takes = takes
         self._topics = topics
@@ -58,7 +58,7 @@ class Subscriber:
         self._is_told = asyncio.Event()
 
     def put(self, messages: Sequence[Message]) -> None:
-        """Give it what it wants of some messages."""
+        """Add the messages that match to the queue."""
         self._waiting.extend(message for message in messages if self.wants(message))
         if len(self._waiting) > QUEUE:
             self._waiting.clear()
@@ -67,7 +67,7 @@ class Subscriber:
             self._is_told.set()
 
     async def next(self, seconds: float) -> list[Message]:
-        """Return what has come, after so many seconds nothing."""
+        """Return the messages in the queue; wait at most ``seconds`` for the first one."""
         try:
             await asyncio.wait_for(self._is_told.wait(), seconds)
         except TimeoutError:
@@ -77,17 +77,17 @@ class Subscriber:
         return messages
 
     def wants(self, message: Message) -> bool:
-        """Whether a message is for it."""
+        """Whether a message matches."""
         if isinstance(message.data, dict):
             return message.name in ("reset", BYE) or message.name in self._topics
         return self._takes(message.data)
 
 
 class Hub:
-    """Follows the database in a thread and tells all listeners."""
+    """Follows the database in a thread and sends messages to all subscribers."""
 
     def __init__(self, database: "Database", limit: int, count: Callable[[News], None] = lambda _: None) -> None:
-        """``count``: called with all news, in the thread that follows."""
+        """``count``: called with all news, in the thread of the hub."""
         self._database = database
         self._count = count
         self._most = limit
@@ -106,17 +106,17 @@ class Hub:
 
     @property
     def listeners(self) -> int:
-        """How many listen."""
+        """The number of subscribers."""
         return len(self._listeners)
 
     def start(self) -> None:
-        """Begin to follow, for the event loop that runs."""
+        """Start the thread, for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._follow, name="feed", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow no more, and tell all who listen.  Not to be called on the event loop."""
+        """Stop the thread, and send ``bye`` to all subscribers.  Not to be called on the event loop."""
         self._ends.set()
         thread, self._thread = self._thread, None
         if thread and self._loop:
@@ -127,13 +127,13 @@ class Hub:
                 self._loop.call_soon_threadsafe(self._say_goodbye)
 
     async def begun(self) -> Position:
-        """Return up to which listeners have been told; wait for the first look for a while.  Raises Unavailable."""
+        """Return the position of the last messages; wait for the first one after the start.  Raises Unavailable."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), BEGIN_SECONDS)
         return self._reached()
 
     def add(self, listener: Subscriber) -> Position:
-        """Let somebody listen; return the place behind which he is told.  Raises TooMany, Unavailable."""
+        """Add a subscriber; return the position after which it receives messages.  Raises TooMany, Unavailable."""
         position = self._reached()
         if len(self._listeners) >= self._most:
             limit = f"the limit for all clients is {self._most} (API_MAX_STREAMS)"
@@ -147,7 +147,7 @@ class Hub:
         return self.position
 
     def remove(self, listener: Subscriber) -> None:
-        """Let him listen no more."""
+        """Remove a subscriber."""
         self._listeners.discard(listener)
 
     def _follow(self) -> None:
@@ -192,7 +192,7 @@ class Hub:
         self._tell([*rows, *all_topics], folded=[*rows, *folded])
 
     def _due_topics(self, topics: Collection[Topic]) -> Collection[Topic]:
-        """Return the topics of which may be told now; those of which it was told a moment ago are told later."""
+        """Return the topics that are due; messages for the others are sent later."""
         assert self._loop
         now = self._loop.time()
         due = {topic for topic in topics if topic is Topic.TOKENS or now >= self._due.get(topic, now)}
@@ -217,13 +217,13 @@ class Hub:
             self._tell(goodbye, folded=goodbye)
 
     def _tell(self, messages: Sequence[Message], *, folded: Sequence[Message]) -> None:
-        """Tell all who listen; ``folded``: instead to those who are told of topics once a second."""
+        """Send messages to all subscribers; ``folded``: instead of them, to those that fold."""
         for listener in tuple(self._listeners):
             listener.put(folded if listener.folds else messages)
 
 
 def row_messages(news: News) -> list[Message]:
-    """Return the rows of some news as messages, each with the place behind it."""
+    """Return the rows of news as messages, each with the position after it."""
     return [
         Message("state" if isinstance(row, JobStateChange) else "event", row, position)
         for row, position in placed(news)
@@ -232,12 +232,12 @@ def row_messages(news: News) -> list[Message]:
 
 #: Seconds for which an answer counts as the same at most.
 LONGEST_SECONDS = 60
-#: Seconds without a look at the database after which nobody knows whether anything has changed.
+#: Seconds without contact to the database after which no tag is given.
 _LONGEST_SILENCE = 15.0
 
 
 class StateTags:
-    """Makes the tags of a process."""
+    """Makes the tags of the responses of a process."""
 
     def __init__(self, hub: "Hub") -> None:
         self._hub = hub
@@ -245,13 +245,15 @@ class StateTags:
         self._own = 0
 
     def count_change(self) -> None:
-        """Count a change by this process itself: what it answers from now on is new, before anybody tells so."""
+        """Count a change by this process itself, before the database reports it."""
         self._own += 1
 
     def of(self, topics: frozenset[Topic], *question: object) -> str:
-        """Return the tag of what is known now, '' while nobody tells of changes; ``asked``: all that answers depend on.
+        """Return the tag of the current state, '' while the database reports no changes.
 
-        To be asked for before anything is read: what is committed later is told later.
+        ``question``: what responses depend on.
+
+        To be called before anything is read: later commits are reported later.
         """
         hub, now = self._hub, time.monotonic()
         if not hub.is_told or now - hub.told_at > _LONGEST_SILENCE:

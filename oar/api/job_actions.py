@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
     from oar.lib.db.transaction import Transaction
 
-#: Status and word of the reasons for which a request is refused; of all others the job is in a wrong state.
+#: Status and code of refusals; all others are wrong-state.
 _REFUSALS: Mapping[ControlRefusal, tuple[HTTPStatus, str]] = {
     ControlRefusal.UNKNOWN_JOB: (HTTPStatus.NOT_FOUND, "no-such-job"),
     ControlRefusal.NOT_YOURS: (HTTPStatus.FORBIDDEN, "not-allowed"),
@@ -47,7 +47,7 @@ _WRONG_STATE = HTTPStatus.CONFLICT, "wrong-state"
 
 
 class ActOutcome(NamedTuple):
-    """What came of a request about one job: a word of what is done, or why it is not."""
+    """The result of an action on one job: what was done, or why not."""
 
     job_id: int
     done: str = ""
@@ -55,24 +55,24 @@ class ActOutcome(NamedTuple):
 
     @property
     def status(self) -> int:
-        """The status of an answer about this job alone."""
+        """The status of a response about this job alone."""
         return self.refusal["status"] if self.refusal else HTTPStatus.ACCEPTED
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is told of the job."""
+        """The item of this job in a response."""
         return {"id": self.job_id, "problem": self.refusal} if self.refusal else {"id": self.job_id, "done": self.done}
 
 
 class Acted(NamedTuple):
-    """What came of a request about several jobs, in their order."""
+    """The results of an action on several jobs, in their order."""
 
     outcomes: Sequence[ActOutcome]
     warnings: Sequence[str] = ()
 
 
 class JobOrders(NamedTuple):
-    """Who acts on which jobs, in one transaction."""
+    """A user's actions on some jobs, in one transaction."""
 
     tx: "Transaction"
     config: "Config"
@@ -80,7 +80,7 @@ class JobOrders(NamedTuple):
     ids: Sequence[int]
 
     def delete(self) -> Acted:
-        """Ask for their end."""
+        """Delete the jobs."""
         with_inner = self.config.kill_inner_jobs_with_container
         response = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
         outcomes = [
@@ -90,24 +90,24 @@ class JobOrders(NamedTuple):
         return Acted(outcomes, response.warnings)
 
     def force_end(self) -> Acted:
-        """Ask for the end of those that are stuck while they finish."""
+        """Force the end of jobs that are stuck in Finishing."""
         config = self.config
         least = 4 * config.oar_ssh_connection_timeout + config.server_prologue_epilogue_timeout
         answers = control.force_end(self.tx, self.user, self.ids, least=least)
         return _all(answers, "end forced", partial(answer_texts.why_not_forced, least=least))
 
     def hold(self, *, running: bool) -> Acted:
-        """Let them not start; ``running``: suspend those that run."""
+        """Hold the jobs; ``running``: suspend running jobs."""
         answers = control.hold(self.tx, self.user, self.ids, HoldRules.of(self.config), running=running)
         return _all(answers, "hold registered", answer_texts.why_not_held)
 
     def resume(self) -> Acted:
-        """Let them go on."""
+        """Resume the jobs."""
         answers = control.resume(self.tx, self.user, self.ids, HoldRules.of(self.config))
         return _all(answers, "resumption registered", answer_texts.why_not_resumed)
 
     def signal(self, number: int | None) -> Acted:
-        """Send them a signal; None: that of a checkpoint."""
+        """Send a signal to the jobs; None: the checkpoint signal."""
         done, verb = ("checkpoint registered", "checkpoint") if number is None else ("signal registered", "signal")
         outcomes = []
         for job_id in self.ids:
@@ -120,7 +120,7 @@ class JobOrders(NamedTuple):
         return Acted(outcomes)
 
     def toggle_besteffort(self, *, besteffort: bool) -> Acted:
-        """Let running jobs be besteffort, or no longer; those that are as it is wanted stay so."""
+        """Make running jobs besteffort, or no longer besteffort."""
         types = self.tx.jobs.types(self.ids, current=True)
         same = [job_id for job_id in self.ids if (JobTypeName.BESTEFFORT in types.get(job_id, ())) is besteffort]
         others = [job_id for job_id in self.ids if job_id not in same]
@@ -135,7 +135,7 @@ def _all(answers: Sequence[ControlOutcome], done: str, why_not: Callable[[Contro
 
 
 def _told(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome], str]) -> ActOutcome:
-    """Return what is told of an answer; ``why_not``: the words for one that is a refusal."""
+    """Return the result for a response of the service; ``why_not``: returns the text of a refusal."""
     if answer.refusal is None:
         return ActOutcome(answer.job_id, done)
     status, code = _REFUSALS.get(answer.refusal, _WRONG_STATE)
@@ -182,7 +182,7 @@ class WalltimeChange(BaseModel):
 
     @property
     def request(self) -> WalltimeRequest:
-        """The request, in the words of oarwalltime."""
+        """The request of oarwalltime."""
         change = self.change
         text = change if isinstance(change, str) else f"{'+' * (change >= 0)}{format_duration(change)}"
         return WalltimeRequest(text, self.force, self.delay_next_jobs, self.whole, self.timeout)
@@ -287,7 +287,7 @@ def _on_one(
 
 
 def _done(request: Request, user: "User", job_id: int, do: Callable[[JobOrders], Acted], match: str | None) -> Answer:
-    """Do something with one job; tell what came of it.  Raises OtherVersion."""
+    """Execute an action on one job and return the response.  Raises OtherVersion."""
     runtime, expected = service_of(request).runtime, Expected.of(match)
     with service_of(request).warnings() as warnings, runtime.database.begin() as tx:
         if expected:
@@ -318,7 +318,7 @@ class BulkAction(StrEnum):
     NOT_BESTEFFORT = "not-besteffort"
 
 
-#: What a token must allow; of the others, only an administrator.
+#: The permission that a token needs; the other actions are for administrators.
 _ALLOWED_BY = {
     BulkAction.DELETE: JobAct.DELETE,
     BulkAction.FORCE_END: JobAct.DELETE,
@@ -350,7 +350,7 @@ class BulkRequest(BaseModel):
 
     @property
     def filters(self) -> dict[str, object]:
-        """What chooses among jobs, as lists of jobs take it."""
+        """The filters, as for lists of jobs."""
         return self.model_dump(exclude={"act", "signal", "ids", "condition", "dry_run"}, exclude_unset=True)
 
 
@@ -373,7 +373,7 @@ def jobs_act(request: Request, body: BulkRequest) -> Answer:
 
 
 def _act_of(body: BulkRequest) -> Callable[[JobOrders], Acted]:
-    """Return what is done.  Raises BadRequest, BadSubmission."""
+    """Return the function for an action.  Raises BadRequest, BadSubmission."""
     if (body.signal is not None) is not (body.act is BulkAction.SIGNAL):
         raise BadRequest("a signal belongs to the act 'signal', and to no other")
     number = None if body.signal is None else parse_signal(str(body.signal))
@@ -398,7 +398,7 @@ def _allowed(who: Asking, act: BulkAction, ids: list[int]) -> "User":
 
 
 def _meant(who: Asking, body: BulkRequest) -> list[int]:
-    """Return the ids of the jobs that are meant.  Raises BadRequest, BadCondition."""
+    """Return the ids of the selected jobs.  Raises BadRequest, BadCondition."""
     ways = (body.ids is not None, body.condition is not None, bool(body.filters))
     if sum(ways) != 1:
         raise BadRequest("name jobs by ids, by a condition, or by user, state, queue, project, name, type, array")

@@ -47,7 +47,7 @@ def array_alter(request: Request, array_id: JobId, body: JobUpdate) -> Answer:
 
 
 class AlterJob(NamedTuple):
-    """The task to alter a job."""
+    """The task to change a job."""
 
     user: User
     job_id: int
@@ -55,7 +55,7 @@ class AlterJob(NamedTuple):
     expected: Expected | None = None
 
     def run(self, desk: Desk) -> Outcome:
-        """Alter it.  Raises UserError, Unavailable."""
+        """Change the job.  Raises UserError, Unavailable."""
         alteration.alter(desk.database, desk.config, self.user, self.job_id, self.changes, check=self._check)
         return Outcome(HTTPStatus.OK, {"id": self.job_id, "done": "altered", "warnings": list(desk.warnings)})
 
@@ -65,14 +65,14 @@ class AlterJob(NamedTuple):
 
 
 class AlterArray(NamedTuple):
-    """The task to alter some jobs of an array, each by itself; the rules run once for those that are alike."""
+    """The task to change jobs of an array, each on its own; the rules run once for identical jobs."""
 
     user: User
     ids: Sequence[int]
     changes: JobChanges
 
     def run(self, desk: Desk) -> Outcome:
-        """Alter them; of each that is refused, tell why.  Raises Unavailable."""
+        """Change the jobs; return a problem for each that is refused.  Raises Unavailable."""
         rehearsals = Rehearsals(desk.database, desk.config)
         items = [self._item(desk, job_id, rehearsals) for job_id in self.ids]
         return Outcome(HTTPStatus.OK, {"items": items, "warnings": list(desk.warnings)})

@@ -1,4 +1,4 @@
-"""An array of jobs as a whole: a letter for how each job is, and totals."""
+"""Job arrays: the state of each job as a letter, and totals."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -21,7 +21,7 @@ router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 
 class MemberCondition(StrEnum):
-    """How a job of an array is: its state in fewer words, and of one that has ended how that went."""
+    """The condition of a job of an array: its state, or the result of an ended job."""
 
     WAITING = "waiting"
     HOLD = "hold"
@@ -60,7 +60,7 @@ _CONDITIONS = {
 
 
 def condition_of(state: JobState, exit_code: int) -> MemberCondition:
-    """Return how a job is.
+    """Return the condition of a job.
 
     >>> condition_of(JobState.TERMINATED, 256)
     <MemberCondition.BAD: 'bad'>
@@ -103,7 +103,7 @@ def array_record(who: Asking, array_id: int) -> dict[str, object]:
 
 
 def _times(members: "Sequence[ArrayMember]") -> dict[str, int | None]:
-    """Return when the first job started and the last one ended, and how long those ran that are over."""
+    """Return the start of the first job, the end of the last one, and the run times of ended jobs."""
     ran = sorted(member.stop - member.start for member in members if member.start and member.stop)
     is_over = all(member.stop for member in members)
     return {

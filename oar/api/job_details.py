@@ -1,4 +1,4 @@
-"""What is told of a job beside its record: by a route of its own, or with the record (``include=``)."""
+"""Parts of a job besides its record: each has its own route, and can be included in the record (``include=``)."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
-#: Returns a part of what is told of a job.
+#: Returns a part of a job.
 Part = Callable[["Transaction", Job, "Config"], object]
 
 
@@ -116,7 +116,7 @@ def _predictions(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, obj
 
 
 def _told_starts(predictions: "ToldStarts") -> list[dict[str, object]]:
-    """Return what was told, in the order in which it was; a job is told its start at most twice."""
+    """Return the predictions of a job in their order: at most two."""
     return [
         {
             "when": when,
@@ -144,7 +144,7 @@ PARTS: Mapping[str, Part] = {
     "predictions": _predictions,
     "jobs_around": _jobs_around,
 }
-#: Those of ``everything=true``.
+#: The parts of ``everything=true``.
 EVERYTHING = ("explanation", "states")
 
 

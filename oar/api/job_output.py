@@ -41,19 +41,19 @@ TAIL = 1 << 16
 _LONGEST_LINE = 1 << 12
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0
-#: Seconds for which nothing has come after the end of a job, so that all is written.
+#: Seconds without output after the end of a job after which its output counts as complete.
 LAST_SECONDS = 10.0
 
 
 class Found(NamedTuple):
-    """Something that the program has found in a file."""
+    """Output that the program has read from a file."""
 
     record: dict[str, int]
     data: bytes = b""
 
     @property
     def error(self) -> OSError | None:
-        """Why there is nothing to be read; None if there is something."""
+        """The reason why the file cannot be read; None if it can."""
         number = self.record.get("error")
         if number is None:
             return None
@@ -64,7 +64,7 @@ class Follower(UserProgram):
     """The program that follows a file as a user."""
 
     async def next(self, seconds: float | None = None) -> Found | None:
-        """Return what it finds next, None when it has ended; ``seconds``: for how long it may be silent.
+        """Return the next output, None after the end of the program; ``seconds``: limit on the wait.
 
         Raises SilentProgram.
         """
@@ -79,7 +79,7 @@ class Follower(UserProgram):
 
 
 class OutputMessages:
-    """Makes messages of what is found; their ids are offsets at which a character begins."""
+    """Makes messages of output; their ids are offsets at which a character begins."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -106,7 +106,7 @@ async def messages(
     has_ended: bool,
     may_read: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
-    """Give the messages of a stream: until the job has ended and nothing comes any more, or the reader must go."""
+    """Yield the messages of a stream, until the output of an ended job is complete, or the reader loses access."""
     made, loop = OutputMessages(), asyncio.get_running_loop()
     output = asyncio.ensure_future(follower.next())
     news = asyncio.ensure_future(listener.next(QUIET_SECONDS))
@@ -142,7 +142,7 @@ async def messages(
 
 
 def written(name: str, record: dict[str, object], offset: int | None = None) -> bytes:
-    """Return a message; ``offset``: from where who comes back goes on."""
+    """Return a message; ``offset``: where the client resumes after a reconnection."""
     event_id = b"" if offset is None else b"id: %d\n" % offset
     return b"%sevent: %s\ndata: %s\n\n" % (event_id, name.encode(), orjson.dumps(record))
 
@@ -195,14 +195,14 @@ class OutputPiece(BaseModel):
 
 
 class _Output(NamedTuple):
-    """The files of a job, and the way to them."""
+    """The output files of a job."""
 
     view: JobView
     files: UserFiles
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the output is complete."""
         return self.view.job.is_final
 
     def path(self, stream: OutputStream) -> str:
@@ -218,7 +218,7 @@ class _Output(NamedTuple):
             raise self._refusal(stream, error) from None
 
     def check(self, stream: OutputStream, first: Found | None) -> None:
-        """Check what was found first in a file that is followed; while a job lives its file may still come.
+        """Check the first output of a file that is followed; the file of a live job may be created later.
 
         Raises OutputNotHere, NotAllowed.
         """
@@ -271,7 +271,7 @@ async def job_output_bytes(
 
 
 async def _follow(request: Request, job_id: int, stream: OutputStream, offset: int) -> Answer:
-    """Return what a job writes, as it comes.  Raises NoSuchJob, NotAllowed, OutputNotHere, TooMany."""
+    """Stream the output of a job.  Raises NoSuchJob, NotAllowed, OutputNotHere, TooMany."""
     service = service_of(request)
     # It listens before it looks at the job, so that its end is not between them.
     listener = Subscriber(changes_of(job_id), frozenset((Topic.TOKENS,)))
@@ -340,7 +340,7 @@ def _file(output: _Output, stream: OutputStream) -> dict[str, object]:
 
 
 def _output(who: Asking, job_id: int) -> _Output:
-    """Return the output of a job of who asks.  Raises NoSuchJob, NotAllowed, OutputNotHere."""
+    """Return the output of a job, if the caller may read it.  Raises NoSuchJob, NotAllowed, OutputNotHere."""
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     if not who.config.api_output:
         raise OutputNotHere("this site does not serve the output of jobs (API_OUTPUT)")

@@ -15,7 +15,7 @@ from oar.lib.submission.staging import StageWish
 
 
 class AskedJobs(NamedTuple):
-    """A request for jobs, as the API gets it."""
+    """A request for jobs, as a worker receives it."""
 
     form: JobForm
     command: str = ""
@@ -106,7 +106,7 @@ class JobRequest(BaseModel):
 
     @property
     def asked(self) -> AskedJobs:
-        """What is asked for, for a worker."""
+        """The request, for a worker."""
         return AskedJobs(
             form=self._form,
             command=self.command or "",
@@ -137,7 +137,7 @@ class JobRequest(BaseModel):
 
     @property
     def _size(self) -> int:
-        """The number of jobs as it is asked for; parameters count by themselves."""
+        """The requested number of jobs; parameters are counted elsewhere."""
         return self.array if self.array is not None else 1
 
     @property
@@ -169,7 +169,7 @@ class JobUpdate(BaseModel):
 
     @property
     def changes(self) -> JobChanges:
-        """The changes, in the words of oaralter.  Raises BadRequest if there are none."""
+        """The changes, as options of oaralter.  Raises BadRequest if there are none."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         if not fields:
             raise BadRequest("name what is to be changed")

@@ -55,7 +55,7 @@ _FOLD = (
 
 
 class JobListing(BaseModel):
-    """Which jobs a list holds: all conditions hold together; words with commas between them are alternatives."""
+    """Filters of a list of jobs, all of which must match; comma-separated values are alternatives."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,7 +86,7 @@ class JobListing(BaseModel):
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> "JobListing":
-        """Return the list that values ask for which come by another way than a query.  Raises BadRequest."""
+        """Return a list for values that do not come from a query.  Raises BadRequest."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -99,7 +99,7 @@ class JobListing(BaseModel):
         return {*(JOB_DETAILS if self.details else JOB_ITEM), *more}
 
     def query(self, who: Asking) -> JobQuery:
-        """Return what is asked for.  Raises BadRequest, Unidentified."""
+        """Return the query for the database.  Raises BadRequest, Unidentified."""
         return JobQuery(
             states=_states(self.state, ended=any(date is not None for date in (self.begin, self.to, self.ended_since))),
             arrays=() if self.array is None else (self.array,),
@@ -223,7 +223,7 @@ def _whole_page(who: Asking, listing: JobListing, page: JobPlace | None) -> dict
 
 
 def page_of(who: Asking, query: JobQuery, page: JobPlace) -> dict[str, Any]:
-    """Return a page of what the rows of jobs tell: one statement."""
+    """Return a page of jobs with the fields of their rows: one statement."""
     jobs = who.database.look(lambda tx: tx.job_pages.listed(query, page))
     shown = jobs[: page.limit]
     return {"items": [job_item(job) for job in shown], "next": shown[-1].id if len(jobs) > page.limit else None}
@@ -234,7 +234,7 @@ def _me(who: Asking) -> str:
 
 
 def _states(text: str | None, *, ended: bool) -> frozenset[JobState] | None:
-    """Return the states that a list of names means, None for all.  Raises BadRequest."""
+    """Return the states of a comma-separated list, None for all.  Raises BadRequest."""
     if text is None:
         return None if ended else LIVE_STATES
     states: frozenset[JobState] = frozenset()

@@ -1,4 +1,4 @@
-"""Requests that wait for another state of a job, an answer, or something new: on the hub, without a thread."""
+"""Requests that wait for a change: of a job, of a reservation's decision, of a log.  They hold no thread."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -22,14 +22,14 @@ from oar.lib.submission.reservation_answer import ReservationAnswer, answer_in
 if TYPE_CHECKING:
     from oar.lib.db.database import Database
 
-#: Seconds that a request waits at most; who has waited for so long asks again.
+#: Seconds that a request waits, at most.
 LONGEST_WAIT = 30.0
 
 
 async def wait_while(request: Request, job_id: int, states: Collection[JobState] | None, seconds: float) -> None:
-    """Wait while a job is in one of some states, None: in the one that it has; at most until it has ended.
+    """Wait while a job is in one of some states (None: its current one) and has not ended.
 
-    Raises NoSuchJob, TooMany if too many listen, and what tells that the caller may not read.
+    Raises NoSuchJob, TooMany, and the errors of a caller who may not read.
     """
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
     who = await in_thread(asking, request)
@@ -44,13 +44,13 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
 
 
 def check_wait(seconds: int, reservation: str | None) -> None:
-    """Check that a submission that waits asks for a reservation, which alone is answered.  Raises BadRequest."""
+    """Check that a submission that waits requests a reservation: only these are decided.  Raises BadRequest."""
     if seconds and reservation is None:
         raise BadRequest("'wait' belongs to 'reservation': other jobs are not answered\nGET /v1/jobs/ID?wait=30 waits")
 
 
 async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outcome:
-    """Return the outcome of a submission of reservations with the answer of the scheduler, for which it waits.
+    """Wait for the decision on submitted reservations, and return the outcome with the decision.
 
     If there is none in time, or nobody can wait now, ``reservation`` says so: the jobs exist, and whoever is told of a
     failure submits them again.
@@ -86,7 +86,7 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
 
 
 def _answer_to_all(database: "Database", ids: Sequence[int]) -> ReservationAnswer | None:
-    """Return the answer to all of some reservations: the first refusal; None while one has no answer."""
+    """Return the decision on several reservations: the first rejection; None while one is undecided."""
     jobs = {job.id: job for job in database.look(lambda tx: tx.jobs.select(ids))}
     decisions = [answer_in(jobs.get(decision)) for decision in ids]
     refused = next((decision for decision in decisions if decision and not decision.is_granted), None)
@@ -100,9 +100,9 @@ async def wait_until_seen(
     seconds: float,
     pause: Callable[[], float] = lambda: LONGEST_WAIT,
 ) -> None:
-    """Wait until something can be seen; look when the listener is told something, and after each pause.
+    """Wait until ``is_seen``, which is called for each message to the listener, and after each pause.
 
-    Raises TooMany if too many listen, and what tells that the caller may not read.
+    Raises TooMany, and the errors of a caller who may not read.
     """
     until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
     who = await in_thread(asking, request)
@@ -116,7 +116,7 @@ async def wait_until_seen(
 
 
 async def _is_told(listener: Subscriber, until: float) -> bool:
-    """Wait for news; whether there are any before time is over or the service ends."""
+    """Wait for messages; return whether there are any before the time limit and before the service stops."""
     messages = await listener.next(max(0.0, until - asyncio.get_running_loop().time()))
     return bool(messages) and all(message.name != BYE for message in messages)
 

@@ -1,4 +1,4 @@
-"""What is in the way of a maintenance: jobs and advance reservations on some nodes, and when these are empty."""
+"""Preview of a maintenance: jobs and advance reservations that a withdrawal of nodes would affect."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
-#: Jobs of an answer, at most: of those that run, and of those that are planned.
+#: Jobs of a response, at most: running ones, and planned ones.
 MOST_JOBS = 1000
-#: The period of a maintenance of which nobody knows when it ends.
+#: The end of a maintenance without a planned end.
 _FOR_EVER = 2**40
 Date = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 
 
 class JobFate(StrEnum):
-    """What becomes of a job when its nodes are taken away at a date."""
+    """How the withdrawal of its nodes affects a job."""
 
-    ENDS = "ends"  #: it is over by then, at the latest
-    CUT = "cut"  #: it would run then: it is ended, unless somebody waits for it
-    DELAYED = "delayed"  #: it is planned for then, and has to be planned anew
+    ENDS = "ends"  #: the job ends before the maintenance begins
+    CUT = "cut"  #: the job would still be running and would be killed
+    DELAYED = "delayed"  #: the job is planned to start later and must be planned again
 
 
 class MaintenanceWindow(BaseModel):
@@ -66,7 +66,7 @@ def resources_outlook(request: Request, body: MaintenanceWindow) -> Answer:
 
 
 def _outlook(tx: "Transaction", body: MaintenanceWindow) -> dict[str, Any]:
-    """Return what is in the way.  Raises NoSuchResource."""
+    """Return the preview.  Raises NoSuchResource."""
     by_node = tx.resources.ids_of_nodes(body.nodes)
     if missing := [name for name in body.nodes if name not in by_node]:
         raise NoSuchResource(f"there is no node {missing[0]!r}")
@@ -95,7 +95,7 @@ def _item(job: "DrawnJob", begin: int) -> dict[str, Any]:
 
 
 def fate(job: "DrawnJob", begin: int) -> JobFate:
-    """Return what becomes of a job whose resources are taken away at a date."""
+    """Return how the withdrawal of its resources affects a job."""
     if job.state in NOT_STARTED and job.start >= begin:
         return JobFate.DELAYED
     end = job.latest_end
@@ -103,14 +103,14 @@ def fate(job: "DrawnJob", begin: int) -> JobFate:
 
 
 def _empty(jobs: "Sequence[DrawnJob]", resources: set[int], now: int) -> int | None:
-    """Return when the jobs that run on a node are over; now if there is none."""
+    """Return when the last running job of a node ends; `now` without jobs, None if a job has no walltime."""
     ends = [job.latest_end for job in jobs if job.state not in NOT_STARTED and resources.intersection(job.resources)]
     known_ends = [end for end in ends if end is not None]
     return None if len(known_ends) < len(ends) else max([now, *known_ends])
 
 
 def _reservations(tx: "Transaction", resources: set[int], begin: int, end: int) -> list[dict[str, Any]]:
-    """Return the advance reservations that have some of the resources in the period."""
+    """Return the advance reservations of some resources in the period."""
     return [
         {
             "id": reservation.number,

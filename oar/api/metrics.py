@@ -1,4 +1,4 @@
-"""What Prometheus reads: jobs, resources, the scheduler, the service itself.  See docs/api.rst, "Metrics"."""
+"""Prometheus metrics: jobs, resources, the scheduler, the service itself.  See docs/api.rst, "Metrics"."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,14 +23,14 @@ from oar.lib.monitoring.prometheus_text import HistogramFamily, MetricFamily
 
 router = APIRouter(tags=["health"], route_class=ApiRoute)
 
-#: Seconds for which an answer is given again.
+#: Seconds for which a response is returned again.
 KEPT_SECONDS = 10.0
-#: Seconds given to the server of OAR to tell of itself.
+#: Seconds given to the OAR server to report its status.
 PATIENCE = 0.5
 
 
 class TextForm(NamedTuple):
-    """A form in which metrics are written."""
+    """A text format of metrics."""
 
     type: str
     write: Callable[[CollectorRegistry], bytes]
@@ -47,7 +47,7 @@ class Measured(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """Give the metrics."""
+        """Yield the metrics."""
         with self._service.runtime.database.snapshot() as tx:
             present = list(families(tx, Labels.of(self._service.runtime.config)))
         hub, happenings = self._service.hub, self._service.happenings
@@ -74,7 +74,7 @@ class Measured(Collector):
         yield from map(_histogram, [*happenings.histograms(), *self._service.requests.histograms(), *rounds_of(status)])
 
     def _status(self) -> Mapping[str, Any]:
-        """Return what the server tells of itself; nothing if it does not answer at once."""
+        """Return the status of the server; nothing if it does not answer at once."""
         answer = ask(self._service.runtime.config, StatusQuestion(), Status, PATIENCE)
         return answer.state if isinstance(answer, Status) else {}
 

@@ -1,4 +1,4 @@
-"""What stands around every request: its id, its log line, CORS, the outer path, compression."""
+"""Middleware: ids, headers and counts of requests, CORS, the external path, compression."""
 
 import re
 import secrets
@@ -19,17 +19,17 @@ from oar.api.responses import REVALIDATED
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-#: Headers as ASGI has them; the names have small letters.
+#: Headers as ASGI has them; the names are in lower case.
 Pairs = list[tuple[bytes, bytes]]
 
 
 def asked_in(scope: Scope) -> Mapping[bytes, bytes]:
-    """Return the headers of a request; of several with one name the first."""
+    """Return the headers of a request; the first of several with the same name."""
     return dict(reversed(scope["headers"]))
 
 
 def with_headers(message: Message, more: Mapping[bytes, bytes], unless_there: Mapping[bytes, bytes]) -> Message:
-    """Return the beginning of an answer with other values of some headers, and some that it may have already."""
+    """Return the start of a response with some headers replaced, and others added unless present."""
     kept: Pairs = [pair for pair in message.get("headers", ()) if pair[0] not in more]
     names = {name for name, _ in kept}
     missing = [pair for pair in unless_there.items() if pair[0] not in names]
@@ -42,19 +42,19 @@ _SEEN = (
     "ETag, Location, Retry-After, Idempotency-Replayed, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset,"
     " X-Request-ID, X-OAR-Size, X-OAR-Complete"
 )
-#: Seconds for which a browser need not ask again.
+#: Seconds for which a browser may cache the permission.
 _KEPT = "600"
 
 
 class OtherOrigins:
-    """Stands before the application."""
+    """CORS: lets pages of the origins in ``API_CORS_ORIGINS`` use the API, with tokens and never with cookies."""
 
     def __init__(self, app: ASGIApp, config: "Callable[[], Config]") -> None:
         self._app = app
         self._config = config
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the question of a browser, or let the answer to a request name the origin of its page."""
+        """Answer a preflight request, or add the origin to the response."""
         asked = asked_in(scope) if scope["type"] == "http" else {}
         origin = asked.get(b"origin", b"").decode("latin-1")
         config = self._config()
@@ -77,9 +77,9 @@ class OtherOrigins:
 
 
 class Mount:
-    """Takes the outer path away from the beginning of addresses, so that links with it lead here by any way.
+    """Removes the external path from the beginning of addresses: proxies pass it on or not.
 
-    Only API_ROOT_PATH counts.  What a proxy tells of its path may come from its client, who could get round the rules
+    Only API_ROOT_PATH counts.  A path that a proxy sends may come from its client, which could evade the rules
     that a web server has for paths; it goes into links and nowhere else.
     """
 
@@ -96,7 +96,7 @@ class Mount:
         await self._app(scope, receive, send)
 
     def _inside(self, scope: Scope, before: str) -> Scope:
-        """Return a request with its address behind the outer path, if it has that."""
+        """Return a request without the external path, if its address has it."""
         raw: bytes = scope["raw_path"]
         rest = raw.removeprefix(before.encode())
         if rest == raw or rest[:1] not in (b"", b"/") or before.split("/")[1] in self._own_words:
@@ -107,7 +107,7 @@ class Mount:
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-#: Headers of every answer, and those that an answer may have of its own.
+#: Headers of every response; and defaults.
 _ALWAYS = {b"x-content-type-options": b"nosniff", b"vary": b"Accept, Authorization, Cookie, Accept-Encoding, Origin"}
 
 
@@ -115,12 +115,12 @@ _BY_DEFAULT = {b"cache-control": REVALIDATED.encode()}
 
 
 class Frame:
-    """What stands round each request: its id, the headers of its answer, what is counted of it."""
+    """Gives each request its id, its client and the headers of its response, and counts it."""
 
     def __init__(
         self, app: ASGIApp, counts: RequestCounts, changed: Callable[[], None], config: "Callable[[], Config]"
     ) -> None:
-        """``changed``: called before the answer to a request that may have changed something."""
+        """``changed``: called before the response to a request that may have changed something."""
         self._app = app
         self._counts = counts
         self._changed = changed
@@ -153,7 +153,7 @@ class Frame:
         await self._app(scope, receive, send_framed)
 
     def _place(self, scope: Scope, message: Message) -> dict[bytes, bytes]:
-        """Return the address of what was made as it is outside; handlers know only what stands behind the prefix."""
+        """Return the external address of a created object; handlers know only the part after the prefix."""
         location = b"" if scope["method"] in SAFE_METHODS else dict(message["headers"]).get(b"location", b"")
         if not location.startswith(b"/v1/"):
             return {}
@@ -161,7 +161,7 @@ class Frame:
 
 
 class Packing(GZipMiddleware):
-    """Packs the answers to who takes them packed; the others do not pass through it."""
+    """Compresses the responses to clients that accept gzip; other requests bypass it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

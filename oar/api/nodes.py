@@ -27,13 +27,13 @@ router = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Events that a node shows, at most.
 LAST_EVENTS = 50
-#: Columns of the system that are shown beside the properties of a resource.
+#: System columns that are shown with the properties of a resource.
 SHOWN_COLUMNS = ("state", "available_upto", "drain", "maintenance", "next_state")
 NodeName = Annotated[str, Path(max_length=255, pattern=PRINTABLE, description="Node name (network address).")]
 
 
 class NodeListing(BaseModel):
-    """Which nodes a list holds; words with commas between them are alternatives."""
+    """Filters of a list of nodes; comma-separated values are alternatives."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,7 +63,7 @@ def node_one(request: Request, name: NodeName) -> Answer:
 
 
 def nodes_record(who: Asking, listing: NodeListing | None = None) -> dict[str, Any]:
-    """Return nodes with their numbers, and the sums.  Raises BadRequest."""
+    """Return nodes with the numbers of their resources, and the totals.  Raises BadRequest."""
     with who.database.snapshot() as tx:
         views = (listing or NodeListing(node=None, state=None)).views(tx)
         reasons = views_reasons.reasons(tx, views)
@@ -138,7 +138,7 @@ def _jobs(views: Iterable[ResourceView]) -> dict[str, list[int]]:
 
 
 def _states(text: str | None) -> frozenset[ResourceState]:
-    """Return the states that a list of names means, all for None.  Raises BadRequest."""
+    """Return the states of a comma-separated list, all for None.  Raises BadRequest."""
     if text is None:
         return frozenset(ResourceState)
     by_name = {state.lower(): state for state in ResourceState}
@@ -189,7 +189,7 @@ def resource_log(
 def version_of_resource(tx: "Transaction", resource_id: int) -> str:
     """Return the version of a resource: the last row of its log, 0 if it has none.  Raises NoSuchResource.
 
-    Resources of old databases, and those that somebody has inserted by hand, have no log until something is set.
+    Resources of old databases, and those inserted with SQL, have no log until something is set.
     """
     last = tx.listings.resource_log(resource_id, None, 1)
     if not last and not tx.resources.existing([resource_id]):
@@ -209,12 +209,12 @@ def _no_such_resource(resource_id: int) -> NoSuchResource:
 
 
 DAY = 86400
-#: Days that are told if no period is named, and at most.
+#: Days of a history by default, and at most.
 DAYS, MOST_DAYS = 30, 366
 
 
 class NodePast(BaseModel):
-    """The period of which a node tells what it was."""
+    """The period of a node's history."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -257,7 +257,7 @@ def history_record(who: Asking, name: str, period: NodePast) -> dict[str, object
 
 
 def seconds_by_state(intervals: Iterable[NodeInterval], begin: int, end: int) -> dict[str, int]:
-    """Return how long resources were in each state within a period, all of them together."""
+    """Return the time in each state within a period, summed over all resources."""
     seconds: Counter[str] = Counter()
     for interval in intervals:
         if interval.attribute == "state":

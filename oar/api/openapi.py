@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False, route_class=ApiRoute)
 
 _JOB = {"command": "./run.sh", "resources": "nodes=2/core=4", "walltime": 7200, "name": "sim"}
 _PERIOD = {"name": "course", "start": "2030-01-07 08:00", "duration": "4:00"}
-#: By the names of their schemas.
+#: An example of each request body, by the name of its schema.
 EXAMPLES: Mapping[str, Mapping[str, object]] = {
     "JobRequest": _JOB,
     "JobBatch": {"jobs": [_JOB, {"command": "./next.sh", "types": ["besteffort"]}]},
@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, Mapping[str, object]] = {
 
 Schema = dict[str, Any]
 
-#: What holds for all operations.
+#: Description of the API.
 _TEXT = """\
 All responses are JSON. Dates are epoch seconds. `null` means unknown or not happened yet.
 
@@ -117,13 +117,13 @@ _SECURITY: Schema = {
     "password": {"type": "http", "scheme": "basic"},
     "session": {"type": "apiKey", "in": "cookie", "name": "oar_session"},
 }
-#: What may be wrong with every request, and with those that change something, name something, or have a body.
+#: Statuses of errors: of every operation, of changes, of paths with a name, of requests with a precondition.
 _ALWAYS = (400, 401, 403, 405, 408, 413, 414, 429, 431, 500, 503)
 _OF_CHANGES = (404, 409)
 _OF_PATHS = (404,)
-#: Another version than the one that was seen.
+#: Status of a failed precondition, by header.
 _OF_HEADERS = {"if-match": 412}
-#: Told with answers to clients whose requests are counted.
+#: Headers of responses to clients with a rate limit.
 _HEADERS: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "integer", "minimum": 0}}
     for name, text in (
@@ -136,7 +136,7 @@ _HEADERS: Mapping[str, Schema] = {
         ("Retry-After", "Seconds after which to repeat the request."),
     )
 }
-#: Told with the answers to some operations.
+#: Headers of the responses of some operations.
 _TOLD: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "string"}}
     for name, text in (
@@ -149,7 +149,7 @@ _TOLD: Mapping[str, Schema] = {
         ("Content-Range", "Byte range and size of the file."),
     )
 }
-#: Operations whose answer names the address of what they have made; those whose answers have no tag.
+#: Operations whose response has a Location; operations whose responses have no ETag.
 _WITH_PLACE = frozenset(
     (
         *("job_submit", "job_resubmit", "reservation_request"),
@@ -163,14 +163,14 @@ _WITHOUT_TAG = frozenset(
     )
 )
 _OF_OUTPUT = ("X-OAR-Size", "X-OAR-Offset", "X-OAR-Complete")
-#: Statuses that an operation has beside those of all, and what they mean.
+#: Further statuses of an operation, and their meanings.
 _OTHER_STATUSES: Mapping[str, Mapping[str, str]] = {
     "job_output_bytes": {"206": "The bytes of `Range`.", "416": "The file has no bytes in this `Range`."}
 }
-#: Statuses after which the same request may be sent again.
+#: Statuses after which the same request can be repeated.
 _FOR_A_WHILE = frozenset({"429", "503"})
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
-#: Answers that are no JSON, and what they are instead.
+#: Media types of responses that are not JSON.
 _OTHER_TYPES = {
     "stream": ("text/event-stream",),
     "gantt_chunk": ("application/octet-stream",),
@@ -178,7 +178,7 @@ _OTHER_TYPES = {
     "metrics": ("text/plain", "application/openmetrics-text"),
     "job_stageout": ("application/gzip",),
 }
-#: Lists that are answered as lines, too, to who accepts them.
+#: Lists that can also be exported as lines.
 _EXPORTS = frozenset(
     (
         *("jobs_list", "event_log", "nodes_list", "resources_list", "queues_list", "reservations_list"),
@@ -217,7 +217,7 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
 
 
 def _referring(schema: Any, schemas: Schema) -> Any:
-    """Return a schema that refers to those with a name; these stand among the known ones."""
+    """Replace named schemas by references, and add them to the schemas of the document."""
     if isinstance(schema, list):
         return [_referring(element, schemas) for element in schema]
     if not isinstance(schema, dict):
@@ -238,7 +238,7 @@ def _operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
 
 
 def _complete(path: str, method: str, operation: Schema) -> None:
-    """Tell every status that an operation may answer with."""
+    """Add every status that an operation may return."""
     answers = operation["responses"]
     answers.pop("422", None)
     for status, response in answers.items():
@@ -263,13 +263,13 @@ def _complete(path: str, method: str, operation: Schema) -> None:
 
 
 def _limits(path: str, status: str) -> list[str]:
-    """Return the headers that tell a client how often it may ask, of the answers that have them."""
+    """Return the rate limit headers of a response."""
     names = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
     return names + (["Retry-After"] if status in _FOR_A_WHILE else [])
 
 
 def _told_beside(method: str, operation_id: str, status: str, request_headers: Collection[str]) -> list[str]:
-    """Return the other headers of an answer; ``asked``: those that the request may have."""
+    """Return the other headers of a response; ``request_headers``: those that the request may have."""
     if operation_id == "job_output_bytes":
         return {"200": [*_OF_OUTPUT], "206": [*_OF_OUTPUT, "Content-Range"], "416": ["Content-Range"]}.get(status, [])
     if status == str(HTTPStatus.CREATED) and operation_id in _WITH_PLACE:
@@ -279,7 +279,7 @@ def _told_beside(method: str, operation_id: str, status: str, request_headers: C
 
 
 def _content(operation_id: str) -> Schema:
-    """Return what an operation answers with when it is done."""
+    """Return the content of a successful response."""
     if operation_id in _OTHER_TYPES:
         return {kind: {"schema": _text_or_bytes(kind)} for kind in _OTHER_TYPES[operation_id]}
     whole: Schema = {"application/json": {"schema": ANSWERS[operation_id]}}
@@ -287,7 +287,7 @@ def _content(operation_id: str) -> Schema:
 
 
 def _text_or_bytes(kind: str) -> Schema:
-    """Return what there is of a type; a text that is said to be bytes makes generated clients fail at it."""
+    """Return the schema of a media type; generated clients fail at a text that is declared as bytes."""
     is_text = kind.startswith("text/") or kind == "application/openmetrics-text"
     return {"type": "string"} if is_text else {"type": "string", "format": "binary"}
 

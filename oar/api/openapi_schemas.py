@@ -1,7 +1,7 @@
-"""What answers hold, for the OpenAPI document: the records of which those of ``operations`` are made.
+"""Schemas of records in responses, for the OpenAPI document; ``openapi_operations`` uses them.
 
-Handlers give finished bytes, so that nothing here runs when a request is answered; the tests of the API compare every
-answer that they get with it: no key may be missing, and none may be unknown here.
+Handlers return bytes, so that nothing here runs for a request; the tests of the API compare every
+response with its schema: no key may be missing, and none may be unknown here.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ ANY: Schema = {}
 
 
 def or_null(schema: Schema) -> Schema:
-    """Return a schema of something that may be null: it is not known, or has not happened."""
+    """Return a schema that may be null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -34,26 +34,26 @@ def by_name(schema: Schema) -> Schema:
     return {"type": "object", "additionalProperties": schema}
 
 
-#: The name that a schema has in the document; it stands there once, whatever refers to it.
+#: The name of a schema in the document, which contains it once.
 NAME = "x-name"
 
 
 def named(name: str, schema: Schema) -> Schema:
-    """Return a schema with the name that the document and the clients made of it have for it."""
+    """Return a schema with a name in the document and in generated clients."""
     return {**schema, NAME: name}
 
 
 def record(name: str, fields: Mapping[str, Schema], **sometimes: Schema) -> Schema:
-    """Return the schema of a record with these keys; ``sometimes``: those that it may be without."""
+    """Return the schema of a record with these keys; ``sometimes``: optional keys."""
     return named(name, {"type": "object", "required": [*fields], "properties": {**fields, **sometimes}})
 
 
-#: The keys that an item of a list has unless a client asks for some ``fields`` only.
+#: The keys of an item of a list, unless a client selects ``fields``.
 WHOLE = "x-whole"
 
 
 def partly(whole: Schema, name: str = "") -> Schema:
-    """Return the schema of a record of which clients may ask for some fields only; ``name``: if it has another one."""
+    """Return the schema of a record whose fields clients can select; ``name``: another name."""
     return named(name or whole[NAME], {**whole, "required": [], WHOLE: whole["required"]})
 
 

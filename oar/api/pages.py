@@ -1,4 +1,4 @@
-"""The pages: their files, and the first view of each as a plain document.  See docs/web.rst."""
+"""The pages: their files, and each page as a document that is complete without scripts.  See docs/web.rst."""
 
 import time
 import zlib
@@ -47,7 +47,7 @@ _FAST = 1
 
 
 def in_parts(request: Request, parts: Iterable[str], headers: Mapping[str, str]) -> StreamingResponse:
-    """Return a document, each part of which is on its way before the next is asked for."""
+    """Return a document whose parts are sent as soon as they are made."""
     drawn = request.state.seat.drawn
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return StreamingResponse(drawn(part.encode() for part in parts), headers=headers, media_type="text/html")
@@ -67,7 +67,7 @@ MOST_JOBS = 100
 MOST_NODES = 6
 #: Days of the table of days.
 MOST_DAYS = 92
-#: Seconds before and after now that are shown if nobody asks for others: those of the diagram.
+#: Seconds before and after now that are shown by default: those of the diagram.
 BEFORE, AFTER = DAY * 6 // 10, DAY * 4 // 10
 
 
@@ -79,7 +79,7 @@ class Period(NamedTuple):
 
 
 def period_of(query: Mapping[str, str]) -> Period:
-    """Return the period that an address asks for.  Raises BadRequest."""
+    """Return the period in the query of an address.  Raises BadRequest."""
     now = int(time.time())
     if not query.get("from"):
         return Period(now - BEFORE, now + AFTER)
@@ -90,7 +90,7 @@ def period_of(query: Mapping[str, str]) -> Period:
 
 
 def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
-    """Return jobs of a period by their start, those that are planned among them; of many those that end first."""
+    """Return past, running and planned jobs of a period by start; if there are too many, those that end first."""
     with who.database.snapshot() as tx:
         jobs = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
         jobs += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(jobs))
@@ -120,7 +120,7 @@ def days_table(who: Asking, period: Period) -> list[dict[str, Any]]:
 
 
 def plan_table(who: Asking, date: int) -> dict[str, Any]:
-    """Return what the last round up to a date had planned, and what came of it; `date` of it is 0 if none is kept."""
+    """Return the plan of the last pass before a date, and what happened then; `date` is 0 if no plan is stored."""
     with who.database.snapshot() as tx:
         made = tx.former_plans.last(date)
         jobs = tx.former_plans.jobs(made, MOST_JOBS + 1) if made else []
@@ -157,7 +157,7 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-#: Rows of the first view of a list of jobs; scripts load the others as they are scrolled to.
+#: Rows of lists in a document; scripts load the others on scrolling.
 FIRST_JOBS = 50
 FIRST_EVENTS = 100
 FIRST_NODES = 200
@@ -196,7 +196,7 @@ def beginning() -> Answer:
 
 @router.get("/ui/")
 def first_page(request: Request) -> Answer:
-    """Show how the cluster is."""
+    """Show the dashboard."""
     by = request.query_params.get("by", "")
     service = service_of(request)
     usual = request.app.state.site_file.choices(service.runtime.config.web_conf_file).group_by
@@ -256,7 +256,7 @@ def node(request: Request, name: str) -> Answer:
 
 @router.get("/ui/gantt")
 def gantt(request: Request) -> Answer:
-    """Show who was, is and will be where; the jobs for readers without scripts come behind all else."""
+    """Show the Gantt diagram; the table for readers without scripts is at the end."""
     query, caller = request.query_params, Caller()
     try:
         who = asking(request)
@@ -271,7 +271,7 @@ def gantt(request: Request) -> Answer:
 
 
 def _over_time(who: Asking, period: Period, show: str) -> Record:
-    """Return what is shown of a period, its jobs if nothing else is asked for, or what is wrong: the page has begun."""
+    """Return the table of a period, or the error: the response has started already."""
     try:
         if show == "days":
             return {"days": days_table(who, period)}
@@ -291,7 +291,7 @@ def submit(request: Request) -> Answer:
 @router.get("/ui/usage")
 @router.get("/ui/fairshare")
 def usage(request: Request) -> Answer:
-    """Show who used what."""
+    """Show the consumption."""
     to = int(time.time())
 
     def load(who: Asking) -> Record:
@@ -334,13 +334,13 @@ def rules(request: Request) -> Answer:
 
 @router.get("/ui/admin")
 def admin(request: Request) -> Answer:
-    """Show administrators how the installation is."""
+    """Show the administration page."""
     return _page(request, "admin", administration_record)
 
 
 @router.get("/ui/events")
 def events(request: Request) -> Answer:
-    """Show what has happened."""
+    """Show the events."""
     return _page(
         request, "events", lambda who: {"events": event_page(who, EventListing.model_validate({"limit": FIRST_EVENTS}))}
     )
@@ -348,26 +348,26 @@ def events(request: Request) -> Answer:
 
 @router.get("/ui/help")
 def help_page(request: Request) -> Answer:
-    """Show what keys, colours and words mean."""
+    """Show the help page."""
     return _page(request, "help", lambda who: {})
 
 
 @router.get("/ui/login")
 def login(request: Request) -> Answer:
-    """Let somebody tell who he is, also where only users who are known may read."""
+    """Show the login form, also where anonymous users may not read."""
     config = service_of(request).runtime.config
     return _document(request, "login", {"takes_passwords": config.api_basic_auth != "no"}, Caller())
 
 
 @router.get("/ui/tokens")
 def tokens(request: Request) -> Answer:
-    """Show the tokens of who asks."""
+    """Show the tokens of the caller."""
     return _page(request, "tokens", lambda who: {"user": who.caller.identified().name})
 
 
 @router.get("/ui/{path:path}")
 def nothing(request: Request) -> Answer:
-    """Tell that there is no such page."""
+    """Show that there is no such page."""
     return _problem(request, HTTPStatus.NOT_FOUND, "", Caller())
 
 
@@ -377,7 +377,7 @@ def _documents(request: Request) -> Documents:
 
 
 def _page(request: Request, name: str, load: Callable[[Asking], Record]) -> Answer:
-    """Return a page of a record; what is wrong is a page, too."""
+    """Return a page of a record, or a page with the error."""
     caller = Caller()
     try:
         who = asking(request)
@@ -401,7 +401,7 @@ def _document(
 
 
 def _choosing(request: Request, visit: Visit, response: Response) -> Response:
-    """Let the browser keep a language that was chosen."""
+    """Store the chosen language in a cookie."""
     if request.query_params.get("lang") in LANGUAGES:
         response.set_cookie(_LANGUAGE_COOKIE, visit.language, max_age=_YEAR, samesite="lax")
     return response

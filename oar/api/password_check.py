@@ -1,4 +1,4 @@
-"""oar-password-check: tells whether a password is a user's, by PAM.  The only program of the API that runs as root.
+"""oar-password-check: checks a user's password with PAM.  The only program of the API that runs as root.
 
 It reads ``NAME NUL PASSWORD`` from its standard input and ends with one of the codes below.  It takes no argument but
 its own configuration directory in tests, prints nothing, and loads nothing of the package: what runs as root is this
@@ -16,7 +16,7 @@ SERVICE = "oar-api"
 MOST_BYTES = 4096
 
 _NAME = re.compile(rb"[a-z_][a-z0-9_.-]{0,31}")
-#: Who is never asked for a password here.
+#: Accounts whose passwords are never checked here.
 _NEVER = frozenset({b"root", b"oar"})
 _PROMPT_ECHO_OFF = 1
 _PROMPT_ECHO_ON = 2
@@ -46,7 +46,7 @@ class _Conversation(ctypes.Structure):
 
 
 def is_right(name: bytes, password: bytes, directory: str | None = None) -> bool:
-    """Whether PAM takes a password and lets the account in.  ``directory``: instead of /etc/pam.d.
+    """Return whether PAM accepts a password and the account.  ``directory``: instead of /etc/pam.d.
 
     Raises OSError where there is no PAM.
     """

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 _MAGIC = b"$apr1$"
 _ALPHABET = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-#: Bytes of the sum in the order in which Apache writes them, three at a time.
+#: Order of the bytes of the digest in Apache's format, three at a time.
 _ORDER = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
 _TURNS = 1000
-#: Is compared with where there is no such user: that takes as long.
+#: Compared with the password of an unknown user, so that this takes as long.
 _OF_NOBODY = "$2b$10$RahFtZL.pyvKXnnjhtAYEOlkctJ1RpZv/V5TVCI5B64It0VslRJzW"
 
 
 def is_in_htpasswd(path: str, name: str, password: str) -> bool:
-    """Whether a file holds a user with this password.  Raises OSError."""
+    """Return whether a file has a user with this password.  Raises OSError."""
     hashes = dict(line.split(":", 1) for line in Path(path).read_text().splitlines() if ":" in line)
     return matches(password, hashes.get(name, _OF_NOBODY).strip()) and name in hashes
 
 
 def matches(password: str, stored: str) -> bool:
-    """Whether a password is the one of which a sum was stored."""
+    """Return whether a password matches a stored hash."""
     secret = password.encode()
     if stored.startswith(("$2a$", "$2b$", "$2y$")):
         return _fits_bcrypt(secret, stored)
@@ -60,7 +60,7 @@ def _fits_bcrypt(secret: bytes, stored: str) -> bool:
 
 
 def apache_md5(secret: bytes, salt: bytes) -> str:
-    """Return what ``htpasswd`` stores of a password."""
+    """Return the MD5 hash of a password in Apache's format."""
     inner = hashlib.md5(secret + salt + secret, usedforsecurity=False).digest()
     mixed = hashlib.md5(secret + _MAGIC + salt, usedforsecurity=False)
     mixed.update((inner * (len(secret) // len(inner) + 1))[: len(secret)])
@@ -88,7 +88,7 @@ PROGRAM = "oar-password-check"
 AT_A_TIME = 4
 #: Seconds that a request waits until its password is looked at.
 PATIENCE = 5.0
-#: Seconds for which a password that was right is not asked for again: clients send it with each request.
+#: Seconds for which a correct password is not checked again: clients send it with each request.
 KEPT_SECONDS = 30.0
 _LONGEST = 1024
 _PATIENCE = 30

@@ -1,4 +1,4 @@
-"""Changes of what a client has seen: ``If-Match`` names a version, and with another one nothing is changed."""
+"""Preconditions of changes: ``If-Match`` names the version to change."""
 
 import hashlib
 from collections.abc import Callable
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """What a client has seen of the thing that it changes."""
+    """The versions that a client accepts for a change."""
 
     versions: frozenset[str]
 
     @classmethod
     def of(cls, header: str | None) -> "Expected | None":
-        """Return what a header names; None if any version is changed.
+        """Return the versions in a header; None if any version may be changed.
 
         >>> Expected.of('W/"12.Hold-3f0a", "13.Hold"').versions == {"12.Hold", "13.Hold"}
         True
@@ -32,12 +32,12 @@ class Expected(NamedTuple):
         return cls(frozenset(tag.partition("-")[0] for tag in tags))
 
     def check(self, what: str, version: str) -> None:
-        """Check that the present version is one of them.  Raises OtherVersion."""
+        """Check the current version.  Raises OtherVersion."""
         if version not in self.versions:
             raise OtherVersion(what, version)
 
     def check_job(self, tx: "Transaction", job_id: int) -> None:
-        """Check a job, which stays as it is until the end of the transaction.  Raises OtherVersion, NoSuchJob."""
+        """Lock a job and check its version.  Raises OtherVersion, NoSuchJob."""
         tx.jobs.hold([job_id])
         self.check(f"job {job_id}", job_view(tx, job_id, Privacy(None)).version)
 
@@ -47,19 +47,19 @@ class Expected(NamedTuple):
 
 
 def version_of(reservation: "AdvanceReservation") -> str:
-    """Return the version of a reservation: it is another one after each change."""
+    """Return the version of a reservation, which changes with each change."""
     return f"{reservation.revision}.{reservation.state}"
 
 
 def version_of_values(*values: object) -> str:
-    """Return the version of a thing that has no number of its own: another one while any of its values is another."""
+    """Return the version of an object without a revision number: a digest of its values."""
     return hashlib.blake2b(encoded(values), digest_size=8).hexdigest()
 
 
 def check_seen(match: str | None, what: str, present: Callable[[], str]) -> None:
-    """Check that a client has seen what he changes.  Raises OtherVersion, and what ``present`` raises.
+    """Check the If-Match precondition.  Raises OtherVersion, and the errors of ``present``.
 
-    ``present``: the version of the thing, which stays as it is until the end of the transaction.
+    ``present``: returns the version of the object, which is locked until the end of the transaction.
     """
     if expected := Expected.of(match):
         expected.check(what, present())

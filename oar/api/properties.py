@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 reading = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
-#: Values of a property that are named: of what every resource has another one, the first are enough.
+#: Values of a property in a response, at most.
 MOST_VALUES = 100
 _Text = Annotated[str, Query(max_length=400, pattern=PRINTABLE)]
 Properties = Annotated[
@@ -34,7 +34,7 @@ Properties = Annotated[
         description="`NAME=VALUE`; repeat a property to match any of its values; all named properties must match.",
     ),
 ]
-#: The values of which a resource has one, by property.
+#: The accepted values of each property.
 Choice = Mapping[str, Collection[str]]
 
 
@@ -54,12 +54,12 @@ def property_values(request: Request) -> Answer:
 
 
 def property_names(tx: "Transaction") -> list[str]:
-    """Return the properties that pages choose by, by name."""
+    """Return the names of the properties that pages can filter by, sorted."""
     return sorted(name for name in tx.resources.columns() if name not in SYSTEM_PROPERTIES)
 
 
 def choice_of(texts: Iterable[str], known: Collection[str]) -> Choice:
-    """Return what texts choose among properties that there are.  Raises BadRequest.
+    """Return the choice of ``NAME=VALUE`` texts.  Raises BadRequest.
 
     >>> choice_of(["gpu=YES", "gpu=NO"], ["gpu"])["gpu"]
     ['YES', 'NO']

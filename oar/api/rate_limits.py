@@ -14,12 +14,12 @@ from oar.api.errors import Allowance, TooOften
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
-#: Clients that are remembered; beyond that, those whose buckets are full are forgotten.
+#: Clients that are tracked, at most; beyond that, those with full buckets are dropped.
 MAX_CLIENTS = 10_000
 
 
 class Rate(NamedTuple):
-    """So many requests a second for long, and so many at once."""
+    """A rate limit: requests a second, and a burst."""
 
     each_second: float
     burst: int
@@ -39,7 +39,7 @@ class Buckets:
         return len(self._left)
 
     def take(self, client: Hashable, what: str) -> Allowance | None:
-        """Count a request; return what is left, None if there is no limit.  Raises TooOften."""
+        """Count a request; return the remaining allowance, None if there is no limit.  Raises TooOften."""
         if not self.rate.each_second:
             return None
         with self._lock:
@@ -73,7 +73,7 @@ class Buckets:
         return min(self.rate.burst, left + (now - since) * self.rate.each_second)
 
     def _forget(self, now: float) -> None:
-        """Forget those who might as well be new; if all are busy, everybody."""
+        """Drop the clients with full buckets; if none is full, all."""
         self._left = {
             client: kept for client, kept in self._left.items() if self._now_left(client, now) < self.rate.burst - 1
         }
@@ -110,16 +110,16 @@ class Failures:
                 buckets.take(client, "wrong passwords")
 
 
-#: Seconds' worth of requests that may come at once.
+#: Bursts, in seconds of the rate.
 READS_AT_ONCE, CHANGES_AT_ONCE, ESTIMATES_AT_ONCE = 4, 10, 10
 
 
-#: One token that is that of any desktop computer may ask so many times as often as a single one.
+#: A token for all desktop computers has this multiple of the rate of a single computer.
 COMPUTERS_OF_A_TOKEN = 10
 
 
 def configured_rates(config: "Config") -> tuple[Rate, ...]:
-    """Return how often each client may read, be a reader, change something, ask for an estimate, and be a farm."""
+    """Return the rates of reads, of reads by API_READERS, of changes, of estimates, and of tokens for all computers."""
     limits = (
         (config.api_rate_read, READS_AT_ONCE, "API_RATE_READ"),
         (config.api_rate_readers, READS_AT_ONCE, "API_RATE_READERS"),

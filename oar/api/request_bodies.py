@@ -10,7 +10,7 @@ from oar.lib.base.errors import BadRequest
 
 DEEPEST = 64
 MOST_KEYS = 100_000
-#: A text, up to the end of the body if it has none of its own, so that each byte is looked at once.
+#: A string, up to the end of the body if it is not terminated, so that each byte is scanned once.
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _OTHERS = bytes(set(range(256)) - set(b"[]{}:"))
 _ALIKE = bytes.maketrans(b"{}", b"[]")
@@ -38,7 +38,7 @@ def check_shape(data: bytes) -> None:
 
 
 def _is_deep(marks: bytes) -> bool:
-    """Whether brackets lie too deep in one another; those that are never closed count, too."""
+    """Return whether brackets are nested too deep; unclosed ones count, too."""
     for _ in range(DEEPEST):
         inner = marks.replace(b"[]", b"")  # takes away the innermost pairs
         if inner == marks:
@@ -87,7 +87,7 @@ def _field(part: bytes) -> tuple[str, str]:
 
 
 def boundary_of(kind: str) -> bytes:
-    """Return what stands between the parts of a form.  Raises BadRequest."""
+    """Return the boundary of a form.  Raises BadRequest."""
     match = _BOUNDARY.search(kind)
     if not match:
         raise BadRequest("the Content-Type of the form has no boundary")
@@ -95,7 +95,7 @@ def boundary_of(kind: str) -> bytes:
 
 
 async def file_of(kind: str, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Give the bytes of the first file of a form, as they come.  Raises BadRequest."""
+    """Yield the bytes of the first file of a form, as they arrive.  Raises BadRequest."""
     between = b"\r\n--" + boundary_of(kind)
     reader = _Reader(pieces)
     await reader.skip(between)
@@ -106,7 +106,7 @@ async def file_of(kind: str, pieces: AsyncIterable[bytes]) -> AsyncIterator[byte
 
 
 class _Reader:
-    """What comes in pieces, as if it were one."""
+    """Reads a body that arrives in pieces."""
 
     def __init__(self, pieces: AsyncIterable[bytes]) -> None:
         self._pieces = aiter(pieces)
@@ -119,12 +119,12 @@ class _Reader:
             raise BadRequest(_INCOMPLETE) from None
 
     async def skip(self, mark: bytes) -> None:
-        """Go behind a mark.  Raises BadRequest."""
+        """Skip to the end of a mark.  Raises BadRequest."""
         async for _ in self.until(mark):
             pass
 
     async def until(self, mark: bytes) -> AsyncIterator[bytes]:
-        """Give what stands before a mark, and go behind it.  Raises BadRequest."""
+        """Yield the bytes before a mark, and skip the mark.  Raises BadRequest."""
         while (index := self._held.find(mark)) < 0:
             certain = len(self._held) - len(mark) + 1
             if certain > 0:
@@ -135,7 +135,7 @@ class _Reader:
         self._held = self._held[index + len(mark) :]
 
     async def head(self) -> bytes:
-        """Return the head of a part, and go behind it.  Raises BadRequest."""
+        """Return the head of a part, and skip it.  Raises BadRequest."""
         while (index := self._held.find(b"\r\n\r\n")) < 0:
             if len(self._held) > _LONGEST_HEAD or self._held.startswith(b"--\r\n"):
                 raise BadRequest("the form holds no file")
@@ -174,7 +174,7 @@ FormEvent = FormField | FileBegins | FileData
 
 
 def agent_boundary_of(content_type: str) -> str | None:
-    """Return what stands between the parts of a form, None for a body of another kind."""
+    """Return the boundary of a form, None for a body of another type."""
     match = _AGENT_BOUNDARY.fullmatch(content_type)
     return match[2] if match else None
 
@@ -190,7 +190,7 @@ class FormReader:
         self._is_over = False
 
     def feed(self, data: bytes) -> Iterator[FormEvent]:
-        """Give what is whole now; what stands behind the end means nothing, and is not kept."""
+        """Yield the complete elements; data after the end is ignored."""
         if self._is_over:
             return
         self._left += data
@@ -206,7 +206,7 @@ class FormReader:
                 return
 
     def check_whole(self) -> None:
-        """Refuse a form that has not come to its end.  Raises BadRequest."""
+        """Reject an incomplete form.  Raises BadRequest."""
         if not self._is_over:
             raise BadRequest("the form has no end")
 

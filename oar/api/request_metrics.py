@@ -35,7 +35,7 @@ class Spent:
         return time.perf_counter() - self._begin
 
     def begin(self) -> None:
-        """Somebody begins to work on it; the second time nothing happens."""
+        """Record that a thread starts to handle the request; a second call does nothing."""
         if self.wait is None:
             self.wait = self.all
 
@@ -64,18 +64,18 @@ class TimedCursor(psycopg2.extensions.cursor):
 
 _log = logging.getLogger(__name__)
 
-#: Upper bounds of the classes of requests, in seconds.
+#: Upper bounds of the histogram buckets, in seconds.
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
-#: What stands for the route of older addresses, and of those at which nothing is.
+#: The route label of older addresses, and of unknown ones.
 _OLDER, _NONE = "older", "none"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class RequestCounts:
-    """How many requests there were, and how long they took."""
+    """Counters and durations of requests."""
 
     def __init__(self, threads: "FairPlaces") -> None:
-        """``threads``: in which requests are answered."""
+        """``threads``: the threads that handle requests."""
         self._numbers: Counter[tuple[str, ...]] = Counter()
         self._times = HistogramFamily(
             "oar_api_request_seconds", "How long it took until an answer began.", _BOUNDS, "route"
@@ -86,7 +86,7 @@ class RequestCounts:
         self._threads = threads
 
     def count(self, scope: Scope, status: int, spent: Spent) -> None:
-        """Count a request whose answer begins, and write down one that changes something."""
+        """Count a request whose response starts; log it if it is a change."""
         route, method = _route_of(scope, status), scope["method"]
         self._numbers[route, method if method in _METHODS else "other", str(status)] += 1
         self._times.add(spent.all, route)
@@ -96,11 +96,11 @@ class RequestCounts:
 
     @property
     def threads_busy(self) -> int:
-        """How many threads answer requests."""
+        """The number of threads that handle requests."""
         return self._threads.busy
 
     def families(self) -> Iterator[MetricFamily]:
-        """Give the numbers."""
+        """Yield the counters."""
         rows = [(labels, float(number)) for labels, number in sorted(self._numbers.copy().items())]
         labels = ("route", "method", "status")
         yield MetricFamily("oar_api_requests_total", "Requests.", labels, rows, "counter")
@@ -113,7 +113,7 @@ class RequestCounts:
 
 
 def _route_of(scope: Scope, status: int) -> str:
-    """Return the route of a request as it is written in the document, never what a client has written."""
+    """Return the route of a request as in the OpenAPI document, never text of the client."""
     route = scope.get("route")
     if route is not None:
         return str(route.path)
@@ -131,6 +131,6 @@ def _write_down(scope: Scope, status: int) -> None:
 
 
 def _written(scope: Scope) -> str:
-    """Return the path of a request as it came: nothing in it begins a line of its own."""
+    """Return the path of a request as received, which cannot contain a line break."""
     raw: bytes = scope.get("raw_path") or b""
     return raw.decode("ascii", "replace")

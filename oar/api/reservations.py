@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 
-#: What a line tells of a reservation, to who keeps a list of them; each other event is a MOD.
+#: Kinds of changes for programs that keep a list of reservations; all other events are MOD.
 KINDS: Mapping[str, str] = {ReservationEvent.CREATED: "ADD", ReservationEvent.TERMINATED: "DEL"}
 
 Line = tuple[int, ReservationLog]
 
 
 class ReservationEvents(BaseModel):
-    """Which lines of the log of reservations a page holds."""
+    """The page of the log of reservations."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -72,7 +72,7 @@ async def reservation_events(request: Request, listing: Annotated[ReservationEve
 
 
 def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int) -> dict[str, Any]:
-    """Return a page of lines.  Raises Unavailable if nobody can say yet from where on to follow."""
+    """Return a page of lines.  Raises Unavailable if the current position is not known yet."""
     until = feed.settled()
     if since is None:
         if until is None:
@@ -85,7 +85,7 @@ def event_page(who: Asking, feed: ReservationFeed, since: int | None, limit: int
 
 
 def _items(tx: "Transaction", who: Asking, lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Return lines with their reservations; null for one that was archived meanwhile."""
+    """Return lines with their reservations; null if the reservation has been archived meanwhile."""
     stored = tx.advance_reservations.select({row.reservation_id for _, row in lines})
     granted = [reservation for reservation in stored if reservation.state not in HIDDEN]
     records = {item.reservation.id: reservation_record(item) for item in shown(tx, granted, reader_for(tx, who))}
@@ -115,7 +115,7 @@ class AmbiguousName(BadRequest):
 
 
 class ReservationListing(BaseModel):
-    """Which reservations a list holds, and what of each; all conditions hold together."""
+    """Filters of a list of reservations, all of which must match."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -135,7 +135,7 @@ class ReservationListing(BaseModel):
 
     @property
     def has_pages(self) -> bool:
-        """Whether pieces are asked for: the newest comes first then."""
+        """Whether the list is paginated, newest first."""
         return self.before_id is not None or self.limit is not None
 
 
@@ -150,7 +150,7 @@ def reservations_list(request: Request, listing: Annotated[ReservationListing, Q
 
 
 def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]:
-    """Return the advance reservations that are asked for, all of them or a page.  Raises BadRequest, Unidentified."""
+    """Return the advance reservations of a list, all or a page.  Raises BadRequest, Unidentified."""
     with who.database.snapshot() as tx:
         rows = tx.advance_reservations.ever_granted() if listing.ended else tx.advance_reservations.planned()
         chosen = sorted(_chosen(who, listing, rows), key=lambda reservation: (reservation.number, reservation.id))
@@ -171,7 +171,7 @@ def reservation_page(who: Asking, listing: ReservationListing) -> dict[str, Any]
 def _chosen(
     who: Asking, listing: ReservationListing, rows: "Sequence[AdvanceReservation]"
 ) -> "list[AdvanceReservation]":
-    """Return those of some reservations that a list holds.  Raises BadRequest, Unidentified."""
+    """Return the reservations that match all filters.  Raises BadRequest, Unidentified."""
     owners = [
         who.caller.identified().name if reservation == "me" else reservation
         for reservation in split_list(listing.owner)
@@ -306,7 +306,7 @@ def _record(tx: "Transaction", who: Asking, reservation: "AdvanceReservation") -
 
 
 def reader_for(tx: "Transaction", who: Asking) -> ReservationReader:
-    """Return who asks, as one who looks at reservations."""
+    """Return the caller as a reader of reservations."""
     user = who.caller.user
     if user is None or not who.caller.scopes.reads_all:
         return ReservationReader(Visitor(""), is_private=who.config.oarstat_private)

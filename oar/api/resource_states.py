@@ -38,13 +38,13 @@ LETTERS = {
     Condition.SUSPECTED: "s",
     Condition.DEAD: "x",
 }
-#: What tells the condition of a resource.
+#: Columns that determine the condition of a resource.
 COLUMNS = ("resource_id", "network_address", "state", "available_upto", "drain")
 Property = Annotated[str, Query(max_length=100, pattern=PRINTABLE, description="Resource property.")]
 
 
 class NodeMarks(TypedDict):
-    """A node in few bytes."""
+    """A node of the grid."""
 
     name: str
     marks: str
@@ -64,7 +64,7 @@ def grid(request: Request, group: Property = "", props: Properties = []) -> Answ
 
 
 def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the resources of nodes, all or those that are chosen by values of properties.  Raises BadRequest."""
+    """Return the resources of nodes, all or those with some values of properties.  Raises BadRequest."""
     now = int(time.time())
     with who.database.snapshot() as tx:
         properties = property_names(tx)
@@ -92,7 +92,7 @@ def grid_record(who: Asking, group: str = "", props: Sequence[str] = ()) -> dict
 
 
 def _since(tx: "Transaction", views: Sequence[ResourceView], now: int) -> dict[str, int]:
-    """Return since when nodes are absent, suspected or dead, where that is known; not of those that can be woken."""
+    """Return since when nodes are absent (unless they can be woken), suspected or dead, where that is known."""
     lost = {view.node for view in views if view.state is not ResourceState.ALIVE and not view.is_standby(now)}
     nodes = tx.listings.out_of_use({*ResourceState} - {ResourceState.ALIVE}) if lost else []
     return {node.node: node.since for node in nodes if node.node in lost and node.since}
@@ -130,7 +130,7 @@ def _node(name: str, views: Sequence[ResourceView], group: str, now: int) -> Nod
 
 
 def _runs(views: Sequence[ResourceView]) -> Iterator[tuple[int, int, int]]:
-    """Give each job on neighbouring resources: the place of the first, how many, the job."""
+    """Yield each job on adjacent resources: the index of the first one, their number, the job."""
     places_of: dict[int, list[int]] = {}
     for index, view in enumerate(views):
         for job in view.jobs:
@@ -141,9 +141,9 @@ def _runs(views: Sequence[ResourceView]) -> Iterator[tuple[int, int, int]]:
             yield first, 1 + len(others), job
 
 
-#: Values of a property that are told, at most.
+#: Values of a property in a response, at most.
 MAX_GROUPS = 50
-#: Jobs that run, and that are planned, of which it is known when they end: of more nobody is kept waiting.
+#: Running and planned jobs, at most, for which the next free date is computed.
 MAX_JOBS = 5000
 #: The end of all plans.
 _END = 2**40
@@ -184,7 +184,7 @@ def groups_record(who: Asking, by: str, usual: str = "") -> dict[str, Any]:
 
 
 def _groups(tx: "Transaction", column: str, *, on_nodes: bool) -> list[dict[str, Any]]:
-    """Return the numbers of resources by the values of a column, and when one is free of those that are all taken."""
+    """Return the numbers of resources by values of a column, and the next free date where none is free."""
     numbers: dict[str, Counter[str]] = {}
     for value, alike in tx.listings.alike_by(column, tx.now, on_nodes=on_nodes):
         numbers.setdefault(value, Counter())[name_of(alike)] += alike.number

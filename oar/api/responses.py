@@ -1,4 +1,4 @@
-"""Finished answers: records become bytes here, once."""
+"""Responses: records, lists, exports and event streams."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,19 +16,19 @@ from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest
 
 Answer = Response
-#: ``Cache-Control`` of answers that are asked for again each time.
+#: ``Cache-Control`` of responses that clients revalidate each time.
 REVALIDATED = "private, no-cache"
-#: Stands in a tag between that of the body and that of the state from which it was made.
+#: Separates the digest of the body from the tag of the state in an ETag.
 MARK = "~"
 
 
 def answer(record: object, *, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Answer:
-    """Return a record as the body of an answer."""
+    """Return a response with a record."""
     return Response(encoded(record), status, headers, JSON)
 
 
 def created(record: object, *path: object) -> Answer:
-    """Return the answer that tells what was made; ``place``: the words of its address behind ``/v1``."""
+    """Return the response for a created object; ``path``: the segments of its address after ``/v1``."""
     address = "/".join(("/v1", *(quote(str(segment), safe="") for segment in path)))
     return answer(record, status=HTTPStatus.CREATED, headers={"Location": address})
 
@@ -41,8 +41,8 @@ def encoded(record: object) -> bytes:
 def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answer:
     """Return a record, or 304 if the client names its tag and so has it already.
 
-    The tag of a record with a version begins with it: ``If-Match`` looks at nothing else.  Behind the mark it tells the
-    state from which it was made (``state_tags``).
+    The tag of a record with a version begins with it: ``If-Match`` checks nothing else.  After the mark is the tag of
+    the state from which the record was made (``state_tags``).
     """
     body = encoded(record)
     version = f"{record['version']}-" if "version" in record else ""
@@ -56,17 +56,17 @@ def answer_unless_known(request: Request, record: Mapping[str, object]) -> Answe
 
 
 def tag_of(body: bytes, before: str = "", behind: str = "") -> str:
-    """Return the tag of a body, with what stands before and behind its digest."""
+    """Return the ETag of a body, with a prefix and a suffix."""
     return f'W/"{before}{hashlib.blake2b(body, digest_size=12).hexdigest()}{behind}"'
 
 
 def validators(tag: str) -> dict[str, str]:
-    """Return the headers of an answer that is asked for again each time, and then sent only if its tag is another."""
+    """Return the headers of a response that clients revalidate by its ETag."""
     return {"ETag": tag, "Cache-Control": REVALIDATED}
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether a client names a tag, and so has what it stands for; from which state it was made does not matter.
+    """Return whether a client has the body of a tag, from whichever state it was made.
 
     ``*`` stands for every tag.
     """
@@ -88,17 +88,17 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no part of a record")
 
 
-#: The type of an answer that has a JSON text in each line, and the one that means the same list by pages.
+#: Media types of exports (one JSON text in each line) and of pages.
 LINES, JSON = "application/x-ndjson", "application/json"
 #: Items that are read at once.
 EXPORT_PAGE = 1000
 
-#: Makes the page behind an id (None: the first one): ``items``, and ``next``, which is None for the last page.
+#: Returns the page after an id (None: the first one): ``items``, and ``next``, which is None for the last page.
 Pages = Callable[[int | None], Mapping[str, Any]]
 
 
 def accepts_lines(request: Request) -> bool:
-    """Whether a client accepts lines and no page."""
+    """Return whether a client accepts lines and no pages."""
     types = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
     return LINES in types and JSON not in types
 
@@ -106,7 +106,7 @@ def accepts_lines(request: Request) -> bool:
 class Export(StreamingResponse):
     """All items of a list.  Each page is read by itself: a slow client holds no transaction.
 
-    An answer that breaks off, since the database is gone, lacks its last chunk: clients of HTTP tell that.
+    A response that is interrupted, because the database is unavailable, lacks its last chunk: HTTP clients detect that.
     """
 
     def __init__(self, pages: Pages, one_more: AbstractContextManager[None]) -> None:
@@ -133,7 +133,7 @@ def _lines(page: Mapping[str, Any], pages: Pages) -> Iterator[bytes]:
 
 
 def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
-    """Return a list that is all there; as lines to who accepts these alone."""
+    """Return a complete list; as lines if the client accepts only these."""
     if accepts_lines(request):
         body = b"".join(encoded(item) + b"\n" for item in record["items"])
         return Response(body, media_type=LINES, headers={"Cache-Control": "no-store"})
@@ -143,7 +143,7 @@ def list_answer(request: Request, record: Mapping[str, Any]) -> Answer:
 def select_fields(
     items: Sequence[Mapping[str, Any]], fields: str | None, known_fields: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """Return some fields of each item, all for None; ``known``: those that there are.  Raises BadRequest."""
+    """Return the selected fields of each item, all for None.  Raises BadRequest."""
     if fields is None:
         return list(items)
     names = [name for name in dict.fromkeys(fields.split(",")) if name]
@@ -161,7 +161,7 @@ EVENT_STREAM = "text/event-stream"
 class EventStream(StreamingResponse):
     """A stream, with what has to be let go at its end.
 
-    A client may go before the first message is made: what makes the messages has not begun then, and cannot end.
+    A client may disconnect before the first message: the generator has not started then, and cannot clean up.
     """
 
     def __init__(self, messages: AsyncIterator[bytes], held: AsyncExitStack) -> None:

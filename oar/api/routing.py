@@ -1,8 +1,8 @@
-"""Routes whose parameters are read at once, where that is all that a request needs.
+"""Routing: the route of a request, and a fast way to read its parameters.
 
 FastAPI goes through the parameters of a route one by one for each request, which takes as long as our answer to it.
-Here a route that only reads is called with what its path and its query say, checked by the very same types.  What is
-not so simple, and what is wrong, goes FastAPI's own way: it alone makes errors.
+Here a route that only reads is called with the parameters of its path and query, validated by the same types.  Other
+requests, and invalid ones, go FastAPI's own way, which alone reports errors.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from oar.lib.bus.topics import Topic
 
 _OF_RESOURCES = frozenset({Topic.RESOURCES, Topic.JOBS, Topic.GANTT, Topic.RESERVATIONS})
 _OF_QUEUES = frozenset({Topic.QUEUES, Topic.JOBS})
-#: On what the answers of operations depend, of those of which all is told.
+#: The topics on which the responses of operations depend.
 TOPICS: Mapping[str, frozenset[Topic]] = {
     "jobs_list": _OF_RESOURCES | _OF_QUEUES | {Topic.EVENTS},
     "nodes_list": _OF_RESOURCES | {Topic.EVENTS},
@@ -43,7 +43,7 @@ TOPICS: Mapping[str, frozenset[Topic]] = {
 
 
 def unless_known(call: Callable[..., Response], request_name: str, topics: frozenset[Topic]) -> Callable[..., Response]:
-    """Return a handler that answers 304 at once to who has what it would answer."""
+    """Return a handler that returns 304 without reading anything if the client has the current response."""
 
     def answer(**values: Any) -> Response:
         request: Request = values[request_name]
@@ -78,7 +78,7 @@ class ApiRoute(APIRoute):
 
 
 def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what FastAPI calls for a handler: it would run it in the next free thread, whosever the request is."""
+    """Return a coroutine for a handler, which waits for its thread fairly; FastAPI would take the next free thread."""
     if inspect.iscoroutinefunction(handler):
         return handler
 
@@ -92,7 +92,7 @@ def _in_turn(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _short_way(route: ApiRoute, parameters: "_Parameters", whole: ASGIApp) -> ASGIApp:
-    """Return what answers a request; ``whole``: FastAPI's own way."""
+    """Return the application of a route; ``whole``: FastAPI's own way."""
     call = route.handler
     if topics := TOPICS.get(route.operation_id or ""):
         call = unless_known(call, parameters.request, topics)
@@ -111,18 +111,18 @@ def _short_way(route: ApiRoute, parameters: "_Parameters", whole: ASGIApp) -> AS
 
 
 class _NotSimpleError(Exception):
-    """A request that has to be read in the long way."""
+    """A request that FastAPI must read."""
 
 
 class _One(NamedTuple):
-    """A parameter: its name in Python, and what checks it."""
+    """A parameter: its name in Python, and its validator."""
 
     name: str
     adapter: TypeAdapter[Any]
 
 
 class _Parameters(NamedTuple):
-    """What a route takes: the request, words of its path, and a query by single parameters or as a model."""
+    """The parameters of a route: the request, path segments, and a query as single parameters or as a model."""
 
     request: str
     path: Sequence[tuple[str, _One]]
@@ -135,7 +135,7 @@ class _Parameters(NamedTuple):
 
     @classmethod
     def of(cls, call: Callable[..., Any]) -> "_Parameters | None":
-        """Return what a route takes; None if that is anything else, such as a header or a body."""
+        """Return the parameters of a handler; None if there are others, such as a header or a body."""
         hints = get_type_hints(call, include_extras=True)
         parameters = cls("", [], {}, None, {})
         for parameter in inspect.signature(call).parameters.values():
@@ -191,7 +191,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _given(query: bytes) -> dict[str, str]:
-    """Return a query whose names stand there once.  Raises _NotSimpleError for another."""
+    """Return the parameters of a query.  Raises _NotSimpleError if a name occurs twice."""
     if not query:
         return {}
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
@@ -201,23 +201,23 @@ def _given(query: bytes) -> dict[str, str]:
     return given
 
 
-#: What a fixed word of an address never begins with.
+#: Start of a path parameter.
 _PARAMETER = "{"
-#: First words by which routes are told apart: ``/v1/jobs``.
+#: Leading path segments in the key of a route: ``/v1/jobs``.
 _TOLD_APART = 2
 
-#: How many words an address has, and the first ones.
+#: The number of segments, and the leading ones.
 Key = tuple[int, tuple[str, ...]]
 
 
 class Routes(BaseRoute):
-    """Routes that are asked as if one after the other, the first one first; only those are that can match.
+    """Routes that are matched in their order; only candidates for the path are tried.
 
-    A slash at the end of an address changes nothing, and nobody is sent elsewhere: clients lose bodies on the way.
-    ``HEAD`` is answered as ``GET``, by the head of that answer.
+    A trailing slash is ignored, without a redirect: clients lose bodies on redirects.
+    ``HEAD`` returns the head of the response to ``GET``.
 
-    An address of a route has as many words as the request has, the same first ones, and the same last one if that is
-    fixed, but for routes that take several words at once or begin with a parameter: these are always asked.
+    A candidate has as many segments as the path, the same leading ones, and the same last one if that is
+    fixed; routes that match several segments at once or begin with a parameter are always candidates.
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
@@ -229,13 +229,13 @@ class Routes(BaseRoute):
         self._by_key = {(key, last): self._chosen(keys, key, last) for key, end in fixed for last in (end, None)}
 
     def candidates(self, path: str) -> Sequence[Route]:
-        """Return the routes that can match the path of a request, in their order."""
+        """Return the candidates for a path, in their order."""
         segments = path.split("/")
         key = _key(segments)
         return self._by_key.get((key, segments[-1])) or self._by_key.get((key, None), self._always)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return the first route that takes a request, else the first one that takes only other methods."""
+        """Return the first route that matches, else the allowed methods of those that match with another method."""
         if scope["type"] != "http":
             return Match.NONE, {}
         wanted_scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
@@ -258,7 +258,7 @@ class Routes(BaseRoute):
         return (Match.PARTIAL, {"allowed": methods}) if methods else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request by the route that was found.
+        """Handle a request by its route.
 
         Raises HTTPException if there are only other methods, RequestValidationError for a query of other names.
         """
@@ -287,7 +287,7 @@ def _with_head(methods: set[str]) -> Iterator[str]:
 
 
 def _key_of(route: Route) -> tuple[Key, str | None] | None:
-    """Return the key of all addresses of a route, and their last word if it is fixed; None if they have several."""
+    """Return the key of a route and its last segment if that is fixed; None for routes with several keys."""
     segments = route.path.split("/")
     takes_several = any(segment.startswith(_PARAMETER) and segment.endswith(":path}") for segment in segments)
     begins_with_one = any(_PARAMETER in segment for segment in segments[1 : 1 + _TOLD_APART])

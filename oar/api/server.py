@@ -1,4 +1,4 @@
-"""The process that serves: sockets, signals, systemd."""
+"""The server process: sockets, signals, systemd."""
 
 import asyncio
 import gc
@@ -28,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 #: Prefix of the address of a local socket.
 LOCAL = "unix:"
-#: Connections that the kernel keeps until they are taken.
+#: Length of the kernel's queue of connections.
 BACKLOG = 1024
 #: Seconds for which a request tries to reach the database.
 PATIENCE_SECONDS = 2.0
-#: Seconds that requests under way are given when the service ends.
+#: Seconds given to requests in progress when the service stops.
 GRACE_SECONDS = 5
 
 
@@ -53,7 +53,7 @@ def serve(runtime: Runtime, sockets: Sequence[socket.socket]) -> None:
 
 
 def spare_what_stays() -> None:
-    """Let the collector of cyclic garbage never look at what there is now: it stays as long as the process.
+    """Exclude all present objects from garbage collection: they live as long as the process.
 
     An answer of thousands of records lets the collector run; to go through the whole application each time took
     several times as long as the answer.
@@ -63,7 +63,7 @@ def spare_what_stays() -> None:
 
 
 class ApiServer(uvicorn.Server):
-    """The server of uvicorn; those who listen are told before it waits for the end of what is under way."""
+    """The server of uvicorn; subscribers get ``bye`` before it waits for the requests in progress."""
 
     def __init__(self, config: uvicorn.Config, service: Service, manager: ServiceManager) -> None:
         super().__init__(config)
@@ -76,7 +76,7 @@ class ApiServer(uvicorn.Server):
             _log.info("oar.conf has been read again")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more requests, and end those that never end by themselves."""
+        """Accept no more requests, and end the streams."""
         self._manager.stopping()
         await asyncio.to_thread(self._service.hub.stop)
         await super().shutdown(sockets)
@@ -129,7 +129,7 @@ async def _tell_of_life(server: uvicorn.Server, manager: ServiceManager) -> None
 
 
 def _local(path: str) -> socket.socket:
-    """Listen on a socket that everybody on this machine may use: the kernel tells who does."""
+    """Listen on a socket that everybody on this machine may use: the kernel reports the peer."""
     try:
         Path(path).parent.mkdir(mode=0o755, exist_ok=True)
         return local_socket.listening(path, socket.SOCK_STREAM, BACKLOG)

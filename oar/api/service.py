@@ -1,4 +1,4 @@
-"""What handlers work with: configuration, database, what is new.  One for each process."""
+"""The service, one for each process, and the context of a request that handlers use."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
 FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
-#: Streams of a user and of an address of which nobody is known, and requests of a client that wait, at most.
+#: Streams of a user, streams of an address without users, and waiting requests of a client, at most.
 STREAMS_OF_A_USER, STREAMS_OF_AN_ADDRESS, WAITS_OF_A_CLIENT = 10, 20, 100
 #: Files that a user reads and writes at a time, at most.
 FILES_OF_A_USER = 8
@@ -51,14 +51,14 @@ READS_OF_A_USER = 4
 
 
 _log = logging.getLogger(__name__)
-#: A user who owns nothing.
+#: A user without jobs.
 _ANYBODY = User("", -1)
-#: What is collected for the answer to the request that this thread answers.
+#: Warnings for the response to the request that this thread handles.
 _WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
 
 
 class Asking(NamedTuple):
-    """A request, as handlers see it: who asks, and what he may see of others."""
+    """The context of a request: the caller, and what the caller may see of other users."""
 
     caller: Caller
     privacy: Privacy
@@ -66,7 +66,7 @@ class Asking(NamedTuple):
     database: "Database"
 
     def sql_asker(self) -> Asker:
-        """Return who writes a condition about jobs, with what he may read by it.  Raises Unidentified."""
+        """Return the author of a condition on jobs, with the columns that it may use.  Raises Unidentified."""
         user = self.caller.identified()
         is_full = user.is_admin or user.name in self.config.user_sql_full_users
         return Asker(user.name, self.privacy.hidden_columns(), is_full and self.caller.scopes.reads_all)
@@ -105,7 +105,7 @@ class Service:
         self._estimates_in_turn = InTurn("estimate", PATIENCE)
 
     def asking(self, request: Request) -> Asking:
-        """Return who asks, with what he may see.  Raises Unidentified, NotAllowed."""
+        """Authenticate a request, count it and return its context.  Raises Unidentified, NotAllowed, TooOften."""
         former: Asking | None = request.scope["state"].pop("asked", None)
         if former:  # a moment ago, for the same answer
             return former
@@ -127,7 +127,7 @@ class Service:
 
     @contextmanager
     def warnings(self) -> Iterator[list[str]]:
-        """Collect what must be said of the transactions of a block: that the server could not be reached."""
+        """Collect the warnings of the transactions of a block, such as an unreachable server."""
         collected: list[str] = []
         token = _WARNINGS.set(collected)
         try:
@@ -142,7 +142,7 @@ class Service:
         delivery(self.runtime.config, _warn)(effects)
 
     def reload(self) -> bool:
-        """Read oar.conf again if it has changed; one with errors changes nothing.  Return whether it has."""
+        """Read oar.conf again if it has changed; return whether it has.  A file with errors is ignored."""
         config = self.runtime.changed_config()
         if config is None:
             return False
@@ -152,13 +152,13 @@ class Service:
         return True
 
     def set_rates(self) -> None:
-        """Let clients ask as often as oar.conf says now."""
+        """Set the rate limits of oar.conf."""
         for buckets, rate in zip(self._buckets, configured_rates(self.runtime.config), strict=True):
             buckets.rate = rate
 
     @contextmanager
     def estimating(self, request: Request, caller: Caller) -> Iterator[None]:
-        """Count an estimate, and let it be the only one of its client; neither of administrators.  Raises TooOften."""
+        """Count an estimate and serialize those of a client; administrators have no limits.  Raises TooOften."""
         if _is_unlimited(caller):
             yield
             return
@@ -171,10 +171,10 @@ class Service:
     def listening(
         self, request: Request, caller: Caller, listener: Subscriber, *, streams: bool = False
     ) -> "Iterator[Position]":
-        """Let a client listen while the block lasts; gives the place behind which it is told.
+        """Subscribe a client while the block lasts; give the position after which it receives messages.
 
-        ``streams``: it asks for a stream, and does not only wait.  Of administrators none is too many; nor of nobody
-        where a proxy does not tell them apart.  Raises TooMany.
+        ``streams``: for a stream, not only for a wait.  There is no limit for administrators, nor for anonymous clients
+        whose addresses a proxy does not send.  Raises TooMany.
         """
         with ExitStack() as held:
             is_crowd = caller.user is None and client_of(request).is_one_of_many
@@ -196,13 +196,13 @@ class Service:
         return self._files_read.one_more(user, max(1, self.runtime.config.api_threads // 2))
 
     def count_agent(self, request: Request, agent: AgentToken, host: str) -> None:
-        """Count a question of the agent of a computer, and of who may be any of them.  Raises TooOften."""
+        """Count a request of the agent of a computer; for a token of all computers, also its own.  Raises TooOften."""
         if agent.scopes.is_any_agent:
             self._farms.take(agent.id, "questions with this token")
         request.state.allowance = self._changes.take(f"agent {host}", "questions")
 
     def warn_of_unreadable_jobs(self, request: Request, caller: Caller) -> None:
-        """Log once for each address that a program that names its users itself, as CiGri does, is no reader."""
+        """Log once for each address that a program that names its users itself (CiGri) is not in API_READERS."""
         client = client_of(request)
         if caller.way is not Way.PROXY or OWN_NAMING not in request.headers or self._is_reader(request):
             return
@@ -221,7 +221,7 @@ class Service:
         return bool(readers) and client_of(request).is_in(Networks(readers))
 
     def _count(self, request: Request, caller: Caller) -> None:
-        """Count a request; those of administrators are not.  Raises TooOften."""
+        """Count a request, except of administrators.  Raises TooOften."""
         if _is_unlimited(caller):
             return
         client = counted_client(request, caller)
@@ -233,7 +233,7 @@ class Service:
             request.state.allowance = self._changes.take(client, "changes")
 
     def _named_jobs(self, request: Request, caller: Caller) -> frozenset[int] | None:
-        """Return the jobs of which the caller is not nobody; None: of all."""
+        """Return the jobs that the token of the caller includes; None: all."""
         if caller.scopes.reads_all:
             return None
         job_id = request.path_params.get("job_id", "")
@@ -255,7 +255,7 @@ def _warn(text: str) -> None:
 
 
 def counted_client(request: Request, caller: Caller) -> str:
-    """Return who is counted for a request: a user, else an address."""
+    """Return the key for counting a request: the user, else the address."""
     return caller.user.name if caller.user else client_of(request).key
 
 
@@ -266,22 +266,22 @@ def service_of(request: Request) -> Service:
 
 
 def asking(request: Request) -> Asking:
-    """Return who asks, with what he may see.  To be called in the handler's thread."""
+    """Authenticate a request and return its context.  To be called in the handler's thread."""
     return service_of(request).asking(request)
 
 
 class AdminAct(NamedTuple):
-    """An act of an administrator, in one transaction."""
+    """An action of an administrator, in one transaction."""
 
     tx: "Transaction"
     user: "User"
     config: "Config"
-    warnings: list[str]  #: what must be said of it, complete when the transaction has ended
+    warnings: list[str]  #: complete when the transaction has ended
 
 
 @contextmanager
 def administering(request: Request) -> Iterator[AdminAct]:
-    """Open a transaction for an administrator; what was committed stands in the log.
+    """Open a transaction for an administrator, and log the request after the commit.
 
     Raises Unidentified, NotAllowed.
     """
@@ -293,7 +293,7 @@ def administering(request: Request) -> Iterator[AdminAct]:
 
 
 def note(request: Request, user: "User") -> None:
-    """Write one line about a change in the log: who did it, by which request."""
+    """Log a change by an administrator: the user and the request."""
     _log.info("[admin] user=%s request=%s %s %s", user.name, request.state.request_id, request.method, request.url.path)
 
 

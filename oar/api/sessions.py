@@ -1,4 +1,4 @@
-"""Sessions of browsers, and tokens: how somebody stays known."""
+"""Browser sessions and tokens."""
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
@@ -27,7 +27,7 @@ router = APIRouter(tags=["access"], route_class=ApiRoute)
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-#: What stands before the names of our pages.
+#: The path of the pages.
 _PAGES = "/ui/"
 
 
@@ -167,9 +167,9 @@ def _by_password(request: Request, service: "Service", login: Login) -> User:
 
 
 def _place(request: Request, service: "Service") -> str:
-    """Return below which path of the host the cookie is sent: not to what else is there.
+    """Return the path of the cookie: it is not sent to other services of the host.
 
-    The page that asks is where its browser has found it, by a web server or without.
+    The page that sends the request may have been served through a web server or directly.
     """
     before, separator, _ = _told(request, "referer").path.rpartition(_PAGES)
     if separator and PATH.fullmatch(before):
@@ -178,9 +178,9 @@ def _place(request: Request, service: "Service") -> str:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the cookie may travel by TLS only: everywhere but on this very machine, without a proxy.
+    """Return whether the cookie requires TLS: always, except on this machine without a proxy.
 
-    Raises NotAllowed if the page came without, so that its browser would drop the cookie and say nothing.
+    Raises NotAllowed if the page was loaded without TLS: its browser would silently drop the cookie.
     """
     client, page = client_of(request), _told(request, "origin")
     is_secure = client.is_trusted or not client.is_local
@@ -190,7 +190,7 @@ def _is_secure(request: Request) -> bool:
 
 
 def _told(request: Request, header: str) -> SplitResult:
-    """Return the address that a browser tells in a header; an empty one if it tells none."""
+    """Return the address in a header of a browser; an empty one if there is none."""
     try:
         return urlsplit(request.headers.get(header, ""))
     except ValueError:

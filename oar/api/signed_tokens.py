@@ -1,4 +1,4 @@
-"""Signed tokens (JWT) as the API of OAR 3 made them: nothing of them is stored, the key in oar.conf tells them."""
+"""Signed tokens (JWT), as in the API of OAR 3: they are not stored, the key in oar.conf validates them."""
 
 import json
 from datetime import datetime, timedelta
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from oar.lib.config.files import Config
 
 _DATE = "%Y-%m-%d %H:%M:%S"
-#: Others would let a public key, or nothing, sign.
+#: Other algorithms would accept a public key, or no signature.
 _ALGORITHMS = frozenset({"HS256", "HS384", "HS512"})
 _MOST_BYTES = 4096
 
 
 def make(user: str, config: "Config", now: datetime) -> str | None:
-    """Return a new token of a user, None where they are not taken."""
+    """Return a new token of a user, None if they are disabled."""
     import jwt
 
     if not _is_on(config):
@@ -29,7 +29,7 @@ def make(user: str, config: "Config", now: datetime) -> str | None:
 
 
 def user_of(token: str, config: "Config") -> str | None:
-    """Return the user whom a token names, None if it is not valid: forged, expired, revoked, or none are taken."""
+    """Return the user of a token, None if it is invalid, expired or revoked, or if tokens are disabled."""
     import jwt
 
     if not _is_on(config) or len(token) > _MOST_BYTES:
@@ -52,7 +52,7 @@ def _is_on(config: "Config") -> bool:
 
 
 def _is_revoked(user: str, date: datetime, config: "Config") -> bool:
-    """Whether tokens of this date are valid no more; a file that cannot be read revokes all."""
+    """Return whether tokens of this date are revoked; a file that cannot be read revokes all."""
     path = config.api_revoked_tokens
     if not path:
         return False

@@ -18,7 +18,7 @@ router = APIRouter(tags=["general"], route_class=ApiRoute)
 
 #: Counts the additions to the interface within /v1.
 API_VERSION = "1.1"
-#: What describes the interface: relation (RFC 8631), address, title.
+#: Descriptions of the API: relation (RFC 8631), address, title.
 _DOCUMENTS = (
     ("service-desc", "/openapi.json", "Every operation, for programs"),
     ("service-doc", "/docs", "The same as a page"),
@@ -36,7 +36,7 @@ def entry(request: Request) -> Answer:
 
 
 def _lists(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, str]]:
-    """Give the name, the address and a title of each operation that reads and needs no parameter."""
+    """Yield the name, address and title of each operation that reads and needs no parameter."""
     api_routes = [
         route for group in routes if isinstance(group, Routes) for route in group.all if isinstance(route, APIRoute)
     ]

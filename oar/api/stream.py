@@ -1,4 +1,4 @@
-"""What has happened and what happens: the stream of events, and its pages for who asks now and then."""
+"""The stream of events (/v1/stream), and the same events for clients that poll (/v1/events)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -26,13 +26,13 @@ from oar.lib.jobs.privacy import Privacy
 
 router = APIRouter(tags=["history"], route_class=ApiRoute)
 
-#: Seconds without a message after which a comment shows that the connection lives.
+#: Seconds without a message after which a comment keeps the connection alive.
 QUIET_SECONDS = 15.0
 #: Milliseconds after which a browser connects again.
 RETRY_MILLISECONDS = 3000
-#: Seconds after which a stream ends, and its client connects again: it may have got another right, or none, since.
+#: Seconds after which a stream ends and its client reconnects: its permissions may have changed.
 STREAM_SECONDS = 3600.0
-#: The names of messages that clients choose; those of topics tell only that something has changed.
+#: Names of messages that clients can choose; messages of topics only report that something has changed.
 STATE, EVENT = "state", "event"
 _MESSAGES = (STATE, EVENT, *Topic)
 #: Items of a page: a piece of each log.
@@ -40,7 +40,7 @@ MOST_ITEMS = 2 * PIECE
 
 
 class HistoryListing(BaseModel):
-    """Which part of the history is told: all conditions hold together."""
+    """Filters of events, all of which must match."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,7 +55,7 @@ class HistoryListing(BaseModel):
 
 
 class StreamListing(HistoryListing):
-    """What a stream tells."""
+    """Parameters of a stream."""
 
     topics: str | None = Field(
         None, max_length=200, pattern=PRINTABLE, description=f"Topics to receive: {', '.join(_MESSAGES)}."
@@ -63,14 +63,14 @@ class StreamListing(HistoryListing):
 
 
 class EventsListing(HistoryListing):
-    """What a page of the history holds."""
+    """Parameters of a page of events."""
 
     limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Page size.")
     wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a change, at most 30.")
 
 
 class _Chosen(NamedTuple):
-    """What of the history a client asks for."""
+    """The messages that a client has chosen."""
 
     names: frozenset[str]  #: of messages
     user: str | None
@@ -79,7 +79,7 @@ class _Chosen(NamedTuple):
 
     @classmethod
     def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
-        """Return what is asked for; ``topics``: words with commas between them.  Raises BadRequest, Unidentified."""
+        """Return the choice of a client; ``topics``: comma-separated.  Raises BadRequest, Unidentified."""
         names = split_list(topics) or _MESSAGES
         for name in names:
             if name not in _MESSAGES:
@@ -93,7 +93,7 @@ class _Chosen(NamedTuple):
         return frozenset(topic for topic in Topic if topic in self.names)
 
     def takes(self, row: Row) -> bool:
-        """Whether a row is asked for; of events nobody knows the user and the queue."""
+        """Return whether a row matches; events have no user and no queue."""
         if self.job is not None and row.job_id != self.job:
             return False
         if not isinstance(row, JobStateChange):
@@ -102,7 +102,7 @@ class _Chosen(NamedTuple):
         return STATE in self.names and is_named
 
     def is_for(self, message: Message) -> bool:
-        """Whether a message that has come is told: that tokens have changed was listened for without being asked."""
+        """Return whether a message is sent: changes of tokens are always received, but sent only if chosen."""
         return message.name != Topic.TOKENS or Topic.TOKENS in self.names
 
 
@@ -126,7 +126,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
             return news_between(tx, after, position_)
 
     async def is_known() -> bool:
-        """Whether the caller is who he was: a token that has been revoked ends its streams."""
+        """Return whether the caller is still authenticated: a revoked token ends its streams."""
         try:
             return (await in_thread(asking, request)).caller.user == who.caller.user
         except OarError:
@@ -171,10 +171,10 @@ def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: in
 
 
 class _Past:
-    """What a listener has missed: rows from where he was up to where he is told again."""
+    """The rows that a client has missed: from its last position to the start of the subscription."""
 
     def __init__(self, begin: Position | None, end: Position, read: Callable[[Position], News], depth: int) -> None:
-        """``depth``: rows that are told again; who was away longer has to load everything anew."""
+        """``depth``: rows that are sent again, at most; a client that missed more gets ``reset``."""
         self.begin = begin
         self.end = end
         self._read = read
@@ -182,14 +182,14 @@ class _Past:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether he was away for so long, or comes from another database, that he has to load everything anew."""
+        """Whether the client missed too much, or has a position of another database, and must reload everything."""
         if self.begin is None:
             return False
         missed = (self.end.state_log - self.begin.state_log, self.end.event - self.begin.event)
         return max(missed) > self._depth or min(missed) < 0
 
     async def pieces(self) -> AsyncIterator[list[Message]]:
-        """Give what he has missed, piece by piece."""
+        """Yield the missed messages, piece by piece."""
         position = self.begin
         while position is not None and position != self.end:
             news = await in_thread(self._read, position)
@@ -198,7 +198,7 @@ class _Past:
 
 
 class _Teller:
-    """Tells a client what it has chosen, until it goes, may hear no more, or has listened for long enough."""
+    """Sends the chosen messages to a client, until it disconnects, loses access, or reaches STREAM_SECONDS."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _Teller:
         self._until = asyncio.get_running_loop().time() + STREAM_SECONDS
 
     async def told(self, past: _Past) -> AsyncIterator[bytes]:
-        """Give the bytes of the stream."""
+        """Yield the bytes of the stream."""
         yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
         if past.is_too_long:
             yield self._written([Message("reset", {}, past.end)])
@@ -231,7 +231,7 @@ class _Teller:
             yield self._written(messages) or b": nothing new\n\n"
 
     async def _next(self) -> tuple[list[Message], bool]:
-        """Return what to tell next, and whether it is the last."""
+        """Return the next messages, and whether they are the last."""
         now = asyncio.get_running_loop().time()
         messages = await self._listener.next(max(0.0, min(QUIET_SECONDS, self._until - now)))
         if any(message.name == Topic.TOKENS for message in messages) and not await self._is_known():

@@ -122,7 +122,7 @@ def resubmitted(
 ) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Submit a copy of a job once for a key of the client; the record of the new job, and headers of the answer.
 
-    ``what`` tells this request from others with the same key.  Raises Unidentified, NotAllowed, UserError.
+    ``what`` distinguishes this request from others with the same key.  Raises Unidentified, NotAllowed, UserError.
     """
     user = who.caller.acting(JobAct.RESUBMIT, [job_id])
     once = Once.of(user.name, key, what) if key else None
@@ -143,7 +143,7 @@ def by_worker(request: Request, task: "WorkerTask", *, long: bool = False) -> An
     return answer_of(request, run_task(request, task, long=long))
 
 
-#: The command of a job whose script comes with the request, as oarsub stores that of one on its standard input.
+#: The command of a job whose script is in the request, as oarsub stores it for a script on its standard input.
 SCRIPT_ONLY = "-"
 _TOO_LATE = "the others took all the time (API_TIMEOUT): send it again"
 
@@ -188,7 +188,7 @@ class SubmitBatch(NamedTuple):
     tasks: Sequence[SubmitJobs]
 
     def run(self, desk: Desk) -> Outcome:
-        """Submit them, in their order, until the time of a request is over.  Raises Unavailable."""
+        """Submit the jobs in their order, until the time limit of a request.  Raises Unavailable."""
         deadline, files = time.monotonic() + desk.config.api_timeout, files_of(desk, self.tasks[0].user)
         items = [self._item(desk, task, files, deadline) for task in self.tasks]
         return Outcome(HTTPStatus.MULTI_STATUS, {"items": items})
@@ -207,18 +207,18 @@ class SubmitBatch(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What the API adds to the transaction of a submission."""
+    """The idempotency key and the token of a request, recorded in the transaction of the submission."""
 
     task: SubmitJobs
     hours: int  #: for which keys are kept
 
     def begin(self, tx: "Transaction") -> None:
-        """Take the key of the request.  Raises AlreadyDone, KeyReused."""
+        """Reserve the key of the request.  Raises AlreadyDone, KeyReused."""
         if self.task.once:
             self.task.once.begin(tx, self.hours)
 
     def end(self, tx: "Transaction", submitted: Submitted) -> None:
-        """Keep the answer, and which token it was."""
+        """Record the response and the token."""
         if self.task.token:
             tx.api_tokens.remember(self.task.token, submitted.ids)
         if self.task.once:
@@ -226,7 +226,7 @@ class _Share(NamedTuple):
 
 
 def record_of(submitted: Submitted) -> dict[str, Any]:
-    """Return what is answered to a submission."""
+    """Return the record of a submission."""
     return {
         "id": submitted.ids[0],
         "ids": submitted.ids,
@@ -240,12 +240,12 @@ def _created(record: Mapping[str, Any], headers: Mapping[str, str] = MappingProx
 
 
 def files_of(desk: Desk, user: User) -> UserFiles:
-    """Return the way to the files of a user, for all that one task does with them."""
+    """Return access to the files of a user, for one task."""
     return UserFiles(user, desk.config.oar_privilege_cmd, seconds=desk.config.api_timeout)
 
 
 def scanned(desk: Desk, user: User, files: UserFiles, request: AskedJobs) -> AskedJobs:
-    """Return a request with the options of its script, if it asks for them.  Raises BadRequest, SilentProgram."""
+    """Return a request with the options of its script, if ``scans`` is set.  Raises BadRequest, SilentProgram."""
     if not request.scans:
         return request
     return with_script_options(desk, files, partial(at_home, user), request)
@@ -284,7 +284,7 @@ def _export_keys(desk: Desk, files: UserFiles, path: str, keys: Mapping[int, Key
 
 
 def _line_of(request: AskedJobs, command: str) -> str:
-    """Return the line of oarsub that asks for the same."""
+    """Return the equivalent command line of oarsub."""
     options = [*words_of(request.form), *_env_words(request), *request.file.words]
     return initial_request([*options, *([command] if command else [])])
 
@@ -329,12 +329,12 @@ def _in_home(path: str | None, home: str) -> str:
 
 Absolute = Callable[[str], str]
 
-#: Options of which those of a script are added behind those of the request.
+#: Options whose values in the script are added after those of the request.
 ADDED = frozenset({"requests", "types", "dependencies"})
 
 
 def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, request: "AskedJobs") -> "AskedJobs":
-    """Return a request with what the lines of its script ask for; ``absolute``: makes whole names of files.
+    """Return a request with the options in the lines of its script; ``absolute``: returns absolute names of files.
 
     Raises BadRequest.
     """
@@ -362,7 +362,7 @@ def with_script_options(desk: "Desk", files: "UserFiles", absolute: Absolute, re
 
 
 def _form_with_script(desk: "Desk", form: JobForm, values: Mapping[str, Sequence[Value]]) -> JobForm:
-    """Return a form with the values of a script; one that the request has already is told and ignored."""
+    """Return a form with the values of a script; values that the request has, too, are ignored with a warning."""
     replaces = desk.config.oarsub_script_resources == "replace" and bool(form.requests)
     changes: dict[str, Any] = {}
     for name in (field for field in JobForm._fields if field in values):

@@ -1,4 +1,4 @@
-"""Programs that run as a user beside an answer: he may stop them at any time, and no thread waits for them."""
+"""Programs that run as a user during a response: the user may stop them at any time, and no thread waits for them."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from oar.lib.user_files.files import SilentProgram, UserFiles
 
 #: Bytes that are read and written at a time.
 BLOCK = 1 << 18
-#: Seconds in which a program whose pipes are closed cleans up; then it is killed.
+#: Seconds given to a program after its pipes are closed; then it is killed.
 CLEANING_SECONDS = 10.0
 
 
@@ -70,13 +70,13 @@ class UserProgram:
         return data
 
     async def some(self, seconds: float | None) -> bytes:
-        """Return what comes next, b'' at the end.  Raises SilentProgram."""
+        """Return the next data, b'' at the end.  Raises SilentProgram."""
         held = bytes(self._held)
         self._held.clear()
         return held or await self._read(seconds)
 
     async def write(self, data: bytes, seconds: float) -> None:
-        """Give it something to read; one that has ended takes no more.  Raises SilentProgram."""
+        """Write to the program; ignored if it has ended.  Raises SilentProgram."""
         left = memoryview(data)
         loop = asyncio.get_running_loop()
         with suppress(BrokenPipeError):
@@ -109,7 +109,7 @@ class UserProgram:
             end(pipe)
 
     async def close(self) -> None:
-        """Let it end: its input and output are closed."""
+        """Close the pipes, so that the program ends."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 with suppress(OSError):
@@ -120,7 +120,7 @@ class UserProgram:
         await asyncio.wait({task}, timeout=CLEANING_SECONDS)
 
     async def _end(self) -> None:
-        """Wait for its end, however long: so many at a time are started as ``one_more`` lets."""
+        """Wait for the end of the program without a limit: it is counted (``one_more``) until then."""
         pause, waited = 0.005, 0.0
         while self._process.poll() is None:
             if waited > CLEANING_SECONDS:

@@ -1,4 +1,4 @@
-"""Usersets, the named lists of users that advance reservations know: what oaruserset does."""
+"""Usersets, the named lists of users in access lists of advance reservations, as oaruserset changes them."""
 
 from collections.abc import Collection
 from typing import Annotated

@@ -12,7 +12,7 @@ from oar.lib.config.files import Config
 
 
 def main(descriptor: int) -> int:
-    """Do what comes through a connection until it is closed; return the exit code."""
+    """Run the tasks that are received through a connection until it is closed; return the exit code."""
     os.set_inheritable(descriptor, False)
     with Connection(descriptor) as connection:
         try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What a task has come to: the answer, and what stands in the log."""
+    """The outcome of a task: the response, and the text for the log."""
 
     status: int
     record: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 class Desk:
-    """What a worker works with: the configuration of the moment, the database, the warnings of the task."""
+    """The context of a task: the current configuration, the database, the warnings of the task."""
 
     def __init__(self, settings: DatabaseSettings) -> None:
         self.config = Config()
@@ -66,14 +66,14 @@ class Desk:
 
 
 class WorkerTask(Protocol):
-    """Something that a worker can do."""
+    """A task for a worker."""
 
     def run(self, desk: Desk) -> Outcome:
-        """Do it.  Raises OarError."""
+        """Run the task.  Raises OarError."""
 
 
 def outcome_of(task: WorkerTask, desk: Desk) -> Outcome:
-    """Do a task; whatever happens, there is an outcome."""
+    """Run a task and return its outcome, also for errors."""
     desk.warnings.clear()
     try:
         return task.run(desk)
@@ -84,7 +84,7 @@ def outcome_of(task: WorkerTask, desk: Desk) -> Outcome:
 
 
 def problem_of(error: OarError) -> Outcome:
-    """Return what is told of an error; of one that is our fault the log tells more."""
+    """Return the outcome of an error; an internal error is described in the log only."""
     if isinstance(error, RuleRefused | RuleFailed):
         return _of_rules(error)
     status = status_of(error)
@@ -95,7 +95,7 @@ def problem_of(error: OarError) -> Outcome:
 
 
 def _of_rules(error: RuleRefused | RuleFailed) -> Outcome:
-    """Tell what an admission rule says; of one that fails the administrator learns more."""
+    """Return the outcome of a refusal or a failure of an admission rule; the log has the trace of a failure."""
     failed = isinstance(error, RuleFailed)
     status = HTTPStatus.INTERNAL_SERVER_ERROR if failed else HTTPStatus.FORBIDDEN
     text = str(error).removeprefix("# Error: ")
@@ -109,7 +109,7 @@ def text_of(output: RuleOutput) -> str:
 
 
 def answer_of(request: Request, outcome: Outcome) -> Answer:
-    """Return the answer that the outcome of a task is."""
+    """Return the response for the outcome of a task."""
     if outcome.status < HTTPStatus.BAD_REQUEST:
         return answer(outcome.record, status=outcome.status, headers=outcome.headers)
     if not outcome.record:
@@ -121,22 +121,22 @@ def answer_of(request: Request, outcome: Outcome) -> Answer:
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a request waits for a worker: the thread in which it waits is one that could answer others.
+#: Seconds that a request waits for a worker: it blocks a thread meanwhile.
 PATIENCE = 5.0
-#: Seconds beyond its own limits after which a task counts as lost.
+#: Seconds beyond its time limit after which a task counts as lost.
 GRACE = 5.0
-#: Tasks of one process: what admission rules leave behind in it does not stay for ever.
+#: Tasks of one process, at most: admission rules may leak memory.
 MOST_TASKS = 500
 #: Seconds that a process is given to end.
 LAST_SECONDS = 5.0
 
 
 class WorkerLost(Unavailable):
-    """The process that was to do it has ended, or says nothing; nobody knows whether it was done."""
+    """The process has ended or does not answer; whether the task was done is unknown."""
 
 
 class Workers:
-    """A number of worker processes, each of which does one task at a time."""
+    """The worker processes, each of which runs one task at a time."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
@@ -151,7 +151,7 @@ class Workers:
         self.restarts = 0  #: processes that were replaced, since they were silent or had ended
 
     def run(self, task: WorkerTask, seconds: float) -> Outcome:
-        """Let a worker do a task; ``seconds``: how long it may take.  Raises TooMany, WorkerLost, Unavailable."""
+        """Run a task in a worker; ``seconds``: its time limit.  Raises TooMany, WorkerLost, Unavailable."""
         with self._places.place(present_holder()):
             return self._done(self._next(), task, seconds)
 
@@ -179,7 +179,7 @@ class Workers:
         return outcome
 
     def run_long(self, task: WorkerTask, seconds: float) -> Outcome:
-        """Let a worker do a task that may take long; one worker is left to short ones, if there are several.
+        """Run a long task in a worker; one worker is reserved for short tasks, if there are several.
 
         They count for themselves: who waits for an estimate can submit.  Raises TooMany, WorkerLost, Unavailable.
         """
@@ -189,11 +189,11 @@ class Workers:
 
     @property
     def idle(self) -> int:
-        """How many could begin a task now."""
+        """The number of idle workers."""
         return self._idle.qsize()
 
     def close(self) -> None:
-        """End all processes, when they have done what they do; nobody gets one any more."""
+        """End all processes after their current tasks; no task is accepted any more."""
         self._is_closed = True
         for process in [self._idle.get() for _ in range(self._count)]:
             if process:
