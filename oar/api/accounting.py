@@ -25,11 +25,11 @@ OTHERS = "others"
 _WEEK = 7 * 86400
 _YEAR = 366 * 86400
 #: Jobs that are looked at for waiting times, at most.
-MOST_STARTED = 20_000
+MAX_STARTED = 20_000
 #: Seconds for which figures are returned again.
 MAX_AGE = 30.0
 #: Nodes of a response, at most: those that were suspected most often and unavailable for longest.
-MOST_NODES = 20
+MAX_NODES = 20
 Begin = Annotated[int, Query(alias="from", ge=0, le=2**40, description="Start of the period, epoch seconds.")]
 End = Annotated[int, Query(ge=0, le=2**40, description="End of the period, epoch seconds.")]
 Since = Annotated[
@@ -80,7 +80,7 @@ def usage_nodes(request: Request, begin: Begin, to: End) -> Answer:
 
 def _lost_nodes(who: Asking, begin: int, to: int) -> dict[str, object]:
     with who.database.snapshot() as tx:
-        lost, halted = tx.usage.lost_nodes(begin, to, MOST_NODES), tx.usage.halted(begin, to)
+        lost, halted = tx.usage.lost_nodes(begin, to, MAX_NODES), tx.usage.halted(begin, to)
     return {"items": [node._asdict() for node in lost], "halted": halted}
 
 
@@ -106,7 +106,7 @@ def usage_waits(
 
 
 def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
-    period = LastStarted(begin, to, MOST_STARTED)
+    period = LastStarted(begin, to, MAX_STARTED)
     with who.database.snapshot() as tx:
         by_size = tx.waiting_times.by_size(period)
         by_hour = tx.waiting_times.by_hour(period, local_zone() or "UTC")
@@ -118,7 +118,7 @@ def _waits(who: Asking, begin: int, to: int, bucket: str) -> dict[str, object]:
         "hours": [row._asdict() for row in by_hour],
         "block_hours": BLOCK_HOURS,
         "trend": [{"size": row.size, "from": row.begin, **_spread(row)} for row in by_piece],
-        "is_cut": sum(row.jobs for row in by_size if row.queue is None) >= MOST_STARTED,
+        "is_cut": sum(row.jobs for row in by_size if row.queue is None) >= MAX_STARTED,
     }
 
 

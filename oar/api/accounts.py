@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 #: Seconds for which a look-up may take, and for which its result counts.
 ANSWER_SECONDS, KEPT_SECONDS = 5.0, 5.0
 #: Look-ups that may wait at once: a thread that waits in the C library cannot be ended.
-MOST_WAITING = 8
+MAX_WAITING = 8
 
-_places = FairPlaces(MOST_WAITING, "too many other look-ups wait for the name service (LDAP, SSSD)", ANSWER_SECONDS)
+_places = FairPlaces(MAX_WAITING, "too many other look-ups wait for the name service (LDAP, SSSD)", ANSWER_SECONDS)
 #: The accounts that were looked up, each with the time until which it counts.
 _kept: dict[tuple[object, ...], tuple[User, float]] = {}
 

@@ -104,7 +104,7 @@ def rules_record(who: Asking) -> dict[str, list[dict[str, object]]]:
 
 
 @router.get("/v1/admission-rules/{rule_id}", operation_id="rule", summary="Get an admission rule")
-def rule_one(request: Request, rule_id: RuleId) -> Answer:
+def get_rule(request: Request, rule_id: RuleId) -> Answer:
     """Return a rule, its compile error if it has one, and its earlier versions. Administrators only."""
     who = _reading(request)
     with who.database.snapshot() as tx:

@@ -95,9 +95,9 @@ MODULES = (
 )
 
 #: Newer versions of FastAPI measure each request for OpenTelemetry: ours are counted in ``metrics``.
-_TOLD_TO_NOBODY: Any = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
+_NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
 #: Smaller answers are not worth packing.
-_PACKED_FROM = 1024
+_MIN_COMPRESSED_SIZE = 1024
 
 
 def application(service: Service) -> FastAPI:
@@ -110,7 +110,7 @@ def application(service: Service) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_life,
-        telemetry=_TOLD_TO_NOBODY,
+        telemetry=_NO_TELEMETRY,
     )
     app.state.service = service
     app.state.documents = Documents()
@@ -120,7 +120,7 @@ def application(service: Service) -> FastAPI:
     app.router.routes += [routes, LegacyRoute()]
     app.openapi = partial(description, app, routes.all)  # type: ignore[method-assign]
     errors.install(app)
-    app.add_middleware(Packing, minimum_size=_PACKED_FROM, compresslevel=1)
+    app.add_middleware(Packing, minimum_size=_MIN_COMPRESSED_SIZE, compresslevel=1)
     app.add_middleware(Gate, config=lambda: service.runtime.config, places=service.places)
     app.add_middleware(OtherOrigins, config=lambda: service.runtime.config)
     app.add_middleware(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _CREDENTIALS = struct.Struct("3i")
 #: Limits on the head of a request: bytes, and seconds until it is received.
-LONGEST_HEAD = 32 << 10
+MAX_HEAD = 32 << 10
 HEAD_SECONDS = 20.0
 #: Seconds in which a client must read some of the response; otherwise the connection is closed.
 UNREAD_SECONDS = 60.0
@@ -99,7 +99,7 @@ class PeerProtocol(HttpToolsProtocol):
         if self._is_in_head:
             self._head += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head > LONGEST_HEAD and not self._is_refused:
+        if self._is_in_head and self._head > MAX_HEAD and not self._is_refused:
             self._refuse_head(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -121,12 +121,12 @@ class PeerProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Reject data that is not a request, or whose head is too long."""
-        if self._told <= LONGEST_HEAD:
+        if self._told <= MAX_HEAD:
             text, way_out = "this is not an HTTP request, or its body is not sent as its head says", "send HTTP/1.1"
             self._write_problem(HTTPStatus.BAD_REQUEST, "bad-request", text, way_out)
             self.transport.close()
             return
-        is_address = len(self.url) > LONGEST_HEAD
+        is_address = len(self.url) > MAX_HEAD
         uri, fields = HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
         self._refuse_head(uri if is_address else fields)
 
@@ -141,7 +141,7 @@ class PeerProtocol(HttpToolsProtocol):
 
     def _count(self, length: int) -> None:
         self._told += length
-        if self._told > LONGEST_HEAD:
+        if self._told > MAX_HEAD:
             raise _TooLongError
 
     def _refuse_head(self, status: HTTPStatus) -> None:
@@ -150,7 +150,7 @@ class PeerProtocol(HttpToolsProtocol):
         It is closed when the client closes it, or at the end of its time: closed earlier, with data that nobody has
         read, it would be reset, and the answer lost.
         """
-        text = f"the head of a request has at most {LONGEST_HEAD} bytes"
+        text = f"the head of a request has at most {MAX_HEAD} bytes"
         self._write_problem(status, "head-too-long", text, _WAYS_OUT[status])
         self._is_refused = True
         self.transport.write_eof()

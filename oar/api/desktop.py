@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 #: Jobs in a request of an agent, characters of a reason, and bytes that are written at a time, at most.
-MOST_JOBS, LONGEST_REASON, BLOCK = 1000, 1000, 1 << 20
+MAX_JOBS, MAX_REASON, BLOCK = 1000, 1000, 1 << 20
 _ARCHIVE = "application/gzip"
 _JOB_ID = re.compile(r"[1-9][0-9]{0,17}")
 #: Any text without spaces and control characters; whether such a host exists is checked later.
@@ -51,7 +51,7 @@ class ToldJob(BaseModel):
 
     state: AgentJobState = Field(strict=False)
     status: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
-    reason: str = Field("", max_length=LONGEST_REASON)
+    reason: str = Field("", max_length=MAX_REASON)
 
     @property
     def job(self) -> AgentJob:
@@ -69,7 +69,7 @@ class AgentQuestion(BaseModel):
     hostname: str = Field(min_length=1, max_length=255, pattern=_HOST)
     agent: str = Field("", max_length=64, pattern=r"^[0-9a-zA-Z_-]*$")
     quit: bool = False
-    jobs: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")], ToldJob] = Field({}, max_length=MOST_JOBS)
+    jobs: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")], ToldJob] = Field({}, max_length=MAX_JOBS)
     job_id: int | None = Field(None, ge=1, le=LARGEST_ID)
 
 

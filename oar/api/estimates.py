@@ -58,7 +58,7 @@ def estimated(request: Request, caller: Caller, alternatives: Sequence[AskedJobs
 
 
 #: Numbers that are left to the jobs of each alternative.
-MOST_JOBS = 1_000_000
+MAX_JOBS = 1_000_000
 _TOO_LATE = "the others took all the time (ESTIMATE_TIMEOUT): ask for this one alone"
 
 
@@ -94,7 +94,7 @@ class EstimateJobs(NamedTuple):
             admitted = admission.rehearse(
                 desk.database, desk.config, proposal_of(desk, self.user, scanned(desk, self.user, files, alternative))
             )
-            jobs = estimates.supposed(desk.database, admitted.proposal, number * MOST_JOBS)
+            jobs = estimates.supposed(desk.database, admitted.proposal, number * MAX_JOBS)
         except UserError as error:
             return {"problem": problem_of(error).record}
         return _Tried(admitted, jobs)

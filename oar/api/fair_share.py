@@ -19,7 +19,7 @@ router = APIRouter(tags=["usage"], route_class=ApiRoute)
 
 DAY = 86400
 #: Steps (of a day at most) for which the fading of karma is computed; users ahead that are listed, at most.
-STEPS, MOST_AHEAD = 7, 20
+STEPS, MAX_AHEAD = 7, 20
 #: Queue, user, project, USED or ASKED, resource seconds.
 _Rows = Sequence[tuple[str, str, str, str, int]]
 
@@ -96,7 +96,7 @@ def _ahead(
         {"user": name, "project": project, "waiting": jobs, "karma": karma + 0.0, "by": _farthest(share, own, keys)}
         for karma, name, project, jobs, share in before
         if karma < own.karma(keys) and (name, project) != of
-    ][:MOST_AHEAD]
+    ][:MAX_AHEAD]
 
 
 def _farthest(share: Share, own: Share, keys: FairShare) -> str:

@@ -33,7 +33,7 @@ router = APIRouter(tags=["gantt"], route_class=ApiRoute)
 
 #: The last day that the columns of a chunk can express.
 LAST_DAY = 2**32 // DAY - 1
-MOST_DAYS = 366
+MAX_DAYS = 366
 _UNTOUCHED = "private, max-age=31536000, immutable"
 Day = Annotated[str, Path(pattern=r"^\d{4}-\d{2}-\d{2}$", description="Day in UTC, YYYY-MM-DD.")]
 Since = Annotated[str | None, Query(max_length=60, pattern=PRINTABLE, description="`cursor` of an earlier response.")]
@@ -63,8 +63,8 @@ def gantt_index(request: Request, begin: Begin, to: End) -> Answer:
     by each later day whose `from` is not after the date.
     """
     who = asking(request)
-    if not begin <= to < begin + MOST_DAYS * DAY:
-        raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+    if not begin <= to < begin + MAX_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MAX_DAYS} days at most")
 
     def found(tx: "Transaction") -> dict[str, Any]:
         return {"items": [_day_item(day) for day in tx.gantt_days.versions(begin - begin % DAY, to - to % DAY + DAY)]}
@@ -236,8 +236,8 @@ def gantt_occupancy(
     """
     who = asking(request)
     number = -(-(to - begin) // bucket)
-    if not begin < to < begin + MOST_DAYS * DAY or number > MAX_BUCKETS:
-        raise BadRequest(f"a period has {MAX_BUCKETS} parts at most, and {MOST_DAYS} days")
+    if not begin < to < begin + MAX_DAYS * DAY or number > MAX_BUCKETS:
+        raise BadRequest(f"a period has {MAX_BUCKETS} parts at most, and {MAX_DAYS} days")
 
     def make() -> Record:
         with who.database.snapshot() as tx:
@@ -248,9 +248,9 @@ def gantt_occupancy(
 
 
 #: Nodes, days, and jobs of each kind (ended, running, planned) of an answer, at most.
-MOST_NODES, MAX_NODE_DAYS, MOST_JOBS = 16, 31, 500
+MAX_NODES, MAX_NODE_DAYS, MAX_JOBS = 16, 31, 500
 Names = Annotated[
-    str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MOST_NODES} at most.")
+    str, Query(min_length=1, max_length=5000, pattern=PRINTABLE, description=f"Nodes, {MAX_NODES} at most.")
 ]
 
 
@@ -263,8 +263,8 @@ def gantt_nodes(request: Request, node: Names, begin: Begin, to: End) -> Answer:
     names = split_list(node)
     if not begin < to <= begin + MAX_NODE_DAYS * DAY:
         raise BadRequest(f"a period goes from a date to a later one, over {MAX_NODE_DAYS} days at most")
-    if len(names) > MOST_NODES:
-        raise BadRequest(f"{len(names)} nodes: {MOST_NODES} at most")
+    if len(names) > MAX_NODES:
+        raise BadRequest(f"{len(names)} nodes: {MAX_NODES} at most")
     return answer_unless_known(request, strip_record(asking(request), names, begin, to))
 
 
@@ -276,7 +276,7 @@ def strip_record(who: Asking, names: tuple[str, ...], begin: int, end: int) -> d
         if unknown:
             raise BadRequest(f"there is no node {unknown[0]!r}")
         resources = {number for name in names for number in by_node[name]}
-        jobs = tx.gantt_days.on(sorted(resources), begin, end, MOST_JOBS)
+        jobs = tx.gantt_days.on(sorted(resources), begin, end, MAX_JOBS)
         states = tx.gantt_days.states_on(sorted(resources), begin, end)
     return {
         "from": begin,
@@ -312,9 +312,9 @@ def _item(job: "DrawnJob", resources: set[int]) -> dict[str, object]:
 #: Pieces and days of one answer about density.
 MAX_DENSITY_BUCKETS, MAX_DENSITY_DAYS = 800, 93
 #: Dates of plans of an answer; jobs of a plan.
-MOST_DATES, MOST_PLANNED = 200, 2000
+MAX_DATES, MAX_PLANNED = 200, 2000
 #: Days of a request for the periods of quotas, at most.
-MOST_QUOTA_DAYS = 92
+MAX_QUOTA_DAYS = 92
 
 
 @router.get("/v1/gantt/density", operation_id="gantt_density", summary="Resource usage as a density map")
@@ -354,7 +354,7 @@ def gantt_plans(request: Request, begin: Begin, to: End) -> Answer:
     if begin >= to:
         raise BadRequest("a period goes from a date to a later one")
     with asking(request).database.snapshot() as tx:
-        dates = tx.former_plans.dates(begin, to, MOST_DATES)
+        dates = tx.former_plans.dates(begin, to, MAX_DATES)
     return answer_unless_known(request, {"items": dates})
 
 
@@ -370,11 +370,11 @@ def gantt_plan(
     """
     with asking(request).database.snapshot() as tx:
         made = tx.former_plans.last(date)
-        jobs = tx.former_plans.jobs(made, MOST_PLANNED + 1) if made else []
+        jobs = tx.former_plans.jobs(made, MAX_PLANNED + 1) if made else []
     if not made:
         raise NoSuchResource("no plan of that time is kept (SCHEDULER_LOG_DECISIONS, RETENTION_GANTT_LOG)")
-    items = [_planned(job) for job in jobs[:MOST_PLANNED]]
-    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(jobs) > MOST_PLANNED})
+    items = [_planned(job) for job in jobs[:MAX_PLANNED]]
+    return answer_unless_known(request, {"date": made, "items": items, "is_cut": len(jobs) > MAX_PLANNED})
 
 
 def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
@@ -393,8 +393,8 @@ def _planned(job: "FormerlyPlanned") -> dict[str, Any]:
 @router.get("/v1/gantt/quotas", operation_id="gantt_quotas", summary="List quota periods")
 def gantt_quotas(request: Request, begin: Begin, to: End) -> Answer:
     """Return the quota periods between two dates. Empty if the quotas have no calendar."""
-    if not begin < to <= begin + MOST_QUOTA_DAYS * DAY:
-        raise BadRequest(f"a period goes from a date to a later one, over {MOST_QUOTA_DAYS} days at most")
+    if not begin < to <= begin + MAX_QUOTA_DAYS * DAY:
+        raise BadRequest(f"a period goes from a date to a later one, over {MAX_QUOTA_DAYS} days at most")
     who = asking(request)
     with who.database.snapshot() as tx:
         policies = [queue.policy for queue in tx.queues.all()]

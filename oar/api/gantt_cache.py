@@ -89,44 +89,44 @@ Record = Mapping[str, Any]
 #: Lists of jobs, which are sent job by job; all other parts are sent completely if anything in them has changed.
 OF_JOBS = ("running", "planned")
 #: States that are kept.  Pages poll at about the same time, so that few states are needed.
-MOST_MOMENTS = 24
+MAX_MOMENTS = 24
 
 
-class Moment(NamedTuple):
+class SentState(NamedTuple):
     """Digests of the state at a moment, to find what has changed since."""
 
     jobs: Mapping[int, int]  #: a number for each job that is another one if anything of it has changed
     parts: Mapping[str, int]  #: the same for each other part
 
 
-class Moments:
+class SentStates:
     """The last states that were sent, by the cursor of the response."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Moment] = OrderedDict()
+        self._kept: OrderedDict[str, SentState] = OrderedDict()
         self._lock = threading.Lock()
 
     def answer(self, record: Record, since: str | None) -> dict[str, Any]:
         """Return the changes of a record since the cursor ``since``; the whole record if that state is not kept."""
-        moment = _moment(record)
-        cursor = f"{_number([*moment.jobs.items()]):x}-{_number(moment.parts):x}"
+        moment = _digests(record)
+        cursor = f"{_digest([*moment.jobs.items()]):x}-{_digest(moment.parts):x}"
         former = self._exchange(cursor, moment, since)
         if former is None:
             return {**record, "gone": [], "since": None, "cursor": cursor}
         return {**changed(record, moment, former), "since": since, "cursor": cursor}
 
-    def _exchange(self, cursor: str, moment: Moment, since: str | None) -> Moment | None:
+    def _exchange(self, cursor: str, moment: SentState, since: str | None) -> SentState | None:
         """Keep a state; return the state that the client has."""
         with self._lock:
             former = self._kept.get(since) if since else None
             self._kept[cursor] = moment
             self._kept.move_to_end(cursor)
-            while len(self._kept) > MOST_MOMENTS:
+            while len(self._kept) > MAX_MOMENTS:
                 self._kept.popitem(last=False)
         return former
 
 
-def changed(record: Record, moment: Moment, former: Moment) -> dict[str, Any]:
+def changed(record: Record, moment: SentState, former: SentState) -> dict[str, Any]:
     """Return new and changed jobs and the ids of jobs that are gone; null for unchanged parts."""
     jobs = {
         name: [job for job in record[name] if former.jobs.get(job["id"]) != moment.jobs[job["id"]]] for name in OF_JOBS
@@ -135,12 +135,12 @@ def changed(record: Record, moment: Moment, former: Moment) -> dict[str, Any]:
     return {**jobs, **parts, "gone": sorted(former.jobs.keys() - moment.jobs.keys())}
 
 
-def _moment(record: Record) -> Moment:
-    jobs = {job["id"]: _number(job) ^ index for index, name in enumerate(OF_JOBS) for job in record[name]}
-    return Moment(jobs, {name: _number(part) for name, part in record.items() if name not in OF_JOBS})
+def _digests(record: Record) -> SentState:
+    jobs = {job["id"]: _digest(job) ^ index for index, name in enumerate(OF_JOBS) for job in record[name]}
+    return SentState(jobs, {name: _digest(part) for name, part in record.items() if name not in OF_JOBS})
 
 
-def _number(value: object) -> int:
+def _digest(value: object) -> int:
     """Return a number for a value, of 64 bits; another process gives it another one, so its cursors mean nothing here.
 
     A digest takes as long as the answer, for thousands of jobs.

@@ -42,8 +42,8 @@ def ready(request: Request) -> Answer:
         database = "ok"
     except DatabaseUnavailable:
         mismatch, database, server = "unknown", "unreachable", {"running": None, "round_age": None}
-    age = time.monotonic() - hub.told_at
-    feed = {"mode": "notify" if hub.is_told else "poll", "lag": round(age, 1), "is_well": age < MAX_FEED_AGE}
+    age = time.monotonic() - hub.checked_at
+    feed = {"mode": "notify" if hub.reports_changes else "poll", "lag": round(age, 1), "is_well": age < MAX_FEED_AGE}
     is_ready = database == "ok" and not mismatch
     config = service.runtime.config
     record = {

@@ -10,10 +10,11 @@ from oar.api.openapi_schemas import EVENT
 from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
-from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.base.errors import ServerUnavailable
-from oar.lib.bus import control_client, frames
-from oar.lib.history.views import event_item
+from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service_of
+from oar.lib.facts import frames
+from oar.lib.facts.errors import ServerUnavailable
+from oar.lib.io import control
+from oar.lib.views.history import event_item
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -54,7 +55,7 @@ def event_log(request: Request, listing: Annotated[EventListing, Query()]) -> An
                 who, listing.model_copy(update={"limit": EXPORT_PAGE, "before": before or listing.before})
             )
 
-        return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
+        return Export(pages, exports.one_more(counted_client(request, who.caller), MAX_EXPORTS))
     return answer_unless_known(request, event_page(who, listing))
 
 

@@ -55,7 +55,7 @@ class Subscriber:
         self._takes = takes
         self._topics = topics
         self._waiting: deque[Message] = deque()
-        self._is_told = asyncio.Event()
+        self._has_messages = asyncio.Event()
 
     def put(self, messages: Sequence[Message]) -> None:
         """Add the messages that match to the queue."""
@@ -64,15 +64,15 @@ class Subscriber:
             self._waiting.clear()
             self._waiting.append(Message("reset", {}, messages[-1].position))
         if self._waiting:
-            self._is_told.set()
+            self._has_messages.set()
 
     async def next(self, seconds: float) -> list[Message]:
         """Return the messages in the queue; wait at most ``seconds`` for the first one."""
         try:
-            await asyncio.wait_for(self._is_told.wait(), seconds)
+            await asyncio.wait_for(self._has_messages.wait(), seconds)
         except TimeoutError:
             return []
-        self._is_told.clear()
+        self._has_messages.clear()
         messages, self._waiting = list(self._waiting), deque()
         return messages
 
@@ -90,19 +90,19 @@ class Hub:
         """``count``: called with all news, in the thread of the hub."""
         self._database = database
         self._count = count
-        self._most = limit
+        self._limit = limit
         self._listeners: set[Subscriber] = set()
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._due: dict[Topic, float] = {}  #: when something may be told of a topic again, by the clock of the loop
-        self._late: set[Topic] = set()  #: topics of which is told then
-        self.counters: Counter[Topic] = Counter()  #: how often each topic was told
+        self._due: dict[Topic, float] = {}  #: when the next message for a topic is due, by the clock of the loop
+        self._late: set[Topic] = set()  #: topics whose messages are sent then
+        self.counters: Counter[Topic] = Counter()  #: messages for each topic
         self._has_begun = asyncio.Event()  #: that there is a position
-        self.position: Position | None = None  #: up to which listeners have been told; None before the first look
-        self.told_at = 0.0  #: when the database was looked at last, by the monotonic clock
-        self.is_told = False  #: whether the database tells of changes, so that nobody has to poll
+        self.position: Position | None = None  #: of the last messages; None before the first contact to the database
+        self.checked_at = 0.0  #: when the database was read last, by the monotonic clock
+        self.reports_changes = False  #: whether the database notifies of changes, so that no polling is needed
 
     @property
     def listeners(self) -> int:
@@ -124,7 +124,7 @@ class Hub:
                 self._feed.interrupt()
             thread.join()
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._say_goodbye)
+                self._loop.call_soon_threadsafe(self._send_bye)
 
     async def begun(self) -> Position:
         """Return the position of the last messages; wait for the first one after the start.  Raises Unavailable."""
@@ -135,8 +135,8 @@ class Hub:
     def add(self, listener: Subscriber) -> Position:
         """Add a subscriber; return the position after which it receives messages.  Raises TooMany, Unavailable."""
         position = self._reached()
-        if len(self._listeners) >= self._most:
-            limit = f"the limit for all clients is {self._most} (API_MAX_STREAMS)"
+        if len(self._listeners) >= self._limit:
+            limit = f"the limit for all clients is {self._limit} (API_MAX_STREAMS)"
             raise TooMany(f"too many event streams: {limit}. Try again later.")
         self._listeners.add(listener)
         return position
@@ -160,14 +160,14 @@ class Hub:
                     news = feed.next(patience)
                 except DatabaseUnavailable as error:
                     _log.warning("%s: what is new is not told", error)
-                    self.is_told = False
+                    self.reports_changes = False
                     self._ends.wait(_PATIENCE)
                     continue
                 self._call(position, news, feed.is_told)
-                self._counted(news)
+                self._count_news(news)
                 patience = _PATIENCE
 
-    def _counted(self, news: News) -> None:
+    def _count_news(self, news: News) -> None:
         try:
             if news:
                 self._count(news)
@@ -180,7 +180,7 @@ class Hub:
             self._loop.call_soon_threadsafe(self._publish, begun, news, is_told)
 
     def _publish(self, begun: Position, news: News, is_told: bool) -> None:
-        self.told_at, self.is_told = time.monotonic(), is_told
+        self.checked_at, self.reports_changes = time.monotonic(), is_told
         self.position = self.position or begun
         self._has_begun.set()
         if not news:
@@ -189,7 +189,7 @@ class Hub:
         self.position = news.position
         rows, all_topics = row_messages(news), self._topic_messages(news.topics)
         folded = self._topic_messages(self._due_topics(news.topics))
-        self._tell([*rows, *all_topics], folded=[*rows, *folded])
+        self._send([*rows, *all_topics], folded=[*rows, *folded])
 
     def _due_topics(self, topics: Collection[Topic]) -> Collection[Topic]:
         """Return the topics that are due; messages for the others are sent later."""
@@ -199,24 +199,24 @@ class Hub:
         self._due |= dict.fromkeys(due, now + FOLD_SECONDS)
         late = frozenset(topics) - due
         if late and not self._late:
-            self._loop.call_later(FOLD_SECONDS, self._tell_late)
+            self._loop.call_later(FOLD_SECONDS, self._send_late)
         self._late |= late
         return due
 
-    def _tell_late(self) -> None:
+    def _send_late(self) -> None:
         topics, self._late = self._late, set()
-        self._tell([], folded=self._topic_messages(self._due_topics(topics)))
+        self._send([], folded=self._topic_messages(self._due_topics(topics)))
 
     def _topic_messages(self, topics: Collection[Topic]) -> list[Message]:
         assert self.position
         return [Message(topic, {"counter": self.counters[topic]}, self.position) for topic in sorted(topics)]
 
-    def _say_goodbye(self) -> None:
+    def _send_bye(self) -> None:
         if self.position:
             goodbye = [Message(BYE, {}, self.position)]
-            self._tell(goodbye, folded=goodbye)
+            self._send(goodbye, folded=goodbye)
 
-    def _tell(self, messages: Sequence[Message], *, folded: Sequence[Message]) -> None:
+    def _send(self, messages: Sequence[Message], *, folded: Sequence[Message]) -> None:
         """Send messages to all subscribers; ``folded``: instead of them, to those that fold."""
         for listener in tuple(self._listeners):
             listener.put(folded if listener.folds else messages)
@@ -231,9 +231,9 @@ def row_messages(news: News) -> list[Message]:
 
 
 #: Seconds for which an answer counts as the same at most.
-LONGEST_SECONDS = 60
+MAX_SECONDS = 60
 #: Seconds without contact to the database after which no tag is given.
-_LONGEST_SILENCE = 15.0
+_MAX_SILENCE = 15.0
 
 
 class StateTags:
@@ -256,9 +256,9 @@ class StateTags:
         To be called before anything is read: later commits are reported later.
         """
         hub, now = self._hub, time.monotonic()
-        if not hub.is_told or now - hub.told_at > _LONGEST_SILENCE:
+        if not hub.reports_changes or now - hub.checked_at > _MAX_SILENCE:
             return ""
         counted = [hub.counters[topic] for topic in sorted(topics)]
         position = hub.position if topics & {Topic.JOBS, Topic.EVENTS} else None
-        state = (self._start, self._own, int(now // LONGEST_SECONDS), counted, position, question)
+        state = (self._start, self._own, int(now // MAX_SECONDS), counted, position, question)
         return hashlib.blake2b(repr(state).encode(), digest_size=9).hexdigest()

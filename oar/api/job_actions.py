@@ -84,7 +84,7 @@ class JobOrders(NamedTuple):
         with_inner = self.config.kill_inner_jobs_with_container
         response = job_deletion.delete_jobs(self.tx, self.user, self.ids, with_inner=with_inner)
         outcomes = [
-            _told(answer, "had ended" if answer.has_ended else "deletion registered", answer_texts.why_not_ended)
+            _result(answer, "had ended" if answer.has_ended else "deletion registered", answer_texts.why_not_ended)
             for answer in response.answers
         ]
         return Acted(outcomes, response.warnings)
@@ -116,7 +116,7 @@ class JobOrders(NamedTuple):
                 self.tx.outbox.append(Ask(JobAction.SIGNAL, job_id))
                 outcomes.append(ActOutcome(job_id, done))
             else:
-                outcomes.append(_told(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
+                outcomes.append(_result(answer, done, partial(answer_texts.why_not_ended, verb=verb)))
         return Acted(outcomes)
 
     def toggle_besteffort(self, *, besteffort: bool) -> Acted:
@@ -131,10 +131,10 @@ class JobOrders(NamedTuple):
 
 
 def _all(answers: Sequence[ControlOutcome], done: str, why_not: Callable[[ControlOutcome], str]) -> Acted:
-    return Acted([_told(answer, done, why_not) for answer in answers])
+    return Acted([_result(answer, done, why_not) for answer in answers])
 
 
-def _told(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome], str]) -> ActOutcome:
+def _result(answer: ControlOutcome, done: str, why_not: Callable[[ControlOutcome], str]) -> ActOutcome:
     """Return the result for a response of the service; ``why_not``: returns the text of a refusal."""
     if answer.refusal is None:
         return ActOutcome(answer.job_id, done)

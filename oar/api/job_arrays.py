@@ -71,7 +71,7 @@ def condition_of(state: JobState, exit_code: int) -> MemberCondition:
 
 
 @router.get("/v1/arrays/{array_id}", operation_id="array", summary="Get a job array")
-def array_one(request: Request, array_id: JobId) -> Answer:
+def get_array(request: Request, array_id: JobId) -> Answer:
     """Return the state of each job of an array, the number of jobs in each state, and statistics of their run times."""
     return answer_unless_known(request, array_record(asking(request), array_id))
 

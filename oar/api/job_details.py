@@ -30,7 +30,7 @@ router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 Part = Callable[["Transaction", Job, "Config"], object]
 
 
-def parts_named(text: str | None) -> tuple[str, ...]:
+def parse_parts(text: str | None) -> tuple[str, ...]:
     """Return the names of a list with commas.  Raises BadRequest."""
     names = tuple(dict.fromkeys(word for word in (text or "").split(",") if word))
     unknown = [name for name in names if name not in PARTS]
@@ -50,7 +50,7 @@ def job_explanation(
 ) -> Answer:
     """Return the explanation of `oarstat --explain`; with `change`, also that of `oarstat --explain --change`."""
     if not change:
-        return _told(request, job_id, "explanation")
+        return _part_response(request, job_id, "explanation")
     who, service = asking(request), service_of(request)
     with who.database.snapshot() as tx:
         job = tx.jobs.get(job_id)
@@ -67,28 +67,28 @@ def job_explanation(
 @router.get("/v1/jobs/{job_id}/states", operation_id="job_states", summary="State history of a job")
 def job_states(request: Request, job_id: JobId) -> Answer:
     """Return the states of a job with their start and end dates."""
-    return _told(request, job_id, "states")
+    return _part_response(request, job_id, "states")
 
 
 @router.get("/v1/jobs/{job_id}/usage", operation_id="job_usage", summary="Resource usage of a job")
 def job_usage(request: Request, job_id: JobId) -> Answer:
     """Return CPU time and memory by node, as `oarstat --usage` does. For a running job: the usage so far."""
-    return _told(request, job_id, "usage")
+    return _part_response(request, job_id, "usage")
 
 
 @router.get("/v1/jobs/{job_id}/predictions", operation_id="job_predictions", summary="Predicted start times of a job")
 def job_predictions(request: Request, job_id: JobId) -> Answer:
     """Return the predicted start times of a job, and their differences to the actual start."""
-    return _told(request, job_id, "predictions")
+    return _part_response(request, job_id, "predictions")
 
 
 @router.get("/v1/jobs/{job_id}/dependencies", operation_id="job_dependencies", summary="Dependencies of a job")
 def job_dependencies(request: Request, job_id: JobId) -> Answer:
     """Return the jobs that a job depends on, and those that depend on it, over at most three steps."""
-    return _told(request, job_id, "jobs_around")
+    return _part_response(request, job_id, "jobs_around")
 
 
-def _told(request: Request, job_id: int, name: str) -> Answer:
+def _part_response(request: Request, job_id: int, name: str) -> Answer:
     who = asking(request)
     with who.database.snapshot() as tx:
         part = PARTS[name](tx, tx.jobs.get(job_id), who.config)
@@ -112,10 +112,10 @@ def _usage(tx: "Transaction", job: Job, config: "Config") -> dict[str, object]:
 
 def _predictions(tx: "Transaction", job: Job, _: "Config") -> list[dict[str, object]]:
     predictions = tx.job_predictions.told(job.id)
-    return _told_starts(predictions) if predictions else []
+    return _prediction_records(predictions) if predictions else []
 
 
-def _told_starts(predictions: "ToldStarts") -> list[dict[str, object]]:
+def _prediction_records(predictions: "ToldStarts") -> list[dict[str, object]]:
     """Return the predictions of a job in their order: at most two."""
     return [
         {

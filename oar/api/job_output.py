@@ -38,7 +38,7 @@ from oar.lib.user_files.files import FilePart, UserFiles
 
 #: Bytes from the end with which a stream begins.
 TAIL = 1 << 16
-_LONGEST_LINE = 1 << 12
+_MAX_LINE = 1 << 12
 #: Seconds without a message after which a comment shows that the connection lives.
 QUIET_SECONDS = 15.0
 #: Seconds without output after the end of a job after which its output counts as complete.
@@ -68,7 +68,7 @@ class Follower(UserProgram):
 
         Raises SilentProgram.
         """
-        line = await self.line(_LONGEST_LINE, seconds)
+        line = await self.line(_MAX_LINE, seconds)
         try:
             record = json.loads(line)
             length = record.get("length", 0)
@@ -78,7 +78,7 @@ class Follower(UserProgram):
         return Found(record, data) if len(data) == length else None
 
 
-class OutputMessages:
+class OutputEvents:
     """Makes messages of output; their ids are offsets at which a character begins."""
 
     def __init__(self) -> None:
@@ -89,16 +89,16 @@ class OutputMessages:
         if "truncated" in output.record or "skipped" in output.record:
             self._decoder.reset()
             (name,) = output.record
-            return written(name, {"offset": output.record[name]}, output.record[name])
+            return encode_event(name, {"offset": output.record[name]}, output.record[name])
         if not output.data:
             return b""
         text = self._decoder.decode(output.data)
         kept, _ = self._decoder.getstate()
         behind = output.record["offset"] + len(output.data) - len(kept)
-        return written("data", {"text": text, "offset": behind}, behind)
+        return encode_event("data", {"text": text, "offset": behind}, behind)
 
 
-async def messages(
+async def output_events(
     first: Found | None,
     follower: Follower,
     listener: Subscriber,
@@ -107,7 +107,7 @@ async def messages(
     may_read: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
     """Yield the messages of a stream, until the output of an ended job is complete, or the reader loses access."""
-    made, loop = OutputMessages(), asyncio.get_running_loop()
+    made, loop = OutputEvents(), asyncio.get_running_loop()
     output = asyncio.ensure_future(follower.next())
     news = asyncio.ensure_future(listener.next(QUIET_SECONDS))
     last = loop.time()
@@ -117,12 +117,12 @@ async def messages(
             patience = max(0.0, last + LAST_SECONDS - loop.time()) if has_ended else None
             done, _ = await asyncio.wait({output, news}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                yield written("end", {})
+                yield encode_event("end", {})
                 return
             if output in done:
                 piece, last = output.result(), loop.time()
                 if piece is None:
-                    yield written(BYE, {})
+                    yield encode_event(BYE, {})
                     return
                 if message := made.of(piece):
                     yield message
@@ -130,8 +130,8 @@ async def messages(
             if news in done:
                 received = news.result()
                 has_ended = has_ended or any(map(_is_end, received))
-                if await _must_go(received, may_read):
-                    yield written(BYE, {})
+                if await _must_end(received, may_read):
+                    yield encode_event(BYE, {})
                     return
                 if not received:
                     yield b": nothing new\n\n"
@@ -141,13 +141,13 @@ async def messages(
         news.cancel()
 
 
-def written(name: str, record: dict[str, object], offset: int | None = None) -> bytes:
+def encode_event(name: str, record: dict[str, object], offset: int | None = None) -> bytes:
     """Return a message; ``offset``: where the client resumes after a reconnection."""
     event_id = b"" if offset is None else b"id: %d\n" % offset
     return b"%sevent: %s\ndata: %s\n\n" % (event_id, name.encode(), orjson.dumps(record))
 
 
-async def _must_go(received: list[Message], may_read: Callable[[], Awaitable[bool]]) -> bool:
+async def _must_end(received: list[Message], may_read: Callable[[], Awaitable[bool]]) -> bool:
     names = {message.name for message in received}
     return BYE in names or (not names.isdisjoint((Topic.TOKENS, "reset")) and not await may_read())
 
@@ -160,7 +160,7 @@ router = APIRouter(tags=["jobs"], route_class=ApiRoute)
 
 #: Bytes of one answer, at most.
 MOST = 1 << 20
-MOST_LINES = 100_000
+MAX_LINES = 100_000
 _RANGE = re.compile(r"bytes=(?:(?P<first>\d{1,18})-(?P<last>\d{1,18})?|-(?P<suffix>\d{1,18}))")
 
 
@@ -186,7 +186,7 @@ class OutputPiece(BaseModel):
     offset: int = Field(0, ge=0, le=LARGEST_ID, description="Position of the first byte.")
     limit: int = Field(MOST, ge=1, le=MOST, description="Bytes.")
     tail: int | None = Field(
-        None, ge=1, le=MOST_LINES, description="Number of lines from the end, instead of an offset."
+        None, ge=1, le=MAX_LINES, description="Number of lines from the end, instead of an offset."
     )
     follow: bool = Field(
         default=False,
@@ -194,7 +194,7 @@ class OutputPiece(BaseModel):
     )
 
 
-class _Output(NamedTuple):
+class _JobOutput(NamedTuple):
     """The output files of a job."""
 
     view: JobView
@@ -295,7 +295,7 @@ async def _follow(request: Request, job_id: int, stream: OutputStream, offset: i
         stack.push_async_callback(follower.close)
         first = await follower.next(user_files.ANSWER_SECONDS)
         output.check(stream, first)
-        events = messages(first, follower, listener, has_ended=output.is_complete, may_read=may_read)
+        events = output_events(first, follower, listener, has_ended=output.is_complete, may_read=may_read)
         return EventStream(events, stack.pop_all())
 
 
@@ -305,7 +305,7 @@ def _read(request: Request, job_id: int, stream: OutputStream, piece: OutputPiec
         return _piece(output, stream, piece, range_)
 
 
-def _piece(output: _Output, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
+def _piece(output: _JobOutput, stream: OutputStream, piece: OutputPiece, range_: str | None) -> Answer:
     offset, limit = piece.offset, piece.limit
     byte_range = _RANGE.fullmatch(range_ or "")
     if byte_range and byte_range["suffix"]:
@@ -331,7 +331,7 @@ def _piece(output: _Output, stream: OutputStream, piece: OutputPiece, range_: st
     return Response(part.data, status, headers, "text/plain; charset=utf-8")
 
 
-def _file(output: _Output, stream: OutputStream) -> dict[str, object]:
+def _file(output: _JobOutput, stream: OutputStream) -> dict[str, object]:
     try:
         part = output.read(stream, 0, 0)
     except (OutputNotHere, NotAllowed) as error:
@@ -339,7 +339,7 @@ def _file(output: _Output, stream: OutputStream) -> dict[str, object]:
     return {"path": output.path(stream), "size": part.size, "modified": part.modified, "problem": None}
 
 
-def _output(who: Asking, job_id: int) -> _Output:
+def _output(who: Asking, job_id: int) -> _JobOutput:
     """Return the output of a job, if the caller may read it.  Raises NoSuchJob, NotAllowed, OutputNotHere."""
     user = who.caller.acting(JobAct.READ_OUTPUT, [job_id])
     if not who.config.api_output:
@@ -348,7 +348,7 @@ def _output(who: Asking, job_id: int) -> _Output:
     _check_owner(user, view)
     if view.job.job_type is JobType.INTERACTIVE:
         raise OutputNotHere(f"job {job_id} is interactive: its output is where its user is")
-    return _Output(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))
+    return _JobOutput(view, UserFiles(user, who.config.oar_privilege_cmd, seconds=who.config.api_timeout))
 
 
 def _check_owner(user: User, view: JobView) -> None:

@@ -8,20 +8,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import bad_request_of
-from oar.api.job_details import EVERYTHING, PARTS, parts_named
+from oar.api.job_details import EVERYTHING, PARTS, parse_parts
 from oar.api.long_polling import wait_while
 from oar.api.openapi_schemas import JOB_DETAILS, JOB_ITEM
 from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, JobId, split_list
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
-from oar.api.service import MOST_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.base.errors import BadRequest
-from oar.lib.jobs.explanations import outlooks
-from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
-from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.jobs.sql_pages import MOST_COUNTED, ListedJob
-from oar.lib.jobs.states import JobState
-from oar.lib.jobs.views import job_columns, job_view
+from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service_of
+from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
+from oar.lib.facts.errors import BadRequest
+from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.facts.states import JobState
+from oar.lib.views.job_records import job_details, job_item, jobs_details, members_record
+from oar.lib.views.jobs import job_columns, job_view
+from oar.lib.views.wait_explanations import outlooks
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config
@@ -150,11 +150,11 @@ def _export(request: Request, who: Asking, listing: JobListing) -> Answer:
         return job_page(who, listing, page)
 
     exports = service_of(request).exports
-    return Export(pages, exports.one_more(counted_client(request, who.caller), MOST_EXPORTS))
+    return Export(pages, exports.one_more(counted_client(request, who.caller), MAX_EXPORTS))
 
 
 @router.get("/v1/jobs/{job_id}", operation_id="job", summary="Get a job")
-async def job_one(
+async def get_job(
     request: Request,
     job_id: JobId,
     *,
@@ -164,7 +164,7 @@ async def job_one(
     stays: Stays = None,
 ) -> Answer:
     """Return all fields of a job that the caller may read. With `wait`, return when its state changes."""
-    parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parts_named(include))))
+    parts = tuple(dict.fromkeys((*(EVERYTHING if everything else ()), *parse_parts(include))))
     if stays is not None and not wait:
         raise BadRequest("'while' belongs to 'wait': the seconds to wait for another state")
     if wait:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oar.lib.db.database import Database
 
 #: Seconds that a request waits, at most.
-LONGEST_WAIT = 30.0
+MAX_WAIT = 30.0
 
 
 async def wait_while(request: Request, job_id: int, states: Collection[JobState] | None, seconds: float) -> None:
@@ -31,7 +31,7 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
 
     Raises NoSuchJob, TooMany, and the errors of a caller who may not read.
     """
-    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    until = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT)
     who = await in_thread(asking, request)
     # It listens before the first look, so that no change is between them.
     listener = Subscriber(changes_of(job_id), frozenset())
@@ -39,7 +39,7 @@ async def wait_while(request: Request, job_id: int, states: Collection[JobState]
         request.state.seat.give_back()
         job = await in_thread(_job, who, job_id)
         awaited = frozenset((job.state,)) if states is None else states
-        while job.state in awaited and not job.is_final and await _is_told(listener, until):
+        while job.state in awaited and not job.is_final and await _is_notified(listener, until):
             job = await in_thread(_job, who, job_id)
 
 
@@ -70,7 +70,7 @@ async def with_answer(request: Request, outcome: Outcome, seconds: int) -> Outco
 
 async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int) -> ReservationAnswer | None:
     service = service_of(request)
-    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    until = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT)
     awaited = frozenset(ids)
     listener = Subscriber(lambda row: isinstance(row, JobStateChange) and row.job_id in awaited, frozenset())
     request.state.seat.give_back()
@@ -81,7 +81,7 @@ async def _reservation_answer(request: Request, ids: Sequence[int], seconds: int
             until = 0.0
         while True:
             decision = await in_thread(_answer_to_all, service.runtime.database, ids)
-            if decision or not await _is_told(listener, until):
+            if decision or not await _is_notified(listener, until):
                 return decision
 
 
@@ -98,13 +98,13 @@ async def wait_until_seen(
     listener: Subscriber,
     is_seen: Callable[[Asking], bool],
     seconds: float,
-    pause: Callable[[], float] = lambda: LONGEST_WAIT,
+    pause: Callable[[], float] = lambda: MAX_WAIT,
 ) -> None:
     """Wait until ``is_seen``, which is called for each message to the listener, and after each pause.
 
     Raises TooMany, and the errors of a caller who may not read.
     """
-    until = asyncio.get_running_loop().time() + min(seconds, LONGEST_WAIT)
+    until = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT)
     who = await in_thread(asking, request)
     with service_of(request).listening(request, who.caller, listener):
         request.state.seat.give_back()
@@ -115,7 +115,7 @@ async def wait_until_seen(
                 return
 
 
-async def _is_told(listener: Subscriber, until: float) -> bool:
+async def _is_notified(listener: Subscriber, until: float) -> bool:
     """Wait for messages; return whether there are any before the time limit and before the service stops."""
     messages = await listener.next(max(0.0, until - asyncio.get_running_loop().time()))
     return bool(messages) and all(message.name != BYE for message in messages)

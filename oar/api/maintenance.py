@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["administration"], route_class=ApiRoute)
 
 #: Jobs of a response, at most: running ones, and planned ones.
-MOST_JOBS = 1000
+MAX_JOBS = 1000
 #: The end of a maintenance without a planned end.
 _FOR_EVER = 2**40
 Date = Annotated[int, Field(ge=0, le=LARGEST_ID)]
@@ -72,7 +72,7 @@ def _outlook(tx: "Transaction", body: MaintenanceWindow) -> dict[str, Any]:
         raise NoSuchResource(f"there is no node {missing[0]!r}")
     begin, end = body.begin or tx.now, body.to or _FOR_EVER
     resources = sorted({number for ids in by_node.values() for number in ids})
-    jobs = [job for job in tx.gantt_days.on(resources, tx.now, end, MOST_JOBS) if not job.stop]
+    jobs = [job for job in tx.gantt_days.on(resources, tx.now, end, MAX_JOBS) if not job.stop]
     return {
         "from": begin,
         "to": body.to,

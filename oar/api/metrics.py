@@ -66,7 +66,7 @@ class Measured(Collector):
                 "oar_api_feed_lag_seconds",
                 "Seconds since the database was looked at.",
                 (),
-                [((), time.monotonic() - hub.told_at)],
+                [((), time.monotonic() - hub.checked_at)],
             ),
         ]
         status = self._status()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Pairs = list[tuple[bytes, bytes]]
 
 
-def asked_in(scope: Scope) -> Mapping[bytes, bytes]:
+def request_headers(scope: Scope) -> Mapping[bytes, bytes]:
     """Return the headers of a request; the first of several with the same name."""
     return dict(reversed(scope["headers"]))
 
@@ -55,7 +55,7 @@ class OtherOrigins:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a preflight request, or add the origin to the response."""
-        asked = asked_in(scope) if scope["type"] == "http" else {}
+        asked = request_headers(scope) if scope["type"] == "http" else {}
         origin = asked.get(b"origin", b"").decode("latin-1")
         config = self._config()
         if not origin or origin not in config.api_cors_origins:
@@ -131,7 +131,7 @@ class Frame:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        header = asked_in(scope).get(b"x-request-id", b"")
+        header = request_headers(scope).get(b"x-request-id", b"")
         request_id = header if _REQUEST_ID.fullmatch(header) else secrets.token_hex(8).encode()
         state = scope.setdefault("state", {})
         state["request_id"] = request_id.decode()
@@ -165,7 +165,7 @@ class Packing(GZipMiddleware):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http" and b"gzip" in asked_in(scope).get(b"accept-encoding", b""):
+        if scope["type"] == "http" and b"gzip" in request_headers(scope).get(b"accept-encoding", b""):
             await super().__call__(scope, receive, send)
         else:
             await self.app(scope, receive, send)

@@ -57,7 +57,7 @@ def nodes_list(request: Request, listing: Annotated[NodeListing, Query()]) -> An
 
 
 @router.get("/v1/nodes/{name}", operation_id="node", summary="Get a node")
-def node_one(request: Request, name: NodeName) -> Answer:
+def get_node(request: Request, name: NodeName) -> Answer:
     """Return a node with its resources, their jobs, and the last events of the node."""
     return answer_unless_known(request, node_record(asking(request), name))
 
@@ -154,7 +154,7 @@ ResourceNumber = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Resource 
 
 
 @router.get("/v1/resources/{resource_id}", operation_id="resource", summary="Get a resource")
-def resource_one(request: Request, resource_id: ResourceNumber) -> Answer:
+def get_resource(request: Request, resource_id: ResourceNumber) -> Answer:
     """Return a resource with its properties and jobs. Its `version` changes with each change of a value."""
     with asking(request).database.snapshot() as tx:
         (item,) = resource_items([_find_resource(tx, resource_id)])
@@ -210,7 +210,7 @@ def _no_such_resource(resource_id: int) -> NoSuchResource:
 
 DAY = 86400
 #: Days of a history by default, and at most.
-DAYS, MOST_DAYS = 30, 366
+DAYS, MAX_DAYS = 30, 366
 
 
 class NodePast(BaseModel):
@@ -227,8 +227,8 @@ class NodePast(BaseModel):
         """Return its first and last date.  Raises BadRequest."""
         end = now if self.to is None else self.to
         begin = max(0, end - DAYS * DAY) if self.begin is None else self.begin
-        if not begin < end <= begin + MOST_DAYS * DAY:
-            raise BadRequest(f"a period goes from a date to a later one, over {MOST_DAYS} days at most")
+        if not begin < end <= begin + MAX_DAYS * DAY:
+            raise BadRequest(f"a period goes from a date to a later one, over {MAX_DAYS} days at most")
         return begin, end
 
 

@@ -137,7 +137,7 @@ _HEADERS: Mapping[str, Schema] = {
     )
 }
 #: Headers of the responses of some operations.
-_TOLD: Mapping[str, Schema] = {
+_OTHER_HEADERS: Mapping[str, Schema] = {
     name: {"description": text, "schema": {"type": "string"}}
     for name, text in (
         ("Location", "Address of the created object."),
@@ -150,7 +150,7 @@ _TOLD: Mapping[str, Schema] = {
     )
 }
 #: Operations whose response has a Location; operations whose responses have no ETag.
-_WITH_PLACE = frozenset(
+_WITH_LOCATION = frozenset(
     (
         *("job_submit", "job_resubmit", "reservation_request"),
         *("rule_add", "queue_add", "property_add"),
@@ -205,24 +205,24 @@ def description(app: FastAPI, routes: Sequence[BaseRoute]) -> Schema:
     schemas = parts.setdefault("schemas", {})
     schemas["Problem"] = _PROBLEM
     parts["securitySchemes"] = _SECURITY
-    parts["headers"] = {**_HEADERS, **_TOLD}
+    parts["headers"] = {**_HEADERS, **_OTHER_HEADERS}
     document["security"] = [{}, *({name: []} for name in _SECURITY)]
     for path, method, operation in _operations(document):
-        _complete(path, method, operation)
-    document["paths"] = _referring(document["paths"], schemas)
+        _add_responses(path, method, operation)
+    document["paths"] = _with_references(document["paths"], schemas)
     for name, example in EXAMPLES.items():
         schemas[name]["examples"] = [example]
     app.openapi_schema = document
     return document
 
 
-def _referring(schema: Any, schemas: Schema) -> Any:
+def _with_references(schema: Any, schemas: Schema) -> Any:
     """Replace named schemas by references, and add them to the schemas of the document."""
     if isinstance(schema, list):
-        return [_referring(element, schemas) for element in schema]
+        return [_with_references(element, schemas) for element in schema]
     if not isinstance(schema, dict):
         return schema
-    whole = {key: _referring(value, schemas) for key, value in schema.items() if key != NAME}
+    whole = {key: _with_references(value, schemas) for key, value in schema.items() if key != NAME}
     if NAME not in schema:
         return whole
     if schemas.setdefault(schema[NAME], whole) != whole:
@@ -237,7 +237,7 @@ def _operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
                 yield path, method, operation
 
 
-def _complete(path: str, method: str, operation: Schema) -> None:
+def _add_responses(path: str, method: str, operation: Schema) -> None:
     """Add every status that an operation may return."""
     answers = operation["responses"]
     answers.pop("422", None)
@@ -258,21 +258,21 @@ def _complete(path: str, method: str, operation: Schema) -> None:
     if method == "get" and operation["operationId"] not in ("stream", "metrics"):
         answers.setdefault("304", {"description": "Not modified: the client has the current version."})
     for status, response in answers.items():
-        names = [*_limits(path, status), *_told_beside(method, operation["operationId"], status, headers)]
+        names = [*_rate_limit_headers(path, status), *_other_headers(method, operation["operationId"], status, headers)]
         response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _limits(path: str, status: str) -> list[str]:
+def _rate_limit_headers(path: str, status: str) -> list[str]:
     """Return the rate limit headers of a response."""
     names = [name for name in _HEADERS if name != "Retry-After"] if path.startswith("/v1/") else []
     return names + (["Retry-After"] if status in _FOR_A_WHILE else [])
 
 
-def _told_beside(method: str, operation_id: str, status: str, request_headers: Collection[str]) -> list[str]:
+def _other_headers(method: str, operation_id: str, status: str, request_headers: Collection[str]) -> list[str]:
     """Return the other headers of a response; ``request_headers``: those that the request may have."""
     if operation_id == "job_output_bytes":
         return {"200": [*_OF_OUTPUT], "206": [*_OF_OUTPUT, "Content-Range"], "416": ["Content-Range"]}.get(status, [])
-    if status == str(HTTPStatus.CREATED) and operation_id in _WITH_PLACE:
+    if status == str(HTTPStatus.CREATED) and operation_id in _WITH_LOCATION:
         return ["Location", *(["Idempotency-Replayed"] if "idempotency-key" in request_headers else [])]
     has_tag = method == "get" and status in ("200", "304") and operation_id not in _WITHOUT_TAG
     return ["ETag"] if has_tag or status == str(HTTPStatus.PRECONDITION_FAILED) else []

@@ -102,7 +102,7 @@ JOB_USAGE = record(
     {"job_id": INTEGER, "owner": TEXT, "state": TEXT, "elapsed": INTEGER, "core_seconds": INTEGER, "complete": FLAG}
     | {**_USED, "nodes": by_name(record("NodeUsage", {**_USED, "forks_denied": MAYBE_INTEGER}))},
 )
-TOLD_STARTS = many(
+PREDICTIONS = many(
     record("PredictionRecord", {"when": TEXT, "date": INTEGER, "start": INTEGER, "late_by": MAYBE_INTEGER})
 )
 JOBS_AROUND = record(
@@ -247,7 +247,7 @@ JOB = record(
     explanation=EXPLANATION,
     states=STATE_CHANGES,
     usage=JOB_USAGE,
-    predictions=TOLD_STARTS,
+    predictions=PREDICTIONS,
     jobs_around=JOBS_AROUND,
 )
 SUBMISSION = record("Submission", SUBMITTED, reservation=TEXT)

@@ -63,10 +63,10 @@ def _packed(parts: Iterable[str]) -> Iterator[bytes]:
 
 
 #: Jobs that are listed; nodes that are named of each.
-MOST_JOBS = 100
-MOST_NODES = 6
+MAX_JOBS = 100
+MAX_NODES = 6
 #: Days of the table of days.
-MOST_DAYS = 92
+MAX_DAYS = 92
 #: Seconds before and after now that are shown by default: those of the diagram.
 BEFORE, AFTER = DAY * 6 // 10, DAY * 4 // 10
 
@@ -92,21 +92,21 @@ def period_of(query: Mapping[str, str]) -> Period:
 def gantt_table(who: Asking, period: Period) -> dict[str, Any]:
     """Return past, running and planned jobs of a period by start; if there are too many, those that end first."""
     with who.database.snapshot() as tx:
-        jobs = tx.gantt_days.first_ended(period.begin, period.end, MOST_JOBS + 1)
-        jobs += tx.gantt_days.first_live(period.begin, period.end, MOST_JOBS + 1 - len(jobs))
-        shown = sorted(jobs[:MOST_JOBS], key=lambda job: (job.start, job.id))
+        jobs = tx.gantt_days.first_ended(period.begin, period.end, MAX_JOBS + 1)
+        jobs += tx.gantt_days.first_live(period.begin, period.end, MAX_JOBS + 1 - len(jobs))
+        shown = sorted(jobs[:MAX_JOBS], key=lambda job: (job.start, job.id))
         rows = tx.resources.select({number for job in shown for number in job.resources})
     names = {row.id: row.network_address for row in rows}
     return {
         "jobs": [_gantt_job(job, names) for job in shown],
-        "is_cut": len(jobs) > MOST_JOBS,
+        "is_cut": len(jobs) > MAX_JOBS,
     }
 
 
 def days_table(who: Asking, period: Period) -> list[dict[str, Any]]:
     """Return the days (UTC) of a period, the last ones of a long one, each with shares of the resources in percents."""
     end = -(-period.end // DAY)
-    begin = max(period.begin // DAY, end - MOST_DAYS)
+    begin = max(period.begin // DAY, end - MAX_DAYS)
     with who.database.snapshot() as tx:
         curve = occupancy_curve(tx, begin * DAY, DAY, end - begin)
     whole = curve["resources"] or 1
@@ -123,8 +123,8 @@ def plan_table(who: Asking, date: int) -> dict[str, Any]:
     """Return the plan of the last pass before a date, and what happened then; `date` is 0 if no plan is stored."""
     with who.database.snapshot() as tx:
         made = tx.former_plans.last(date)
-        jobs = tx.former_plans.jobs(made, MOST_JOBS + 1) if made else []
-    return {"date": made, "jobs": jobs[:MOST_JOBS], "is_cut": len(jobs) > MOST_JOBS}
+        jobs = tx.former_plans.jobs(made, MAX_JOBS + 1) if made else []
+    return {"date": made, "jobs": jobs[:MAX_JOBS], "is_cut": len(jobs) > MAX_JOBS}
 
 
 def _gantt_date(text: str) -> int:
@@ -148,8 +148,8 @@ def _gantt_job(job: "DrawnJob", names: Mapping[int, str]) -> dict[str, Any]:
         "start": job.start,
         "end": _drawn_end(job),
         "is_planned": job.state in NOT_STARTED,
-        "nodes": nodes[:MOST_NODES],
-        "more": max(0, len(nodes) - MOST_NODES),
+        "nodes": nodes[:MAX_NODES],
+        "more": max(0, len(nodes) - MAX_NODES),
     }
 
 

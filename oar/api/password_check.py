@@ -13,7 +13,7 @@ from typing import Any
 RIGHT, WRONG, BROKEN = 0, 1, 2
 #: Of /etc/pam.d.
 SERVICE = "oar-api"
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 
 _NAME = re.compile(rb"[a-z_][a-z0-9_.-]{0,31}")
 #: Accounts whose passwords are never checked here.
@@ -81,7 +81,7 @@ def is_right(name: bytes, password: bytes, directory: str | None = None) -> bool
 
 def main(directory: str | None = None) -> int:
     """Answer one question; return the exit code."""
-    name, separator, password = sys.stdin.buffer.read(MOST_BYTES).partition(b"\0")
+    name, separator, password = sys.stdin.buffer.read(MAX_BYTES).partition(b"\0")
     if not separator or b"\0" in password or not _NAME.fullmatch(name) or name in _NEVER:
         return WRONG
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 reading = APIRouter(tags=["nodes"], route_class=ApiRoute)
 
 #: Values of a property in a response, at most.
-MOST_VALUES = 100
+MAX_VALUES = 100
 _Text = Annotated[str, Query(max_length=400, pattern=PRINTABLE)]
 Properties = Annotated[
     list[_Text],
@@ -47,7 +47,7 @@ def property_values(request: Request) -> Answer:
     values_of = {name: {row[name] for row in rows if row["network_address"]} for name in names}
     values = {name: sorted(of_it - {None}) for name, of_it in values_of.items() if len(of_it) > 1}
     items = [
-        {"name": name, "values": [str(value) for value in of_it[:MOST_VALUES]], "more": len(of_it[MOST_VALUES:])}
+        {"name": name, "values": [str(value) for value in of_it[:MAX_VALUES]], "more": len(of_it[MAX_VALUES:])}
         for name, of_it in values.items()
     ]
     return answer_unless_known(request, {"items": items})
@@ -135,7 +135,7 @@ def properties_list(request: Request) -> Answer:
 
 
 @router.get("/v1/properties/{name}", operation_id="property", summary="Get a property")
-def property_one(request: Request, name: PathName) -> Answer:
+def get_property(request: Request, name: PathName) -> Answer:
     """Return a property and its largest value; new resources are numbered from there."""
     who = asking(request)
     name = name.lower()

@@ -137,7 +137,7 @@ def queues_list(request: Request, fields: FieldsQuery = None) -> Answer:
 
 
 @reading.get("/v1/queues/{name}", operation_id="queue", summary="Get a queue")
-def queue_one(
+def get_queue(
     request: Request, name: Annotated[str, Path(max_length=100, pattern=PRINTABLE, description="Queue name.")]
 ) -> Answer:
     """Return a queue with the number of jobs in each state."""

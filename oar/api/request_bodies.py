@@ -9,7 +9,7 @@ from oar.api.errors import UnfitBody
 from oar.lib.base.errors import BadRequest
 
 DEEPEST = 64
-MOST_KEYS = 100_000
+MAX_KEYS = 100_000
 #: A string, up to the end of the body if it is not terminated, so that each byte is scanned once.
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _OTHERS = bytes(set(range(256)) - set(b"[]{}:"))
@@ -29,8 +29,8 @@ def check_shape(data: bytes) -> None:
     """Check how deep a body is and how many keys it has; whether it is JSON is not looked at.  Raises UnfitBody."""
     plain = data.replace(b"\0", b"")  # of UTF-16, which is read as well, every other byte
     marks = _TEXT.sub(b"", plain).translate(_ALIKE, _OTHERS)
-    if marks.count(b":") > MOST_KEYS:
-        text = f"the body has more than {MOST_KEYS} keys"
+    if marks.count(b":") > MAX_KEYS:
+        text = f"the body has more than {MAX_KEYS} keys"
         raise UnfitBody(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, "send it in several requests")
     if _is_deep(marks.replace(b":", b"")):
         text = f"the body has lists and records in one another, more than {DEEPEST} deep"
@@ -49,8 +49,8 @@ def _is_deep(marks: bytes) -> bool:
 
 MULTIPART = "multipart/form-data"
 #: Parts of a form, and bytes of the head of one, at most.
-MOST_PARTS = 1000
-_LONGEST_HEAD = 8 << 10
+MAX_PARTS = 1000
+_MAX_HEAD = 8 << 10
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))')
 _FILE = re.compile(rb"^content-disposition:.*\bfilename=", re.IGNORECASE | re.MULTILINE)
 _NAME = re.compile(
@@ -66,8 +66,8 @@ def fields_of(kind: str, data: bytes) -> dict[str, str]:
     Parts are counted before they are looked at, and none of them is a form itself.
     """
     between, whole = b"\r\n--" + boundary_of(kind), b"\r\n" + data
-    if whole.count(between) > MOST_PARTS + 1:
-        raise BadRequest(f"the form has more than {MOST_PARTS} parts")
+    if whole.count(between) > MAX_PARTS + 1:
+        raise BadRequest(f"the form has more than {MAX_PARTS} parts")
     _, *parts = whole.split(between)
     if not parts or not _END.match(parts.pop()):
         raise BadRequest(_INCOMPLETE)
@@ -76,7 +76,7 @@ def fields_of(kind: str, data: bytes) -> dict[str, str]:
 
 def _field(part: bytes) -> tuple[str, str]:
     head, is_whole, value = part.partition(b"\r\n\r\n")
-    match = _NAME.search(head[:_LONGEST_HEAD])
+    match = _NAME.search(head[:_MAX_HEAD])
     if not (match and is_whole):
         raise BadRequest("a part of the form has no name")
     name = (match[1] or match[2]).decode(errors="replace")
@@ -137,7 +137,7 @@ class _Reader:
     async def head(self) -> bytes:
         """Return the head of a part, and skip it.  Raises BadRequest."""
         while (index := self._held.find(b"\r\n\r\n")) < 0:
-            if len(self._held) > _LONGEST_HEAD or self._held.startswith(b"--\r\n"):
+            if len(self._held) > _MAX_HEAD or self._held.startswith(b"--\r\n"):
                 raise BadRequest("the form holds no file")
             await self._more()
         head, self._held = self._held[:index], self._held[index + 4 :]

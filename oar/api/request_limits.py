@@ -17,7 +17,7 @@ from oar.api.clients import Client
 from oar.api.concurrency import SEAT, Places, Seat, in_thread
 from oar.api.errors import CODES, TooMany, UnfitBody, early_problem
 from oar.api.legacy.calls import file_in
-from oar.api.middleware import asked_in
+from oar.api.middleware import request_headers
 from oar.api.request_bodies import check_shape, is_json
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Gate:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, config: "Config", seat: Seat) -> None:
         """Let a request in.  Raises TooMany."""
-        headers = asked_in(scope)
+        headers = request_headers(scope)
         declared = headers.get(b"content-length", b"0")
         if declared == b"0" and b"transfer-encoding" not in headers:
             seat.give_back() if scope["path"] in _UNCOUNTED else seat.take()

@@ -122,7 +122,7 @@ Duration = Annotated[int, Field(ge=0, le=2**40)] | Text | None
 Pair = Annotated[list[Text], Field(min_length=2, max_length=2)] | None
 Texts = Annotated[list[Text], Field(max_length=1000)]
 #: Seconds between two look-ups of a decision: the first pause, and the longest one.
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+FIRST_PAUSE, MAX_PAUSE = 0.05, 1.0
 
 
 class NoAnswer(Unavailable):
@@ -261,7 +261,7 @@ async def wait_for_decision(who: Asking, look: Callable[[], Decision | None]) ->
         if result is not None or left <= 0:
             return result
         await asyncio.sleep(min(pause, left))
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE)
 
 
 def no_decision(who: Asking, what: str) -> str:

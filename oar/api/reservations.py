@@ -196,7 +196,7 @@ def _chosen(
 
 
 @router.get("/v1/reservations/{reservation}", operation_id="reservation", summary="Get an advance reservation")
-def reservation_one(request: Request, reservation: Named) -> Answer:
+def get_reservation(request: Request, reservation: Named) -> Answer:
     """Return a reservation, by number or name, and its log."""
     return answer_unless_known(request, reservation_with_log(asking(request), reservation))
 

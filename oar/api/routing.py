@@ -114,7 +114,7 @@ class _NotSimpleError(Exception):
     """A request that FastAPI must read."""
 
 
-class _One(NamedTuple):
+class _Parameter(NamedTuple):
     """A parameter: its name in Python, and its validator."""
 
     name: str
@@ -125,8 +125,8 @@ class _Parameters(NamedTuple):
     """The parameters of a route: the request, path segments, and a query as single parameters or as a model."""
 
     request: str
-    path: Sequence[tuple[str, _One]]
-    query: Mapping[str, _One]
+    path: Sequence[tuple[str, _Parameter]]
+    query: Mapping[str, _Parameter]
     model: tuple[str, type[BaseModel]] | None
     defaults: Mapping[str, Any]
     many: frozenset[str] = (
@@ -156,7 +156,7 @@ class _Parameters(NamedTuple):
         kind, *more = get_args(hint) if get_origin(hint) is Annotated else (None,)
         field = next((annotation for annotation in more if isinstance(annotation, Path | Query)), None)
         if isinstance(field, Path):
-            return self._replace(path=[*self.path, (name, _One(name, TypeAdapter(hint)))])
+            return self._replace(path=[*self.path, (name, _Parameter(name, TypeAdapter(hint)))])
         if _is_model(kind):
             return self._replace(model=(name, kind)) if field else None
         if field is None or parameter.default is _NOTHING:
@@ -164,14 +164,14 @@ class _Parameters(NamedTuple):
         alias, defaults = str(field.alias or name), {**self.defaults, name: parameter.default}
         if get_origin(kind) in (list, set, tuple):
             return self._replace(many=self.many | {alias}, defaults=defaults)
-        return self._replace(query={**self.query, alias: _One(name, TypeAdapter(hint))}, defaults=defaults)
+        return self._replace(query={**self.query, alias: _Parameter(name, TypeAdapter(hint))}, defaults=defaults)
 
     def values(self, request: Request) -> dict[str, Any]:
         """Return the values of a request.  Raises ValidationError, _NotSimpleError."""
         segments = request.scope["path_params"]
         values = {name: parameter.adapter.validate_python(segments[name]) for name, parameter in self.path}
         values[self.request] = request
-        query = _given(request.scope["query_string"])
+        query = _query_values(request.scope["query_string"])
         if not self.many.isdisjoint(query):
             raise _NotSimpleError
         if self.model:
@@ -190,7 +190,7 @@ def _is_model(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, BaseModel)
 
 
-def _given(query: bytes) -> dict[str, str]:
+def _query_values(query: bytes) -> dict[str, str]:
     """Return the parameters of a query.  Raises _NotSimpleError if a name occurs twice."""
     if not query:
         return {}
@@ -204,7 +204,7 @@ def _given(query: bytes) -> dict[str, str]:
 #: Start of a path parameter.
 _PARAMETER = "{"
 #: Leading path segments in the key of a route: ``/v1/jobs``.
-_TOLD_APART = 2
+_LEADING_SEGMENTS = 2
 
 #: The number of segments, and the leading ones.
 Key = tuple[int, tuple[str, ...]]
@@ -290,11 +290,11 @@ def _key_of(route: Route) -> tuple[Key, str | None] | None:
     """Return the key of a route and its last segment if that is fixed; None for routes with several keys."""
     segments = route.path.split("/")
     takes_several = any(segment.startswith(_PARAMETER) and segment.endswith(":path}") for segment in segments)
-    begins_with_one = any(_PARAMETER in segment for segment in segments[1 : 1 + _TOLD_APART])
+    begins_with_one = any(_PARAMETER in segment for segment in segments[1 : 1 + _LEADING_SEGMENTS])
     if takes_several or begins_with_one:
         return None
     return _key(segments), None if _PARAMETER in segments[-1] else segments[-1]
 
 
 def _key(segments: Sequence[str]) -> Key:
-    return len(segments), tuple(segments[1 : 1 + _TOLD_APART])
+    return len(segments), tuple(segments[1 : 1 + _LEADING_SEGMENTS])

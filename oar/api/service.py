@@ -12,7 +12,7 @@ from oar.api.authentication import OWN_NAMING, SAFE_METHODS, AgentToken, Caller,
 from oar.api.clients import client_of
 from oar.api.concurrency import InTurn, Places, UnderWay
 from oar.api.errors import Unidentified
-from oar.api.gantt_cache import ChunkFiles, Chunks, ChunksAhead, Moments
+from oar.api.gantt_cache import ChunkFiles, Chunks, ChunksAhead, SentStates
 from oar.api.hub import Hub, StateTags, Subscriber
 from oar.api.parameters import LARGEST_ID
 from oar.api.passwords import Passwords
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Outputs that a user follows, and lists that a client exports, at most; and exports of all clients.  Results that a
 #: computer sends at the same time.
-FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MOST_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
+FOLLOWS_OF_A_USER, EXPORTS_OF_A_CLIENT, MAX_EXPORTS, UPLOADS_OF_A_COMPUTER = 5, 2, 20, 4
 #: Streams of a user, streams of an address without users, and waiting requests of a client, at most.
 STREAMS_OF_A_USER, STREAMS_OF_AN_ADDRESS, WAITS_OF_A_CLIENT = 10, 20, 100
 #: Files that a user reads and writes at a time, at most.
@@ -96,7 +96,7 @@ class Service:
         runtime.database.use_cursors(TimedCursor)
         self.chunks = Chunks(ChunkFiles.of_service(runtime.config.web_gantt_cache))
         self.chunks_ahead = ChunksAhead(runtime.database, self.chunks)
-        self.moments = Moments()
+        self.moments = SentStates()
         self.cache = Cache()
         self.identities = Identities(runtime.database, Passwords(runtime.oardir))
         self._buckets = [Buckets(rate) for rate in configured_rates(runtime.config)]

@@ -26,7 +26,7 @@ router = APIRouter(tags=["access"], route_class=ApiRoute)
 
 Secret = Annotated[str | None, Field(max_length=1024)]
 #: Names of this machine, to which browsers send cookies of TLS without it.
-_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 #: The path of the pages.
 _PAGES = "/ui/"
 
@@ -61,8 +61,8 @@ def session_begin(request: Request, login: Login) -> Answer:
     check_meant(request)
     service = service_of(request)
     if login.sudo:
-        return _proved(request, service, login)
-    path, is_secure = _place(request, service), _is_secure(request)
+        return _elevate(request, service, login)
+    path, is_secure = _cookie_path(request, service), _is_secure(request)
     seconds = service.runtime.config.api_session_hours * 3600
     if login.token is not None:
         user, secret = _by_token(service, login.token, seconds)
@@ -83,7 +83,7 @@ def session_end(request: Request) -> Answer:
         with service_of(request).runtime.database.begin() as tx:
             tx.api_tokens.revoke([caller.token])
     response = Answer(status_code=HTTPStatus.NO_CONTENT)
-    response.delete_cookie(COOKIE, path=_place(request, service_of(request)))
+    response.delete_cookie(COOKIE, path=_cookie_path(request, service_of(request)))
     return response
 
 
@@ -134,7 +134,7 @@ def token_revoke(
     return Answer(status_code=HTTPStatus.NO_CONTENT)
 
 
-def _proved(request: Request, service: "Service", login: Login) -> Answer:
+def _elevate(request: Request, service: "Service", login: Login) -> Answer:
     caller = asking(request).caller
     user = caller.identified()
     if caller.way is not Way.SESSION or caller.rests_on_token or not caller.token:
@@ -166,12 +166,12 @@ def _by_password(request: Request, service: "Service", login: Login) -> User:
     return service.identities.check_password(login.user, login.password, request, service.runtime.config)
 
 
-def _place(request: Request, service: "Service") -> str:
+def _cookie_path(request: Request, service: "Service") -> str:
     """Return the path of the cookie: it is not sent to other services of the host.
 
     The page that sends the request may have been served through a web server or directly.
     """
-    before, separator, _ = _told(request, "referer").path.rpartition(_PAGES)
+    before, separator, _ = _header_address(request, "referer").path.rpartition(_PAGES)
     if separator and PATH.fullmatch(before):
         return f"{before}/"
     return f"{outer_path(request, service.runtime.config)}/"
@@ -182,14 +182,14 @@ def _is_secure(request: Request) -> bool:
 
     Raises NotAllowed if the page was loaded without TLS: its browser would silently drop the cookie.
     """
-    client, page = client_of(request), _told(request, "origin")
+    client, page = client_of(request), _header_address(request, "origin")
     is_secure = client.is_trusted or not client.is_local
-    if is_secure and page.scheme == "http" and page.hostname not in _HERE:
+    if is_secure and page.scheme == "http" and page.hostname not in _LOCAL_NAMES:
         raise NotAllowed("a session needs TLS: log in at the https address of the site's web server")
     return is_secure
 
 
-def _told(request: Request, header: str) -> SplitResult:
+def _header_address(request: Request, header: str) -> SplitResult:
     """Return the address in a header of a browser; an empty one if there is none."""
     try:
         return urlsplit(request.headers.get(header, ""))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _DATE = "%Y-%m-%d %H:%M:%S"
 #: Other algorithms would accept a public key, or no signature.
 _ALGORITHMS = frozenset({"HS256", "HS384", "HS512"})
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 def make(user: str, config: "Config", now: datetime) -> str | None:
@@ -32,7 +32,7 @@ def user_of(token: str, config: "Config") -> str | None:
     """Return the user of a token, None if it is invalid, expired or revoked, or if tokens are disabled."""
     import jwt
 
-    if not _is_on(config) or len(token) > _MOST_BYTES:
+    if not _is_on(config) or len(token) > _MAX_BYTES:
         return None
     try:
         claims = jwt.decode(

@@ -36,7 +36,7 @@ STREAM_SECONDS = 3600.0
 STATE, EVENT = "state", "event"
 _MESSAGES = (STATE, EVENT, *Topic)
 #: Items of a page: a piece of each log.
-MOST_ITEMS = 2 * PIECE
+MAX_ITEMS = 2 * PIECE
 
 
 class HistoryListing(BaseModel):
@@ -65,11 +65,11 @@ class StreamListing(HistoryListing):
 class EventsListing(HistoryListing):
     """Parameters of a page of events."""
 
-    limit: int = Field(default=MOST_ITEMS, ge=1, le=MOST_ITEMS, description="Page size.")
+    limit: int = Field(default=MAX_ITEMS, ge=1, le=MAX_ITEMS, description="Page size.")
     wait: int = Field(default=0, ge=0, le=LARGEST_ID, description="Seconds to wait for a change, at most 30.")
 
 
-class _Chosen(NamedTuple):
+class _Selection(NamedTuple):
     """The messages that a client has chosen."""
 
     names: frozenset[str]  #: of messages
@@ -78,7 +78,7 @@ class _Chosen(NamedTuple):
     queue: str | None
 
     @classmethod
-    def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Chosen":
+    def of(cls, who: Asking, listing: HistoryListing, topics: str | None = None) -> "_Selection":
         """Return the choice of a client; ``topics``: comma-separated.  Raises BadRequest, Unidentified."""
         names = split_list(topics) or _MESSAGES
         for name in names:
@@ -112,7 +112,7 @@ class _Chosen(NamedTuple):
 async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -> StreamingResponse:
     """Send each state change and each event once, in order, as server-sent events. `since` includes past ones."""
     who = await in_thread(asking, request)
-    chosen = _Chosen.of(who, listing, listing.topics)
+    chosen = _Selection.of(who, listing, listing.topics)
     begin = request.headers.get("last-event-id") or listing.since
     position = Position.parse(begin) if begin else None
     service = service_of(request)
@@ -132,8 +132,8 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
         except OarError:
             return False
 
-    missed = _Past(position, position_, past, who.config.api_stream_depth)
-    teller = _Teller(service.hub, listener, chosen, who.privacy, is_known)
+    missed = _MissedEvents(position, position_, past, who.config.api_stream_depth)
+    teller = _EventWriter(service.hub, listener, chosen, who.privacy, is_known)
     return EventStream(teller.told(missed), held)
 
 
@@ -141,7 +141,7 @@ async def stream(request: Request, listing: Annotated[StreamListing, Query()]) -
 async def events(request: Request, listing: Annotated[EventsListing, Query()]) -> Answer:
     """Return the state changes and events after a position, and the position for the next request."""
     hub, who = service_of(request).hub, await in_thread(asking, request)
-    takes = _Chosen.of(who, listing).takes
+    takes = _Selection.of(who, listing).takes
     begun = await hub.begun()
     after = Position.parse(listing.since) if listing.since else begun
 
@@ -170,7 +170,7 @@ def _page(who: Asking, after: Position, until: Position, takes: Takes, limit: in
     return {"items": items, "position": str(position), "more": position != until}
 
 
-class _Past:
+class _MissedEvents:
     """The rows that a client has missed: from its last position to the start of the subscription."""
 
     def __init__(self, begin: Position | None, end: Position, read: Callable[[Position], News], depth: int) -> None:
@@ -197,14 +197,14 @@ class _Past:
             yield row_messages(news)
 
 
-class _Teller:
+class _EventWriter:
     """Sends the chosen messages to a client, until it disconnects, loses access, or reaches STREAM_SECONDS."""
 
     def __init__(
         self,
         hub: Hub,
         listener: Subscriber,
-        chosen: _Chosen,
+        chosen: _Selection,
         privacy: Privacy,
         is_known: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -215,7 +215,7 @@ class _Teller:
         self._is_known = is_known
         self._until = asyncio.get_running_loop().time() + STREAM_SECONDS
 
-    async def told(self, past: _Past) -> AsyncIterator[bytes]:
+    async def told(self, past: _MissedEvents) -> AsyncIterator[bytes]:
         """Yield the bytes of the stream."""
         yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
         if past.is_too_long:
@@ -248,11 +248,11 @@ class _Teller:
             Message(BYE, {}, self._hub.position or Position(0, 0)),
         ], True
 
-    def _written(self, messages: Iterable[Message]) -> bytes:
-        return b"".join(_written(message, self._privacy) for message in messages)
+    def _encode(self, messages: Iterable[Message]) -> bytes:
+        return b"".join(_encode(message, self._privacy) for message in messages)
 
 
-def _written(message: Message, privacy: Privacy) -> bytes:
+def _encode(message: Message, privacy: Privacy) -> bytes:
     data = orjson.dumps(_data(message, privacy))
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(message.position).encode(), message.name.encode(), data)
 

@@ -38,7 +38,7 @@ def usersets_list(request: Request) -> Answer:
 
 
 @router.get("/v1/usersets/{name}", operation_id="userset", summary="Get a userset")
-def userset_one(request: Request, name: SetName) -> Answer:
+def get_userset(request: Request, name: SetName) -> Answer:
     """Return the entries of a userset."""
     who = asking(request)
     with who.database.snapshot() as tx:

@@ -126,7 +126,7 @@ PATIENCE = 5.0
 #: Seconds beyond its time limit after which a task counts as lost.
 GRACE = 5.0
 #: Tasks of one process, at most: admission rules may leak memory.
-MOST_TASKS = 500
+MAX_TASKS = 500
 #: Seconds that a process is given to end.
 LAST_SECONDS = 5.0
 
@@ -243,7 +243,7 @@ class _Process:
 
 def _unless_used_up(process: _Process | None) -> _Process | None:
     """Return a process that can go on, None in the place of one that has done enough."""
-    if process and process.tasks >= MOST_TASKS:
+    if process and process.tasks >= MAX_TASKS:
         process.end()
         return None
     return process

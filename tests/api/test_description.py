@@ -154,7 +154,7 @@ def test_the_document_tells_how_often_a_client_may_ask(anonymous: httpx.Client) 
 def test_the_service_does_what_the_document_says(
     api: Api, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", 0)
     api.runtime.config = Config(api_rate_read=0, api_rate_change=0, api_rate_estimate=0)
     resources = add_resources(database)
     add_job(database, JobState.RUNNING, on=resources[:1])

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from oar.api.gantt import max_age
-from oar.api.gantt_cache import MOST_MOMENTS, OF_JOBS, ChunkFiles, Chunks, ChunksAhead, Moments
+from oar.api.gantt_cache import MAX_MOMENTS, OF_JOBS, ChunkFiles, Chunks, ChunksAhead, SentStates
 from oar.api.response_cache import Cache
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -261,9 +261,9 @@ def test_only_what_has_changed_is_told_to_who_knows_the_rest(anonymous: httpx.Cl
 
 
 def test_a_moment_that_is_long_ago_is_forgotten() -> None:
-    moments = Moments()
+    moments = SentStates()
     record: dict[str, Any] = {"running": [], "planned": [], "states": []}
-    cursors = [moments.answer({**record, "states": [n]}, None)["cursor"] for n in range(MOST_MOMENTS + 1)]
+    cursors = [moments.answer({**record, "states": [n]}, None)["cursor"] for n in range(MAX_MOMENTS + 1)]
     assert moments.answer(record, cursors[0])["since"] is None
     assert moments.answer(record, cursors[-1])["since"] == cursors[-1]
 

@@ -19,7 +19,7 @@ from oar.api.authentication import Caller
 from oar.api.concurrency import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, CLIENTS_OF_A_CROWD, WAITING_FOR_A_THREAD, Seat
 from oar.api.estimates import FindSmallestChange
 from oar.api.legacy import calls
-from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
+from oar.api.request_bodies import MAX_PARTS, check_shape, fields_of
 from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
 from oar.lib.base.errors import BadRequest, Unavailable
@@ -95,7 +95,7 @@ def test_a_head_without_end_is_refused(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/oarapi/jobs"])
 def test_a_head_that_is_too_long_is_told_what_is_long_in_it(api: Api, path: str) -> None:
-    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * connections.LONGEST_HEAD
+    address, long = f"http://127.0.0.1:{api.port}{path}", "1" * connections.MAX_HEAD
     of_address, of_header = httpx.get(address, params={"ids": long}), httpx.get(address, headers={"Cookie": long})
     for refused, status, way_out in ((of_address, 414, "fewer things"), (of_header, 431, "fewer headers")):
         told = refused.json()
@@ -460,7 +460,7 @@ def test_the_parts_of_a_form_are_counted_before_they_are_looked_at() -> None:
     part = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n'
     kind = "multipart/form-data; boundary=x"
     assert fields_of(kind, part + b"--x--\r\n") == {"a": "b"}
-    assert fields_of(kind, b"preamble\r\n" + part * MOST_PARTS + b"--x--") == {"a": "b"}
+    assert fields_of(kind, b"preamble\r\n" + part * MAX_PARTS + b"--x--") == {"a": "b"}
     looked_at = 0
     with pytest.MonkeyPatch.context() as patch:
 
@@ -471,7 +471,7 @@ def test_the_parts_of_a_form_are_counted_before_they_are_looked_at() -> None:
 
         patch.setattr(request_bodies, "_field", count)
         with pytest.raises(BadRequest, match="more than"):
-            fields_of(kind, part * 10 * MOST_PARTS + b"--x--")
+            fields_of(kind, part * 10 * MAX_PARTS + b"--x--")
     assert looked_at == 0
 
 

@@ -152,7 +152,7 @@ def test_all_jobs_come_as_lines(
 ) -> None:
     for _ in range(5):
         add_job(database)
-    monkeypatch.setattr(legacy_jobs, "PAGE", 2)
+    monkeypatch.setattr(legacy_jobs, "EXPORT_PAGE", 2)
     whole = anonymous.get(address).json()["items"]
     path, _, query = address.partition("?")
     for answer in (

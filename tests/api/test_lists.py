@@ -96,7 +96,7 @@ def again(api: Api, anonymous: httpx.Client) -> Callable[..., tuple[int, bool]]:
         tags[route, id(client)] = answer.headers["etag"]
         return answer.status_code, not answer.headers["server-timing"].startswith("db;dur=0.0,")
 
-    wait_until(lambda: api.service.hub.is_told)
+    wait_until(lambda: api.service.hub.reports_changes)
     return ask
 
 
@@ -175,10 +175,10 @@ def test_a_request_with_a_tag_counts_once(api: Api, anonymous: httpx.Client) -> 
 
 def test_without_notices_tags_are_those_of_bodies(anonymous: httpx.Client, api: Api, database: Database) -> None:
     add_job(database)
-    wait_until(lambda: api.service.hub.is_told)
+    wait_until(lambda: api.service.hub.reports_changes)
     tags = [anonymous.get("/v1/queues").headers["etag"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hub, "_LONGEST_SILENCE", -1.0)
+        patch.setattr(hub, "_MAX_SILENCE", -1.0)
         tags.append(anonymous.get("/v1/queues").headers["etag"])
         assert anonymous.get("/v1/queues", headers={"If-None-Match": tags[0]}).status_code == 304
     assert ["~" in tag for tag in tags] == [True, False]

@@ -72,7 +72,7 @@ def test_an_array_is_one_row_of_a_page_and_hides_no_job(anonymous: httpx.Client,
 def test_all_of_a_list_can_be_had_as_lines(
     anonymous: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "PAGE", 2)
+    monkeypatch.setattr(jobs, "EXPORT_PAGE", 2)
     ids = [add_job(database) for _ in range(5)]
     for listing, wanted in (({}, ids), ({"newest_first": "true", "after": str(ids[3])}, [*reversed(ids[:3])])):
         answer = anonymous.get("/v1/jobs", params={"details": "true", **listing}, headers=LINES_ALONE)

@@ -26,7 +26,7 @@ Ask = Callable[..., "Future[httpx.Response]"]
 @pytest.fixture
 def ask(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
     """Lets somebody wait for a job, None: for what happens, in a thread of its own; at the end nobody waits."""
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", LONG)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", LONG)
     address = f"http://127.0.0.1:{api.port}/v1"
     with ThreadPoolExecutor(WAITING_FOR_A_THREAD + 1) as pool:
 
@@ -99,7 +99,7 @@ def test_the_end_of_the_wait_and_of_the_service_tell_what_is(
 ) -> None:
     job = add_job(database)
     answer = ask(job, **{"while": "live"})
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", 0.01)
     assert anonymous.get(f"/v1/jobs/{job}", params={"wait": 30}).json()["state"] == "Waiting"
     api.service.hub.stop()
     assert answer.result().json()["state"] == "Waiting"
@@ -121,7 +121,7 @@ def test_what_cannot_be_awaited_is_refused(
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits has an answer, however long a busy scheduler takes."""
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", LONG)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", LONG)
 
 
 def _reserve(client: httpx.Client, path: str, **headers: str) -> httpx.Response:
@@ -163,10 +163,10 @@ def test_a_refused_reservation_is_told_in_the_words_of_oarsub(
 def test_a_reservation_without_an_answer_in_time_is_told_so(
     api: Api, nobody: httpx.Client, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", 0.01)
     add_resources(database)
     answers = [_reserve(nobody, "/v1/jobs")]
-    monkeypatch.setattr(api.service.hub, "_most", 0)
+    monkeypatch.setattr(api.service.hub, "_limit", 0)
     answers.append(_reserve(nobody, "/v1/jobs"))
     assert [(each.status_code, each.json()["reservation"]) for each in answers] == [(201, "toSchedule")] * 2
 
@@ -178,7 +178,7 @@ def test_a_reservation_that_is_submitted_is_told_so_whatever_fails_then(
     def gone(*_: object) -> None:
         raise DatabaseUnavailable("it does not answer")
 
-    monkeypatch.setattr(long_polling, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(long_polling, "MAX_WAIT", 0.01)
     api.service.hub.stop()
     monkeypatch.setattr(api.service.hub, "position", None)
     add_resources(database)

@@ -16,7 +16,7 @@ from oar.lib.config.files import Config
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "_kept", {})
-    monkeypatch.setattr(accounts, "_places", FairPlaces(accounts.MOST_WAITING, "too many", 0.1))
+    monkeypatch.setattr(accounts, "_places", FairPlaces(accounts.MAX_WAITING, "too many", 0.1))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_directory_that_never_answers_is_given_up(silent_directory: list[str])
 
 def test_a_silent_directory_holds_few_threads_and_half_of_them_for_one_client(silent_directory: list[str]) -> None:
     for client, asked in (("192.0.2.1", 4), ("192.0.2.2", 6)):
-        for number in range(accounts.MOST_WAITING):
+        for number in range(accounts.MAX_WAITING):
             with pytest.raises(Unavailable):
                 _look_up_for(client, f"user{number}")
         assert len(silent_directory) == asked

@@ -23,7 +23,7 @@ from oar.api.legacy.submission import LegacyJob, read_job
 from oar.api.legacy.titles import refusing, title_of
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.responses import EXPORT_PAGE, Export
-from oar.api.service import MOST_EXPORTS, counted_client, service_of
+from oar.api.service import MAX_EXPORTS, counted_client, service_of
 from oar.api.submission import SubmitJobs, at_home, resubmitted
 from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
@@ -108,7 +108,7 @@ def _export(call: LegacyCall, query: JobQuery, piece: JobPiece, items_of: _Items
         return {"items": chosen_fields(call, ordered), "next": ids[EXPORT_PAGE - 1] if len(ids) > EXPORT_PAGE else None}
 
     exports = service_of(call.request).exports
-    return Export(page, exports.one_more(counted_client(call.request, call.who.caller), MOST_EXPORTS))
+    return Export(page, exports.one_more(counted_client(call.request, call.who.caller), MAX_EXPORTS))
 
 
 def _items(
