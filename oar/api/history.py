@@ -11,10 +11,9 @@ from oar.api.parameters import LARGEST_ID, PRINTABLE, Fields
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.facts import frames
-from oar.lib.facts.errors import ServerUnavailable
-from oar.lib.io import control
-from oar.lib.views.history import event_item
+from oar.lib.base.errors import ServerUnavailable
+from oar.lib.bus import control_client, frames
+from oar.lib.history.views import event_item
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

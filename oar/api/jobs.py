@@ -15,13 +15,13 @@ from oar.api.parameters import LARGEST_ID, PRINTABLE, CommaList, Fields, JobId, 
 from oar.api.responses import EXPORT_PAGE, Answer, Export, accepts_lines, answer_unless_known, select_fields
 from oar.api.routing import ApiRoute
 from oar.api.service import MAX_EXPORTS, Asking, asking, counted_client, service_of
-from oar.lib.db.jobs.job_pages import MOST_COUNTED, ListedJob
-from oar.lib.facts.errors import BadRequest
-from oar.lib.facts.job_query import LIVE_STATES, JobPlace, JobQuery
-from oar.lib.facts.states import JobState
-from oar.lib.views.job_records import job_details, job_item, jobs_details, members_record
-from oar.lib.views.jobs import job_columns, job_view
-from oar.lib.views.wait_explanations import outlooks
+from oar.lib.base.errors import BadRequest
+from oar.lib.jobs.explanations import outlooks
+from oar.lib.jobs.formats import job_details, job_item, jobs_details, members_record
+from oar.lib.jobs.query import LIVE_STATES, JobPlace, JobQuery
+from oar.lib.jobs.sql_pages import MOST_COUNTED, ListedJob
+from oar.lib.jobs.states import JobState
+from oar.lib.jobs.views import job_columns, job_view
 
 if TYPE_CHECKING:
     from oar.lib.config.files import Config

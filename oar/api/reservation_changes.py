@@ -26,15 +26,15 @@ from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of
 from oar.kao.facts.planned_reservations import ChangeStep
-from oar.lib.facts.errors import NoSuchResource, NotAllowed
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import GRANTED, ChangeAnswer, ReservationState
+from oar.lib.access.records import User
+from oar.lib.base.errors import NoSuchResource, NotAllowed
 from oar.lib.reservations import alteration, answers, deletion, rights, series_changes
 from oar.lib.reservations.change_requests import AskedChange, Changer, ChangeWish
 from oar.lib.reservations.deletion import Deletion, DeletionAnswer
+from oar.lib.reservations.states import GRANTED, ChangeAnswer, ReservationState
 
 if TYPE_CHECKING:
-    from oar.lib.facts.advance_reservations import ReservationChange
+    from oar.lib.reservations.records import ReservationChange
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 

@@ -22,19 +22,19 @@ from oar.api.responses import Answer, answer
 from oar.api.routing import ApiRoute
 from oar.api.service import Asking, asking, service_of
 from oar.api.workers import Desk, Outcome, answer_of, text_of
-from oar.lib.facts.errors import Unavailable
-from oar.lib.facts.records import User
-from oar.lib.facts.reservation_states import ReservationState
+from oar.lib.access.records import User
+from oar.lib.base.errors import Unavailable
 from oar.lib.reservations import answers, drafts
 from oar.lib.reservations.drafts import Requester, ReservationDraft
 from oar.lib.reservations.insertion import AskedReservation
 from oar.lib.reservations.preparation import ReservationWish
+from oar.lib.reservations.states import ReservationState
+from oar.lib.reservations.views import granted_slots, reservation_record, shown
 from oar.lib.submission.once import REPLAYED, AlreadyDone, Once
-from oar.lib.views.reservations import granted_slots, reservation_record, shown
 
 if TYPE_CHECKING:
     from oar.lib.db.transaction import Transaction
-    from oar.lib.facts.advance_reservations import AdvanceReservation
+    from oar.lib.reservations.records import AdvanceReservation
 
 router = APIRouter(tags=["reservations"], route_class=ApiRoute)
 
