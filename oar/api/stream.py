@@ -219,16 +219,16 @@ class _EventWriter:
         """Yield the bytes of the stream."""
         yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
         if past.is_too_long:
-            yield self._written([Message("reset", {}, past.end)])
+            yield self._encode([Message("reset", {}, past.end)])
         else:
             async for piece in past.pieces():
-                yield self._written([message for message in piece if self._listener.wants(message)])
+                yield self._encode([message for message in piece if self._listener.wants(message)])
         if past.begin is None:
             yield f"id: {past.end}\n: from here\n\n".encode()
         is_over = False
         while not is_over:
             messages, is_over = await self._next()
-            yield self._written(messages) or b": nothing new\n\n"
+            yield self._encode(messages) or b": nothing new\n\n"
 
     async def _next(self) -> tuple[list[Message], bool]:
         """Return the next messages, and whether they are the last."""
