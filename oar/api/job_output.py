@@ -33,8 +33,8 @@ from oar.lib.bus.topics import Topic
 from oar.lib.history.records import JobStateChange
 from oar.lib.jobs.states import FINAL, JobType
 from oar.lib.jobs.views import JobView, job_view
+from oar.lib.user_files import files as user_files
 from oar.lib.user_files.files import FilePart, UserFiles
-from oar.lib.user_files.files import files as user_files
 
 #: Bytes from the end with which a stream begins.
 TAIL = 1 << 16

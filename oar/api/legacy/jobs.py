@@ -89,7 +89,7 @@ def jobs_list(call: LegacyCall, *, details: bool = False, table: bool = False) -
         return _export(call, query, piece, partial(_items, details=details, table=table))
     with call.who.database.snapshot() as tx:
         ids = piece.ids(tx, query)
-        total = tx.listings.total(query)
+        total = tx.job_pages.total(query)
         items = _items(call, tx, ids[: piece.page.limit], details=details, table=table)
     if piece.newest_first:
         items.reverse()
@@ -102,7 +102,7 @@ def _export(call: LegacyCall, query: JobQuery, piece: JobPiece, items_of: _Items
     def page(after: int | None) -> Mapping[str, Any]:
         place = JobPlace(EXPORT_PAGE, piece.behind if after is None else after, piece.newest_first)
         with call.who.database.snapshot() as tx:
-            ids = tx.listings.page(query, place)
+            ids = tx.job_pages.page(query, place)
             items = items_of(call, tx, ids[:EXPORT_PAGE])
         ordered = items[::-1] if piece.newest_first else items
         return {"items": chosen_fields(call, ordered), "next": ids[EXPORT_PAGE - 1] if len(ids) > EXPORT_PAGE else None}
@@ -265,7 +265,7 @@ def act(call: LegacyCall, job_id: int, word: str) -> Reply:
 def act_on_array(call: LegacyCall, array_id: int, word: str) -> Reply:
     """Do with all jobs of an array what a word of an address says.  Raises NoSuchJob."""
     with call.who.database.snapshot() as tx:
-        ids = tx.listings.page(JobQuery(arrays=(array_id,)), JobPlace(call.who.config.api_max_limit))
+        ids = tx.job_pages.page(JobQuery(arrays=(array_id,)), JobPlace(call.who.config.api_max_limit))
     if not ids:
         raise NoSuchJob(array_id)
     return _done(call, array_id, _ACTS[word], ids)
