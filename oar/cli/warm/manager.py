@@ -35,7 +35,7 @@ PACKAGES = (
     *("oar.cli.common", "oar.cli.oarsub_parts", "oar.cli.oarstat_parts"),
     *("oar.lib.access", "oar.lib.base", "oar.lib.bus", "oar.lib.conditions", "oar.lib.db", "oar.lib.history"),
     *("oar.lib.jobs", "oar.lib.nodes", "oar.lib.planning", "oar.lib.reservations", "oar.lib.submission"),
-    "oar.lib.user_files.files",
+    "oar.lib.user_files",
 )
 #: Modules of them that are for other programs, and load what is heavy.
 OF_OTHERS = frozenset(
