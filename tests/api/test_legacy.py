@@ -12,7 +12,7 @@ import pytest
 from fastapi import Request
 
 from oar.api.legacy import routes as legacy
-from oar.api.legacy.calls import PREFIXES, Reply, place_of
+from oar.api.legacy.requests import PREFIXES, Reply, place_of
 from oar.api.legacy.routes import FIRST_WORDS, handler_of
 from oar.lib.base.formats import read_yaml
 from oar.lib.config.files import Config

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oar.api.errors import problem_record
 from oar.api.estimates import estimated
 from oar.api.job_actions import Acted, JobOrders
-from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
 from oar.api.legacy.queries import JobPiece, by_id, chosen_fields, query_of, with_defaults
 from oar.api.legacy.records import (
     full_job,
@@ -19,7 +18,8 @@ from oar.api.legacy.records import (
     table_row,
     walltime_change,
 )
-from oar.api.legacy.submission import LegacyJob, read_job
+from oar.api.legacy.requests import LegacyCall, PageOf, Reply, is_on, link, number_of, timed
+from oar.api.legacy.submissions import LegacyJob, read_job
 from oar.api.legacy.titles import refusing, title_of
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.responses import EXPORT_PAGE, Export

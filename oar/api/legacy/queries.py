@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
-from oar.api.legacy.calls import LegacyCall, PageOf, link, now, number_of
+from oar.api.legacy.requests import LegacyCall, PageOf, link, now, number_of
 from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest
 from oar.lib.db.user_sql import Subject, evaluate

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oar.api.legacy.calls import link, now, segment
+from oar.api.legacy.requests import link, now, segment
 from oar.lib.base.times import format_duration, format_signed_duration
 from oar.lib.jobs.fields import FIELDS
 from oar.lib.jobs.formats import legacy_details

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from oar.api.legacy.calls import LegacyCall, PageOf, Reply, link, segment, timed
 from oar.api.legacy.jobs import jobs_list
 from oar.api.legacy.queries import by_id, chosen_fields
 from oar.api.legacy.records import full_resource, short_job, short_resource
+from oar.api.legacy.requests import LegacyCall, PageOf, Reply, link, segment, timed
 from oar.api.responses import Export
 from oar.api.service import service_of
 from oar.lib.base.errors import BadRequest, NoSuchResource, NotAllowed, WrongState

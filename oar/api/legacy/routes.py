@@ -25,11 +25,11 @@ from oar.api import signed_tokens
 from oar.api.authentication import Caller, Way, outer_path
 from oar.api.concurrency import in_thread
 from oar.api.errors import CODES, STATUSES, TooMany, Unidentified, error_record, problem_record, status_of
-from oar.api.legacy import administration as legacy_administration
+from oar.api.legacy import files as media
 from oar.api.legacy import jobs as legacy_jobs
-from oar.api.legacy import media
 from oar.api.legacy import resources as legacy_resources
-from oar.api.legacy.calls import (
+from oar.api.legacy import site as legacy_administration
+from oar.api.legacy.requests import (
     PREFIXES,
     YAML,
     BadType,

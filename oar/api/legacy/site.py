@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from oar.api.errors import STATUSES, bad_request_of
-from oar.api.legacy.calls import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
+from oar.api.legacy.requests import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
 from oar.api.node_changes import NewMachines
 from oar.api.service import service_of
 from oar.lib.base.errors import BadRequest, NotAllowed, UserError

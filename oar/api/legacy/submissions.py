@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from oar.api.errors import bad_request_of, field_of
 from oar.api.job_request import JobRequest
-from oar.api.legacy.calls import is_on, number_of
+from oar.api.legacy.requests import is_on, number_of
 from oar.api.legacy.titles import Titled
 from oar.lib.base.did_you_mean import nearest
 from oar.lib.base.errors import BadRequest

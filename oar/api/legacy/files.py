@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from oar.api.concurrency import in_thread
 from oar.api.errors import STATUSES
-from oar.api.legacy.calls import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
+from oar.api.legacy.requests import LegacyCall, PageOf, Reply, body_of, file_in, is_on, link, timed
 from oar.api.request_bodies import MULTIPART, file_of
 from oar.api.service import Asking, Service, service_of
 from oar.api.user_programs import BLOCK, UserCommand, UserProgram
