@@ -15,7 +15,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
-from oar.api.legacy.routes import ADDRESSES, Handler
+from oar.api.legacy.routes import ROUTES, Operation
 from oar.api.openapi_operations import ANSWERS
 from oar.api.openapi_schemas import NAME
 from oar.api.responses import LINES, Answer, answer
@@ -317,7 +317,7 @@ def reference(request: Request) -> Answer:
 def older_addresses() -> Answer:
     """Return the addresses of older clients, without models."""
     paths: dict[str, dict[str, Any]] = {}
-    for method, segments, handler in ADDRESSES:
+    for method, segments, handler in ((route.method, route.words, route.operation) for route in ROUTES):
         names = [f"{{word{index}}}" if segment.startswith("<") else segment for index, segment in enumerate(segments)]
         parameters = [
             {"name": f"word{index}", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -334,7 +334,7 @@ def older_addresses() -> Answer:
     return answer({"openapi": "3.1.0", "info": info, "paths": paths})
 
 
-def _summary(handler: Handler) -> str:
+def _summary(handler: Operation) -> str:
     """Return the first line of what a handler says of itself, whatever was given to it beforehand."""
     while isinstance(handler, partial):
         handler = handler.func

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oar.api.clients import Client
 from oar.api.concurrency import SEAT, Places, Seat, in_thread
 from oar.api.errors import CODES, TooMany, UnfitBody, early_problem
-from oar.api.legacy.requests import file_in
+from oar.api.legacy.requests import media_path
 from oar.api.middleware import asked_in
 from oar.api.request_bodies import check_shape, is_json
 
@@ -72,7 +72,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         seat.wait_for_body()
-        is_file = file_in(scope["path"]) is not None
+        is_file = media_path(scope["path"]) is not None
         is_upload = is_file or (scope["path"] in _UPLOADS and headers.get(b"content-type", b"").startswith(_FORM))
         most = config.api_max_upload + (0 if is_file else _BESIDE_FILE) if is_upload else config.api_max_body
         if not declared.isdigit() or int(declared[:20]) > most:

@@ -18,7 +18,7 @@ from oar.api.application import all_routes
 from oar.api.authentication import Caller
 from oar.api.concurrency import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, CLIENTS_OF_A_CROWD, WAITING_FOR_A_THREAD, Seat
 from oar.api.estimates import FindSmallestChange
-from oar.api.legacy import requests as calls
+from oar.api.legacy import requests
 from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
 from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
@@ -510,14 +510,14 @@ def test_yaml_of_nobody_and_much_of_it_is_not_read(
         read.append(text)
         return {}
 
-    monkeypatch.setattr(calls, "read_yaml", note)
+    monkeypatch.setattr(requests, "read_yaml", note)
     yaml = {"Content-Type": "text/yaml"}
-    short, long, endless = (b"a: [" + b"1," * number + b"1]" for number in (9, 10_000, calls.MOST_YAML))
+    short, long, endless = (b"a: [" + b"1," * number + b"1]" for number in (9, 10_000, requests.MAX_YAML))
     assert anonymous.post("/oarapi/jobs", content=short, headers=yaml).status_code == 401
     refused = nobody.post("/oarapi/jobs", content=endless, headers=yaml)
     assert (refused.status_code, "too much YAML" in refused.text, read) == (400, True, [])
-    monkeypatch.setattr(calls._YAML_BODIES, "_patience", 0)
-    with calls._YAML_BODIES.place("somebody"):
+    monkeypatch.setattr(requests._YAML_BODIES, "_patience", 0)
+    with requests._YAML_BODIES.place("somebody"):
         busy = nobody.post("/oarapi/jobs", content=long, headers=yaml)
         assert (busy.status_code, busy.headers["retry-after"], read) == (503, "2", [])
         nobody.post("/oarapi/jobs", content=short, headers=yaml)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import Request
 
-from oar.api.legacy import routes as legacy
-from oar.api.legacy.requests import PREFIXES, Reply, place_of
-from oar.api.legacy.routes import FIRST_WORDS, handler_of
+from oar.api.legacy import routes, site
+from oar.api.legacy.errors import NotServed
+from oar.api.legacy.requests import PREFIXES, parse_address
+from oar.api.legacy.responses import with_legacy_keys
+from oar.api.legacy.routes import FIRST_WORDS, REMOVED, find_route
 from oar.lib.base.formats import read_yaml
 from oar.lib.config.files import Config
 from oar.lib.db.database import Database
@@ -38,11 +39,14 @@ def test_addresses_are_read_with_prefix_and_extension() -> None:
         ("/oarapi-priv/jobs.YAML", "/oarapi-priv", ("jobs",), "yaml"),
         ("/media/~/a.json", "", ("media", "~", "a.json"), None),
     ):
-        assert place_of(text) == (prefix, words, extension), text
+        assert parse_address(text) == (prefix, words, extension), text
     for word in FIRST_WORDS:
         assert word not in PREFIXES
-        if word != "media":
-            handler_of("POST" if word == "get_new_token" else "GET", place_of(f"/{word}"))
+        if word in REMOVED:
+            with pytest.raises(NotServed):
+                find_route("GET", parse_address(f"/{word}"))
+        elif word != "media":
+            find_route("POST" if word == "get_new_token" else "GET", parse_address(f"/{word}"))
 
 
 def test_submissions_are_read_in_all_their_forms(nobody: httpx.Client, database: Database) -> None:
@@ -423,7 +427,7 @@ def test_an_estimate_is_told_and_nothing_is_submitted(nobody: httpx.Client, data
 
 def test_oar_may_have_problems_as_answers(nobody: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert nobody.get("/jobs/999?debug=1").status_code == 404
-    monkeypatch.setattr(legacy, "DEBUGGER", "nobody")
+    monkeypatch.setattr(routes, "DEBUGGER", "nobody")
     shown = nobody.get("/jobs/999?debug=1")
     assert (shown.status_code, shown.json()["title"], shown.json()["code"]) == (200, "ERROR 404 - Job not found", 404)
     assert nobody.get("/jobs/999?debug=0").status_code == 404
@@ -437,7 +441,7 @@ def test_large_bodies_of_nobody_are_not_read(anonymous: httpx.Client) -> None:
 def test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up(
     api: Api, anonymous: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy, "_stress", legacy.Stress())
+    monkeypatch.setattr(site, "_stress_script", site.StressScript())
     runs, script, gate = tmp_path / "runs", tmp_path / "stress.sh", tmp_path / "gate"
     os.mkfifo(gate)
     script.write_text(f"#!/bin/sh\necho x >> {runs}\nread line < {gate}\necho GLOBAL_STRESS=0.35\n")
@@ -450,7 +454,7 @@ def test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up(
         assert (set(others), runs.read_text()) == ({503}, "x\n")
         gate.write_text("\n")
         assert first.result().json()["GLOBAL_STRESS"] == "0.35"
-    monkeypatch.setattr(legacy._stress, "_until", 0.0)
+    monkeypatch.setattr(site._stress_script, "_until", 0.0)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(anonymous.get, "/oarapi/stress_factor")
         wait_until(lambda: runs.read_text() == "x\nx\n")
@@ -462,8 +466,8 @@ def test_the_script_of_the_site_runs_once_at_a_time_and_holds_nobody_up(
 def test_a_script_of_the_site_that_hangs_is_ended_with_all_that_it_has_started(
     api: Api, anonymous: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy, "_stress", legacy.Stress())
-    monkeypatch.setattr(legacy, "STRESS_SECONDS", 5.0)
+    monkeypatch.setattr(site, "_stress_script", site.StressScript())
+    monkeypatch.setattr(site, "STRESS_SECONDS", 5.0)
     numbers, script = tmp_path / "numbers", tmp_path / "stress.sh"
     script.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {numbers}\nwait\n")
     script.chmod(0o755)
@@ -473,6 +477,5 @@ def test_a_script_of_the_site_that_hangs_is_ended_with_all_that_it_has_started(
 
 
 def test_a_fault_of_ours_has_a_word_and_a_line_as_all_problems() -> None:
-    request = Request({"type": "http", "headers": [], "state": {"request_id": "mine"}})
-    record = legacy._old_words(request, Reply({"cmd_output": ""}, 500))
+    record = with_legacy_keys({"cmd_output": ""}, 500, "mine")
     assert (record["type"], record["detail"], record["request_id"]) == ("bug", "something went wrong here", "mine")

@@ -127,7 +127,7 @@ def test_many_jobs_are_not_counted(
     for _ in range(4):
         add_job(database)
     monkeypatch.setattr("oar.lib.jobs.sql_pages.MOST_COUNTED", 2)
-    monkeypatch.setattr("oar.api.legacy.queries.MOST_COUNTED", sql_pages.MOST_COUNTED)
+    monkeypatch.setattr("oar.api.legacy.jobs.MOST_COUNTED", sql_pages.MOST_COUNTED)
     page = anonymous.get("/jobs").json()
     assert page["total_is_estimate"] is True
     assert page["total"] >= 3

@@ -1,19 +1,13 @@
-"""Jobs and resources with the keys that clients of OAR 2.5 and OAR 3 read: those of both."""
+"""Records of jobs and resources with the keys of OAR 2.5 and of OAR 3. The names of job keys are in ``job_fields``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oar.api.legacy.requests import link, now, segment
+from oar.api.legacy.requests import segment
+from oar.api.legacy.responses import link, now
 from oar.lib.base.times import format_duration, format_signed_duration
 from oar.lib.jobs.fields import FIELDS
 from oar.lib.jobs.formats import legacy_details
-
-_FIELD_OF = {key: field.name for field in FIELDS for key in field.legacy}
-#: The keys of jobs in lists.
-_LISTED = (
-    *("id", "job_id", "name", "state", "owner", "user", "queue", "queue_name", "project", "type", "array_id"),
-    *("submission", "submission_time", "start_time", "stop_time", "exit_code"),
-)
 
 if TYPE_CHECKING:
     from oar.lib.jobs.privacy import Privacy
@@ -22,26 +16,27 @@ if TYPE_CHECKING:
     from oar.lib.jobs.walltime import WalltimeStatus
     from oar.lib.nodes.views import ResourceView
 
+_FIELD_OF = {key: field.name for field in FIELDS for key in field.legacy}
+#: Keys of jobs in lists.
+_SHORT_KEYS = (
+    *("id", "job_id", "name", "state", "owner", "user", "queue", "queue_name", "project", "type", "array_id"),
+    *("submission", "submission_time", "start_time", "stop_time", "exit_code"),
+)
+
 
 def short_job(job: "Job", prefix: str) -> dict[str, Any]:
-    """Return what lists show of a job."""
-    return {**{key: getattr(job, _FIELD_OF[key]) for key in _LISTED}, **_links_of_job(job, prefix)}
+    """Return a job of ``/jobs``."""
+    return {**{key: getattr(job, _FIELD_OF[key]) for key in _SHORT_KEYS}, **_job_links(job, prefix)}
 
 
-def _links_of_job(job: "Job", prefix: str) -> dict[str, Any]:
-    here = f"{prefix}/jobs/{job.id}"
-    return {
-        "api_timestamp": now(),
-        "links": [
-            link("self", here),
-            link("collection", f"{here}/resources", "resources"),
-            link("collection", f"{here}/nodes", "nodes"),
-        ],
-    }
+def _job_links(job: "Job", prefix: str) -> dict[str, Any]:
+    own = f"{prefix}/jobs/{job.id}"
+    parts = [link("collection", f"{own}/{name}", name) for name in ("resources", "nodes")]
+    return {"api_timestamp": now(), "links": [link("self", own), *parts]}
 
 
 def table_row(job: "Job", privacy: "Privacy") -> dict[str, Any]:
-    """Return a job as a row of the table; what others may not know is empty."""
+    """Return a job of ``/jobs/table``: the columns of the table ``jobs``, empty where the caller may not read them."""
     hidden = {
         "env": None,
         "notify": privacy.notify(job),
@@ -52,68 +47,54 @@ def table_row(job: "Job", privacy: "Privacy") -> dict[str, Any]:
 
 
 def full_job(view: "JobView", prefix: str) -> dict[str, Any]:
-    """Return everything of a job that users see."""
+    """Return a job of ``/jobs/ID``."""
     code = view.job.exit_code
+    chosen = [each for each in view.moldables if each.id == view.job.assigned_moldable] or view.moldables[:1]
     return {
         **legacy_details(view),
-        **_links_of_job(view.job, prefix),
+        **_job_links(view.job, prefix),
         "properties": view.job.properties or "",
-        "actual_resources": _asked(view),
+        "actual_resources": [
+            [group.filter, [list(level) for level in group.levels]] for moldable in chosen for group in moldable.groups
+        ],
         "exit_status_code": None if code is None else code >> 8 & 255,
     }
 
 
-def _asked(view: "JobView") -> list[list[object]]:
-    """Return the alternative that was chosen, else the first one: each part's condition, and its levels."""
-    chosen = [each for each in view.moldables if each.id == view.job.assigned_moldable] or view.moldables[:1]
-    return [[part.filter, [list(level) for level in part.levels]] for each in chosen for part in each.groups]
-
-
-def job_resources(view: "JobView", columns: Mapping[int, Mapping[str, Any]], prefix: str) -> list[dict[str, Any]]:
-    """Return the resources of a job: those that it has, or that a reservation is to have."""
-    ids, status = _held(view)
-    return [
+def detailed_job(view: "JobView", columns: Mapping[int, Mapping[str, Any]], prefix: str) -> dict[str, Any]:
+    """Return a job of ``/jobs/ID/details``; ``columns``: the columns to show of its resources."""
+    ids, status = held_resources(view)
+    resources = [
         {
-            **{name: value for name, value in columns.get(each, {}).items() if name != "resource_id"},
-            "id": each,
-            "resource_id": each,
+            **{name: value for name, value in columns.get(resource, {}).items() if name != "resource_id"},
+            "id": resource,
+            "resource_id": resource,
             "status": status,
-            "links": [link("self", f"{prefix}/resources/{each}")],
+            "links": [link("self", f"{prefix}/resources/{resource}")],
         }
-        for each in ids
+        for resource in ids
     ]
-
-
-def job_nodes(view: "JobView", columns: Mapping[int, Mapping[str, Any]], prefix: str) -> list[dict[str, Any]]:
-    """Return the nodes of a job, each once."""
-    ids, status = _held(view)
-    names = view.assigned.nodes if status == "assigned" else [str(columns[each]["network_address"]) for each in ids]
-    return [
-        {
-            "network_address": name,
-            "status": status,
-            "links": [link("self", f"{prefix}/resources/nodes/{segment(name)}")],
-        }
+    assigned = status == "assigned"
+    names = view.assigned.nodes if assigned else [str(columns[resource]["network_address"]) for resource in ids]
+    nodes = [
+        {"network_address": name, "status": status, "links": [node_link("self", name, prefix)]}
         for name in dict.fromkeys(filter(None, names))
     ]
+    return {**full_job(view, prefix), "resources": resources, "nodes": nodes}
 
 
-def held_by(view: "JobView") -> Sequence[int]:
-    """Return the ids of the resources that a job has, or is to have."""
-    return _held(view)[0]
-
-
-def _held(view: "JobView") -> tuple[Sequence[int], str]:
+def held_resources(view: "JobView") -> tuple[Sequence[int], str]:
+    """Return the ids of the resources of a job, and whether they are ``assigned`` or ``reserved``."""
     if view.reserved_resources is not None:
-        return [each.id for each in view.reserved_resources], "reserved"
+        return [resource.id for resource in view.reserved_resources], "reserved"
     return view.assigned.resources, "assigned"
 
 
-def walltime_change(standing: "WalltimeStatus") -> dict[str, Any]:
-    """Return how it stands with the walltime of a job, as texts."""
-    change, possible = standing.change, standing.possible
+def walltime_change(status: "WalltimeStatus") -> dict[str, Any]:
+    """Return the key ``walltime-change`` of a job."""
+    change, possible = status.change, status.possible
     return {
-        "walltime": format_duration(standing.walltime),
+        "walltime": format_duration(status.walltime),
         "possible": "UNLIMITED" if possible is None else format_signed_duration(possible),
         "pending": format_signed_duration(change.pending),
         "force": "YES" if change.force else "NO",
@@ -128,34 +109,35 @@ def walltime_change(standing: "WalltimeStatus") -> dict[str, Any]:
 
 
 def short_resource(view: "ResourceView", prefix: str) -> dict[str, Any]:
-    """Return what lists show of a resource."""
+    """Return a resource of ``/resources``."""
     return {
         "id": view.id,
         "state": view.state,
         "available_upto": view.columns["available_upto"],
         "network_address": view.node,
-        "api_timestamp": now(),
-        "links": _resource_links(view, prefix),
+        **_resource_links(view, prefix),
     }
 
 
 def full_resource(view: "ResourceView", prefix: str, *, with_jobs: bool = False) -> dict[str, Any]:
-    """Return all columns of a resource; ``cpuset`` is a number where it can be one."""
+    """Return a resource with all its columns; ``cpuset`` is a number if it has only digits."""
     columns = {name: value for name, value in view.columns.items() if name != "resource_id"}
     cpuset = str(columns.get("cpuset", ""))
     if cpuset.isascii() and cpuset.isdigit():
         columns["cpuset"] = int(cpuset)
-    jobs = {"jobs": [{"id": each, "links": [link("self", f"{prefix}/jobs/{each}")]} for each in view.jobs]}
-    return {
-        **columns,
-        "id": view.id,
-        **(jobs if with_jobs else {}),
-        "api_timestamp": now(),
-        "links": _resource_links(view, prefix),
-    }
+    jobs = {"jobs": jobs_with_links(view.jobs, prefix)} if with_jobs else {}
+    return {**columns, "id": view.id, **jobs, **_resource_links(view, prefix)}
 
 
-def _resource_links(view: "ResourceView", prefix: str) -> list[dict[str, str]]:
-    here = f"{prefix}/resources/{view.id}"
-    node = [link("member", f"{prefix}/resources/nodes/{segment(view.node)}", "node")] if view.node else []
-    return [*node, link("self", here), link("collection", f"{here}/jobs", "jobs")]
+def jobs_with_links(ids: Iterable[int], prefix: str) -> list[dict[str, Any]]:
+    return [{"id": job_id, "links": [link("self", f"{prefix}/jobs/{job_id}")]} for job_id in ids]
+
+
+def node_link(rel: str, name: str, prefix: str, title: str = "") -> dict[str, str]:
+    return link(rel, f"{prefix}/resources/nodes/{segment(name)}", title)
+
+
+def _resource_links(view: "ResourceView", prefix: str) -> dict[str, Any]:
+    own = f"{prefix}/resources/{view.id}"
+    node = [node_link("member", view.node, prefix, "node")] if view.node else []
+    return {"api_timestamp": now(), "links": [*node, link("self", own), link("collection", f"{own}/jobs", "jobs")]}

@@ -1,33 +1,33 @@
-"""Requests and answers of clients that were written for OAR 2.5 and OAR 3: addresses, forms of bodies, formats.
+"""Requests of clients of OAR 2.5 and OAR 3: addresses, parameters, bodies and the format of the response.
 
 See docs/api.rst, "Older clients".
 """
 
-import html
 import json
 import re
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qs, parse_qsl, quote, urlencode
+from urllib.parse import parse_qs, parse_qsl, quote
 
-from fastapi import Request, Response
+from fastapi import Request
 
-from oar.api.authentication import outer_path
+from oar.api.authentication import Caller, outer_path
 from oar.api.concurrency import FairPlaces, present_holder
+from oar.api.legacy.errors import BadType
 from oar.api.parameters import LARGEST_ID
 from oar.api.request_bodies import MULTIPART, fields_of
-from oar.api.responses import LINES, encoded
-from oar.api.service import Asking
-from oar.lib.base.errors import BadRequest, UserError
-from oar.lib.base.formats import Format, dump, read_yaml
+from oar.api.responses import LINES
+from oar.api.service import Asking, service_of
+from oar.lib.base.errors import BadRequest
+from oar.lib.base.formats import read_yaml
 from oar.lib.base.times import parse_date
 
 if TYPE_CHECKING:
+    from oar.api.service import Service
     from oar.lib.config.files import Config
+    from oar.lib.db.database import Database
 
 #: First words of addresses under which sites have served the older interfaces.
 PREFIXES = frozenset(
@@ -36,81 +36,67 @@ PREFIXES = frozenset(
         *("newoarapi", "newoarapi-priv"),
     )
 )
-#: Media types of YAML.
 YAML = frozenset({"text/yaml", "application/yaml", "application/x-yaml"})
-#: Bytes of YAML, a million of which take ten seconds of processor time; those of bodies that take next to none.
-MOST_YAML, _SHORT_YAML = 1 << 17, 1 << 12
-#: Seconds that a long body waits until it is read, one after the other.
-_YAML_PATIENCE = 5.0
-_YAML_BODIES = FairPlaces(
-    1, "too many long bodies of YAML at the same time: the limit is 1. Try again.", _YAML_PATIENCE
-)
-#: Items before a page, at most.
-MOST_SKIPPED = 100_000
+#: Largest YAML body in bytes (1 MB takes 10 s of processor time), and the size up to which bodies are parsed at once.
+MAX_YAML, _SHORT_YAML = 1 << 17, 1 << 12
+#: Longer YAML bodies are parsed one after another; a request waits this number of seconds for its turn.
+_YAML_WAIT = 5.0
+_YAML_BODIES = FairPlaces(1, "too many long bodies of YAML at the same time: the limit is 1. Try again.", _YAML_WAIT)
 _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXTENSION = re.compile(r"\.(json|ndjson|yaml|html)\Z", re.IGNORECASE)
-#: How much a client likes what it accepts.
-_LIKING = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
+_QUALITY = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
 _FORM = "application/x-www-form-urlencoded"
 _OFF = frozenset({"0", "no", "false", "off", "none", "null"})
 
 
-class LegacyFormat(StrEnum):
-    """How an answer is written."""
+class ResponseFormat(StrEnum):
+    """Format of a response, named like the extension of the address."""
 
     JSON = "json"
-    LINES = "ndjson"  #: a JSON text for each item
+    LINES = "ndjson"  #: one JSON object per line
     YAML = "yaml"
     HTML = "html"
 
 
-_TYPES = {
-    LegacyFormat.JSON: "application/json; charset=utf-8",
-    LegacyFormat.LINES: LINES,
-    LegacyFormat.YAML: "text/yaml; charset=utf-8",
-    LegacyFormat.HTML: "text/html; charset=utf-8",
+_FORMATS = {
+    **dict.fromkeys(("application/json", "application/*", "*/*"), ResponseFormat.JSON),
+    **dict.fromkeys((*YAML, "text/*"), ResponseFormat.YAML),
+    LINES: ResponseFormat.LINES,
+    "text/html": ResponseFormat.HTML,
 }
-_BY_NAME = {"application/json": LegacyFormat.JSON, "text/yaml": LegacyFormat.YAML, "text/html": LegacyFormat.HTML}
-_BY_NAME |= {LINES: LegacyFormat.LINES}
-_BY_NAME |= {"application/yaml": LegacyFormat.YAML, "application/x-yaml": LegacyFormat.YAML, "*/*": LegacyFormat.JSON}
-_BY_NAME |= {"application/*": LegacyFormat.JSON, "text/*": LegacyFormat.YAML}
 
 
-class BadType(UserError):
-    """A form of answers or bodies that is not known here."""
+class Address(NamedTuple):
+    """The path of a request, split."""
 
-
-class Place(NamedTuple):
-    """What an address means, without its prefix and its extension."""
-
-    prefix: str  #: that stands before links, without a slash at its end
+    prefix: str  #: such as ``/oarapi``; '' without a prefix
     words: tuple[str, ...]
-    extension: LegacyFormat | None
+    extension: ResponseFormat | None
 
 
-def place_of(path: str) -> Place:
-    """Return what an address means.
+def parse_address(path: str) -> Address:
+    """Split the path of a request.
 
-    >>> place_of("/oarapi/jobs/42.json").words
+    >>> parse_address("/oarapi/jobs/42.json").words
     ('jobs', '42')
     """
     words = [word for word in path.split("/") if word]
     prefix, extension = "", None
     if len(words) == 1 and (found := _EXTENSION.search(words[0])) and words[0].removesuffix(found[0]) in PREFIXES:
-        return Place(f"/{words[0].removesuffix(found[0])}", (), LegacyFormat(found[1].lower()))
+        return Address(f"/{words[0].removesuffix(found[0])}", (), ResponseFormat(found[1].lower()))
     if words and words[0] in PREFIXES:
         prefix = f"/{words.pop(0)}"
     if words and words[0] != "media" and (found := _EXTENSION.search(words[-1])):
-        extension = LegacyFormat(found[1].lower())
+        extension = ResponseFormat(found[1].lower())
         words[-1] = words[-1].removesuffix(found[0])
-    return Place(prefix, tuple(word for word in words if word not in ("", "index")), extension)
+    return Address(prefix, tuple(word for word in words if word not in ("", "index")), extension)
 
 
-def file_in(path: str) -> str | None:
-    """Return what stands behind ``/media`` in an address of files of users; None for other addresses.
+def media_path(path: str) -> str | None:
+    """Return the part of a path after ``/media``; None if it is not the address of a file.
 
-    >>> file_in("/oarapi/media/ls/~"), file_in("/media"), file_in("/v1/media/x")
+    >>> media_path("/oarapi/media/ls/~"), media_path("/media"), media_path("/v1/media/x")
     ('/ls/~', '', None)
     """
     words = path.split("/")
@@ -119,126 +105,136 @@ def file_in(path: str) -> str | None:
     return "".join(f"/{word}" for word in words[2:]) if words[1:2] == ["media"] else None
 
 
-class LegacyCall(NamedTuple):
-    """A request, read."""
+class LegacyRequest(NamedTuple):
+    """A parsed request."""
 
-    request: Request
-    who: Asking
+    http: Request
+    session: Asking
     method: str
-    place: Place
+    address: Address
     parameters: Mapping[str, Sequence[str]]
-    body: Any  #: what the body holds; {} for none
+    body: Any  #: parsed; {} without a body
+    aliases: Mapping[str, Sequence[str]] = {}  #: other names of parameters or fields, by the name used here
+
+    @property
+    def caller(self) -> Caller:
+        return self.session.caller
+
+    @property
+    def config(self) -> "Config":
+        return self.session.config
+
+    @property
+    def database(self) -> "Database":
+        return self.session.database
+
+    @property
+    def service(self) -> "Service":
+        return service_of(self.http)
 
     @property
     def prefix(self) -> str:
-        """What stands before links."""
-        return link_prefix(self.request, self.place, self.who.config)
+        """The prefix of links: what a trusted proxy sends, and the prefix of the address.
+
+        Without API_ABSOLUTE_URIS links are relative to the address of the request.
+        """
+        if not self.config.api_absolute_uris:
+            depth = self.http.url.path.removeprefix(self.address.prefix).count("/")
+            return "/".join([".."] * (depth - 1)) or f".{'' if depth else self.address.prefix}"
+        return outer_path(self.http, self.config) + self.address.prefix
 
     @property
-    def address(self) -> str:
-        """The address of the request without its parameters, for links."""
-        extension = f".{self.place.extension}" if self.place.extension else ""
-        return f"{self.prefix}/{'/'.join(map(segment, self.place.words))}{extension}"
+    def own_link(self) -> str:
+        """The address of the request without parameters, as a link."""
+        extension = f".{self.address.extension}" if self.address.extension else ""
+        return f"{self.prefix}/{'/'.join(map(segment, self.address.words))}{extension}"
 
     @property
     def wants_lines(self) -> bool:
-        """Whether the client wants all items of a list, one a line."""
-        return format_of(self.request, self.place) is LegacyFormat.LINES
+        return requested_format(self.http, self.address) is ResponseFormat.LINES
 
-    def given(self, *names: str) -> str:
-        """Return the first of the names of a parameter that is given; the first of all if there is none."""
-        return next((name for name in names if self.parameters.get(name)), names[0])
+    def name_of(self, parameter: str) -> str:
+        """Return the name under which the client sent a parameter; the name used here if it did not send it."""
+        names = (parameter, *self.aliases.get(parameter, ()))
+        return next((name for name in names if name in self.parameters), parameter)
 
-    def text(self, *names: str) -> str | None:
-        """Return a parameter of the address by the first of its names that is given; None if there is none."""
-        values = self.parameters.get(self.given(*names))
+    def text(self, parameter: str) -> str | None:
+        """Return a parameter; None if it is missing."""
+        values = self.parameters.get(self.name_of(parameter))
         return ",".join(values) if values else None
 
-    def words(self, *names: str) -> tuple[str, ...]:
-        """Return the words of a parameter: repeated, or with commas or colons between them."""
-        text = self.text(*names) or ""
-        return tuple(dict.fromkeys(word for word in re.split(r"[,:\s]+", text) if word))
+    def words(self, parameter: str) -> tuple[str, ...]:
+        """Return the different words of a parameter: repeated, or separated by commas, colons or blanks."""
+        return tuple(dict.fromkeys(word for word in re.split(r"[,:\s]+", self.text(parameter) or "") if word))
 
-    def number(self, name: str, default: int) -> int:
-        """Return a number of a parameter.  Raises BadRequest."""
-        text = self.text(name)
-        return default if text in (None, "") else number_of(text or "", name)
+    def number(self, parameter: str, default: int) -> int:
+        """Return a number.  Raises BadRequest."""
+        text = self.text(parameter)
+        return parse_number(text, self.name_of(parameter)) if text else default
 
-    def date(self, *names: str) -> int | None:
-        """Return the date of a parameter, epoch seconds or as people write it; None if it is not given.
-
-        Raises BadRequest.
-        """
-        name = self.given(*names)
-        text = self.text(name)
+    def date(self, parameter: str) -> int | None:
+        """Return a date, given in epoch seconds or as text; None if it is missing or empty.  Raises BadRequest."""
+        text, name = self.text(parameter), self.name_of(parameter)
         if not text:
             return None
         try:
-            return number_of(text, name) if text.isdecimal() else parse_date(text)
+            return parse_number(text, name) if text.isdecimal() else parse_date(text)
         except BadRequest as error:
             raise error.of(name) from None
 
-    def flag(self, name: str) -> bool:
-        """Whether a parameter is given and says no no."""
-        return is_on(self.text(name))
+    def flag(self, parameter: str) -> bool:
+        return is_on(self.text(parameter))
 
     @property
-    def key(self) -> str | None:
-        """The key with which the request is carried out once.  Raises BadRequest."""
-        text = self.request.headers.get("idempotency-key")
+    def idempotency_key(self) -> str | None:
+        """The header ``Idempotency-Key``.  Raises BadRequest."""
+        text = self.http.headers.get("idempotency-key")
         if text is not None and not _KEY.fullmatch(text):
-            raise BadRequest("Idempotency-Key: it has 1 to 255 printable characters").of("Idempotency-Key")
+            raise BadRequest("Idempotency-Key: the key must have 1 to 255 printable characters").of("Idempotency-Key")
         return text
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of the body.  Raises BadRequest if it is something else."""
+        """The fields of the body.  Raises BadRequest if the body is not an object."""
         if not isinstance(self.body, dict):
             raise BadRequest("the body must be an object with fields")
         return {str(name): value for name, value in self.body.items()}
 
 
-def number_of(text: str, name: str, *, largest: int = LARGEST_ID) -> int:
-    """Return the number that a text is.  Raises BadRequest."""
+def parse_number(text: str, name: str, *, largest: int = LARGEST_ID) -> int:
+    """Return a number from 0 to ``largest``.  Raises BadRequest."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= largest):
-        raise BadRequest(f"{name}: {text!r} is no number that can be").of(name)
+        raise BadRequest(f"{name}: {text!r} must be a whole number from 0 to {largest}").of(name)
     return int(text)
 
 
 def is_on(value: object) -> bool:
-    """Whether a switch is on: given, with no value that says no; '' is on, as a key without a value was."""
+    """Return whether a switch is on: it is given, also with an empty value, and does not mean "no"."""
     return value is not None and str(value).lower() not in _OFF
 
 
-def link_prefix(request: Request, place: Place, config: "Config") -> str:
-    """Return what stands before links: what a trusted proxy says, and the prefix of the address.
-
-    Where API_ABSOLUTE_URIS is off, links are relative to the address of the request, whatever stands before it.
-    """
-    if not config.api_absolute_uris:
-        below = request.url.path.removeprefix(place.prefix).count("/")
-        return "/".join([".."] * (below - 1)) or f".{'' if below else place.prefix}"
-    return outer_path(request, config) + place.prefix
+def segment(text: str) -> str:
+    """Return a text quoted as one word of an address."""
+    return quote(text, safe="")
 
 
-def parameters_of(request: Request) -> Mapping[str, Sequence[str]]:
+def parse_parameters(request: Request) -> Mapping[str, Sequence[str]]:
     """Return the parameters of an address, each with all its values.  Raises BadRequest."""
-    found = parse_qs(request.url.query, keep_blank_values=True)
-    if any(_CONTROL.search(text) for values in found.values() for text in values) or _CONTROL.search(
-        request.scope["path"]
-    ):
+    parameters = parse_qs(request.url.query, keep_blank_values=True)
+    texts = (request.scope["path"], *(text for values in parameters.values() for text in values))
+    if any(_CONTROL.search(text) for text in texts):
         raise BadRequest("an address must not hold control characters")
-    return found
+    return parameters
 
 
-def kind_of(request: Request) -> str:
-    """Return the media type of a body."""
+def content_type(request: Request) -> str:
+    """Return the media type of a body, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def body_of(request: Request, data: bytes) -> Any:
-    """Return what a body holds: JSON, YAML or a form.  Raises BadRequest, BadType, TooMany."""
-    kind = kind_of(request)
+def parse_body(request: Request, data: bytes) -> Any:
+    """Parse a body: JSON, YAML or a form.  Raises BadRequest, BadType, TooMany."""
+    kind = content_type(request)
     if not data.strip():
         return {}
     try:
@@ -246,143 +242,54 @@ def body_of(request: Request, data: bytes) -> Any:
         if kind in ("", "application/json", "text/json"):
             return _storable(json.loads(text))
         if kind in YAML:
-            if len(data) > MOST_YAML or text.count("*") + text.count("&") > 100:
-                raise BadRequest("this is too much YAML: write JSON")
+            if len(data) > MAX_YAML or text.count("*") + text.count("&") > 100:
+                raise BadRequest("too much YAML: send JSON")
             with _YAML_BODIES.place(present_holder()) if len(data) > _SHORT_YAML else nullcontext():
                 return _storable(read_yaml(text))
         if kind == _FORM:
             if data.lstrip()[:1] in (b"{", b"["):
-                raise BadRequest("the body is JSON, and said to be a form\nsend Content-Type: application/json")
+                raise BadRequest(
+                    "the body is JSON, but its Content-Type is a form\nsend Content-Type: application/json"
+                )
             return _storable(dict(parse_qsl(text, keep_blank_values=True)))
         if kind == MULTIPART:
             return _storable(fields_of(request.headers["content-type"], data))
     except json.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON from character {error.pos} on") from None
     except (ValueError, RecursionError):
-        raise BadRequest("the body cannot be read: it is not what its Content-Type says") from None
+        raise BadRequest("the body does not match its Content-Type") from None
     raise BadType(f"Bad type: {kind or 'none'}; send application/json, text/yaml, {_FORM} or {MULTIPART}")
 
 
 def _storable(value: Any) -> Any:
-    """Return a value.  Raises ValueError if the database cannot hold its texts."""
+    """Return a value.  Raises ValueError if the database cannot store one of its texts."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    text.encode()  # half a character is none
+    text.encode()  # fails for a lone surrogate
     if "\\u0000" in text:
         raise ValueError("the character NUL")
     return value
 
 
-def format_of(request: Request, place: Place) -> LegacyFormat:
-    """Return how an answer is written: the extension says it, or what the client accepts.  Raises BadType."""
-    if place.extension:
-        return place.extension
-    asked = request.headers.get("accept", "")
-    for name in _accepted(asked or "*/*"):
-        if name in _BY_NAME:
-            return _BY_NAME[name]
-    raise BadType(f"Bad type: {asked}; ask for application/json, {LINES}, text/yaml or text/html")
+def requested_format(request: Request, address: Address) -> ResponseFormat:
+    """Return the format of the response: the extension of the address, or the Accept header.  Raises BadType."""
+    if address.extension:
+        return address.extension
+    accept = request.headers.get("accept", "")
+    for name in _accepted_types(accept or "*/*"):
+        if name in _FORMATS:
+            return _FORMATS[name]
+    raise BadType(f"Bad type: {accept}; ask for application/json, {LINES}, text/yaml or text/html")
 
 
-def _accepted(header: str) -> list[str]:
-    """Return the media types that a client accepts, those that it likes best first.
+def _accepted_types(header: str) -> list[str]:
+    """Return the accepted media types, best first.
 
-    >>> _accepted("text/html;q=0.5, application/json, image/png;q=0")
+    >>> _accepted_types("text/html;q=0.5, application/json, image/png;q=0")
     ['application/json', 'text/html']
     """
-    liked: list[tuple[float, str]] = []
-    for each in header.lower().split(","):
-        name, *parameters = (word.strip() for word in each.split(";"))
-        found = next((match for word in parameters if (match := _LIKING.fullmatch(word))), None)
-        liked.append((float(found[1]) if found else 1.0, name))
-    return [name for liking, name in sorted(liked, key=lambda pair: -pair[0]) if liking]
-
-
-class Reply(NamedTuple):
-    """An answer, not written yet."""
-
-    record: Any
-    status: int = HTTPStatus.OK
-    headers: Mapping[str, str] = {}
-    later: "Callable[[], Awaitable[Reply]] | None" = None  #: waits for the answer in its place, without a thread
-
-
-def written(reply: Reply, form: LegacyFormat) -> Response:
-    """Return an answer in a format."""
-    kind = _TYPES[form]
-    data = encoded(reply.record)
-    if form is LegacyFormat.LINES:
-        data = b"".join(encoded(item) + b"\n" for item in reply.record.get("items", [reply.record]))
-    elif form is not LegacyFormat.JSON:
-        plain = json.loads(data)
-        data = (dump(plain, Format.YAML) if form is LegacyFormat.YAML else _page(plain)).encode()
-    more = {"Content-Security-Policy": "default-src 'none'"} if form is LegacyFormat.HTML else {}
-    return Response(data, reply.status, {**reply.headers, **more, "Content-Type": kind})
-
-
-def _page(record: Any) -> str:
-    """Return a page on which a record can be read, and its links followed."""
-    text = html.escape(json.dumps(record, indent=2, ensure_ascii=False))
-    linked = re.sub(
-        r"(&quot;href&quot;: &quot;)([./][^&\s]*(?:&amp;[^&\s]*)*)(&quot;)",
-        lambda found: f'{found[1]}<a href="{found[2]}">{found[2]}</a>{found[3]}',
-        text,
-    )
-    return f"<!DOCTYPE html>\n<html><head><title>OAR</title></head><body><pre>{linked}</pre></body></html>\n"
-
-
-def link(rel: str, href: str, title: str = "") -> dict[str, str]:
-    """Return a link."""
-    return {"rel": rel, "href": href, **({"title": title} if title else {})}
-
-
-def segment(text: str) -> str:
-    """Return a text as a word of an address."""
-    return quote(text, safe="")
-
-
-class PageOf(NamedTuple):
-    """Which piece of a list is asked for."""
-
-    offset: int
-    limit: int  #: 0 = all that may be
-
-    @classmethod
-    def of(cls, call: LegacyCall) -> "PageOf":
-        """Return what a request asks for, of lines always all.  Raises BadRequest."""
-        if call.wants_lines:
-            return cls(0, LARGEST_ID)
-        config = call.who.config
-        offset, limit = call.number("offset", 0), call.number("limit", config.api_default_max_items_number)
-        if offset > MOST_SKIPPED:
-            way_out = "page through jobs by after_id or before_id: each page costs the same"
-            raise BadRequest(f"offset: {offset} is more than {MOST_SKIPPED}\n{way_out}").of("offset")
-        return cls(offset, min(limit or config.api_max_limit, config.api_max_limit))
-
-    def collection(self, call: LegacyCall, items: Sequence[Any], total: int) -> dict[str, Any]:
-        """Return a piece of a list, with links to those beside it."""
-        kept = [(name, each) for name, values in call.parameters.items() for each in values]
-        kept = [pair for pair in kept if pair[0] not in ("offset", "limit")]
-
-        def at(offset: int) -> str:
-            return f"{call.address}?{urlencode([*kept, ('limit', self.limit), ('offset', offset)])}"
-
-        links = [link("self", at(self.offset))]
-        if self.offset + len(items) < total and items:
-            links.append(link("next", at(self.offset + self.limit)))
-        if self.offset:
-            links.append(link("previous", at(max(0, self.offset - self.limit))))
-        return {"items": items, "total": total, "offset": self.offset, "links": links, "api_timestamp": now()}
-
-    def cut(self, items: Sequence[Any]) -> Sequence[Any]:
-        """Return the piece of a list that is all there."""
-        return items[self.offset : self.offset + self.limit]
-
-
-def now() -> int:
-    """Return the date, as each answer tells it."""
-    return int(time.time())
-
-
-def timed(record: Mapping[str, Any], links: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
-    """Return an object with its links and the date."""
-    return {**record, **({"links": list(links)} if links else {}), "api_timestamp": now()}
+    types: list[tuple[float, str]] = []
+    for part in header.lower().split(","):
+        name, *parameters = (word.strip() for word in part.split(";"))
+        quality = next((float(match[1]) for word in parameters if (match := _QUALITY.fullmatch(word))), 1.0)
+        types.append((quality, name))
+    return [name for quality, name in sorted(types, key=lambda pair: -pair[0]) if quality]

@@ -1,76 +1,182 @@
-"""What administrators ask of the interfaces of OAR 2.5 and OAR 3: configuration, admission rules, all tables."""
+"""Operations on the site: versions, tokens, queues, stress factor, configuration, admission rules, SQL."""
 
-import json
 import logging
+import os
 import re
-from collections.abc import Mapping, Sequence
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from oar.api.errors import STATUSES, bad_request_of
-from oar.api.legacy.requests import LegacyCall, PageOf, Reply, is_on, link, number_of, segment, timed
-from oar.api.node_changes import NewMachines
-from oar.api.service import service_of
-from oar.lib.base.errors import BadRequest, NotAllowed, UserError
-from oar.lib.base.shell_words import shell_words
+from oar.api import signed_tokens
+from oar.api.authentication import Way, outer_path
+from oar.api.errors import TooMany
+from oar.api.legacy.errors import NoSuchAddress, NoSuchKey
+from oar.api.legacy.requests import LegacyRequest, ResponseFormat, is_on, parse_number, requested_format, segment
+from oar.api.legacy.responses import Page, Reply, link, list_reply, plain_list, timed
+from oar.lib.access import tokens
+from oar.lib.base.errors import BadRequest, NotAllowed
+from oar.lib.base.version import VERSION
 from oar.lib.db.user_sql import everything
-from oar.lib.nodes import topology
 from oar.lib.submission import rule_changes
 
 if TYPE_CHECKING:
+    from oar.lib.access.records import User
     from oar.lib.config.files import Config
     from oar.lib.submission.sql_rules import AdmissionRule
 
 _log = logging.getLogger(__name__)
 
-#: Keys whose values are not told: passwords and what signs.
+#: Version of the REST API of OAR 2.5 that clients expect.
+API_VERSION = "1.0.3"
+#: Time limit of the site's script in seconds, and the time for which its output is kept.
+STRESS_SECONDS = 10.0
+_COLLECTIONS = (
+    *("resources", "jobs", "config", "admission_rules", "accounting", "queues"),
+    *("version", "whoami", "timezone"),
+)
+#: Keys of oar.conf whose values are secret.
 _SECRETS = re.compile(r"PASS|SECRET|KEY")
-#: Options of oar_resources_add that clients write into ``resources``, and the fields that they mean.
-_OPTIONS: Mapping[str, str] = {
-    "-H": "hosts",
-    "--hosts": "hosts",
-    "-C": "cpus",
-    "--cpus": "cpus",
-    "-c": "cores",
-    "--cores": "cores",
-    "-t": "threads",
-    "--threads": "threads",
-    "-g": "gpus",
-    "--gpus": "gpus",
-    "--host-prefix": "prefix",
-    "--host-suffix": "suffix",
-}
+_LARGEST_RULE_ID = 2**31 - 1
 
 
-class NoSuchKey(UserError):
-    """There is no such key, or its value is told to nobody."""
+# -- general ----------------------------------------------------------------------------------------------------------
 
 
-STATUSES[NoSuchKey] = HTTPStatus.NOT_FOUND
+def index(request: LegacyRequest) -> Reply:
+    """Return the versions and the collections. A browser at ``/`` is redirected to the web pages."""
+    if not request.address.prefix and requested_format(request.http, request.address) is ResponseFormat.HTML:
+        root = outer_path(request.http, request.config)
+        return Reply({}, HTTPStatus.FOUND, {"Location": f"{root}/ui/" if root else "ui/"})
+    links = [link("self", f"{request.prefix}/")]
+    links += [link("collection", f"{request.prefix}/{name}", name) for name in _COLLECTIONS]
+    return Reply(timed(_versions(), links))
 
 
-def config_list(call: LegacyCall) -> Reply:
-    """Return the configuration, without what is secret."""
-    call.who.caller.administering()
-    page, values = PageOf.of(call), _values(call.who.config)
-    items = [_value(call, key, values[key]) for key in page.cut(sorted(values))]
-    return Reply(page.collection(call, items, len(values)))
+def version(_: LegacyRequest) -> Reply:
+    """Return the versions."""
+    return Reply(timed(_versions()))
 
 
-def config_one(call: LegacyCall, key: str) -> Reply:
-    """Return the value of one key; ``file`` is the name of the file.  Raises NoSuchKey."""
-    call.who.caller.administering()
+def _versions() -> dict[str, str]:
+    names = ("oar_version", "oar_server_version", "oar_lib_version")
+    api = dict.fromkeys(("api_version", "apilib_version"), API_VERSION)
+    return {**dict.fromkeys(names, VERSION), **api, "api_timezone": time.tzname[0]}
+
+
+def whoami(request: LegacyRequest) -> Reply:
+    """Return the name of the user; '' for an anonymous request."""
+    user = request.caller.user
+    return Reply(timed({"authenticated_user": user.name if user else ""}))
+
+
+def timezone(_: LegacyRequest) -> Reply:
+    """Return the time zone of the site."""
+    return Reply(timed({"timezone": time.tzname[0], "api_timezone": time.tzname[0]}))
+
+
+def check_token(request: LegacyRequest) -> Reply:
+    """Return the owner of the token."""
+    user, is_token = request.caller.identified(), request.caller.way is Way.TOKEN
+    return Reply(timed({"user": user.name, "auth": "Token valid" if is_token else "No token"}))
+
+
+def get_new_token(request: LegacyRequest) -> Reply:
+    """Create a token; a signed token if the site has a key for signatures (API_SECRET_KEY)."""
+    config, user = request.config, request.caller.creating_tokens()
+    token = signed_tokens.make(user.name, config, datetime.now())
+    if token is None:
+        with request.database.begin() as tx:
+            _, token = tokens.create(tx, user, days=tokens.days_of(None, config), comment="get_new_token")
+    return Reply(timed({"OAR_API_TOKEN": token}), headers={"Cache-Control": "no-store"})
+
+
+def queues(request: LegacyRequest) -> Reply:
+    """Return the queues."""
+    with request.database.snapshot() as tx:
+        rows = tx.queues.all()
+    items = [
+        {"name": queue.name, "priority": queue.priority, "scheduler_policy": queue.policy, "state": queue.state}
+        for queue in rows
+    ]
+    return Reply(plain_list(items))
+
+
+class StressScript:
+    """The site's script API_STRESS_FACTOR_SCRIPT and its last output. One process runs at a time."""
+
+    def __init__(self) -> None:
+        self._factors: dict[str, str] | None = None
+        self._until = 0.0
+        self._running = threading.Lock()
+
+    def factors(self, path: str) -> dict[str, str]:
+        """Return the lines ``KEY=VALUE`` of the output, of the last run while the script runs.  Raises TooMany."""
+        if (self._factors is None or time.monotonic() > self._until) and self._running.acquire(blocking=False):
+            try:
+                self._factors = self._run(path)
+                self._until = time.monotonic() + STRESS_SECONDS
+            finally:
+                self._running.release()
+        if self._factors is None:
+            raise TooMany("API_STRESS_FACTOR_SCRIPT has printed nothing yet. Try again.")
+        return self._factors
+
+    def _run(self, path: str) -> dict[str, str]:
+        nothing = subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(
+                [path], stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, start_new_session=True
+            )
+        except OSError:
+            return {}
+        with process:
+            try:
+                output, _ = process.communicate(timeout=STRESS_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with all processes that it has started
+                return {}
+        lines = (line.partition("=") for line in output.decode(errors="replace").splitlines())
+        return {name.strip(): value.strip() for name, equals, value in lines if equals}
+
+
+_stress_script = StressScript()
+
+
+def stress_factor(request: LegacyRequest) -> Reply:
+    """Return the load of the site, from its script."""
+    factors = _stress_script.factors(request.config.api_stress_factor_script)
+    if "GLOBAL_STRESS" not in factors:
+        raise NoSuchAddress("Unable to retrieve STRESS_FACTOR: API_STRESS_FACTOR_SCRIPT does not print GLOBAL_STRESS")
+    return Reply(timed(factors))
+
+
+# -- configuration ----------------------------------------------------------------------------------------------------
+
+
+def list_config(request: LegacyRequest) -> Reply:
+    """Return the configuration without secrets."""
+    request.caller.administering()
+    values = _public_values(request.config)
+    return list_reply(request, sorted(values), lambda key: _config_item(request, key, values[key]))
+
+
+def show_config(request: LegacyRequest, key: str) -> Reply:
+    """Return the value of a key of oar.conf; for ``file`` the name of the file."""
+    request.caller.administering()
     if key == "file":
-        return Reply(timed({"file": service_of(call.request).runtime.conf_file}))
-    values = _values(call.who.config)
+        return Reply(timed({"file": request.service.runtime.conf_file}))
+    values = _public_values(request.config)
     if key not in values:
-        raise NoSuchKey(f"there is no key {key!r}, or its value is told to nobody")
-    return Reply(timed(_value(call, key, values[key])))
+        raise NoSuchKey(f"there is no key {key!r}, or its value is secret")
+    return Reply(timed(_config_item(request, key, values[key])))
 
 
-def _values(config: "Config") -> dict[str, str]:
+def _public_values(config: "Config") -> dict[str, str]:
     return {
         option.key: option.text(config.changed.get(option.name, option.default))
         for option in config.options()
@@ -78,151 +184,109 @@ def _values(config: "Config") -> dict[str, str]:
     }
 
 
-def _value(call: LegacyCall, key: str, value: str) -> dict[str, Any]:
-    return {"id": key, "value": value, "links": [link("self", f"{call.prefix}/config/{segment(key)}")]}
+def _config_item(request: LegacyRequest, key: str, value: str) -> dict[str, Any]:
+    return {"id": key, "value": value, "links": [link("self", f"{request.prefix}/config/{segment(key)}")]}
 
 
 # -- admission rules --------------------------------------------------------------------------------------------------
 
 
-def rules_list(call: LegacyCall) -> Reply:
+def list_rules(request: LegacyRequest) -> Reply:
     """Return the admission rules."""
-    _check_rules(call)
-    page = PageOf.of(call)
-    with call.who.database.snapshot() as tx:
+    _require_rules(request)
+    with request.database.snapshot() as tx:
         rules = tx.admission_rules.all()
-    return Reply(page.collection(call, [_rule(call, each) for each in page.cut(rules)], len(rules)))
+    return list_reply(request, rules, lambda rule: _rule_item(request, rule))
 
 
-def rule_one(call: LegacyCall, rule_id: int) -> Reply:
-    """Return an admission rule.  Raises NoSuchRule."""
-    _check_rules(call)
-    with call.who.database.snapshot() as tx:
-        return Reply(timed(_rule(call, rule_changes.find(tx, min(rule_id, 2**31 - 1)))))
+def show_rule(request: LegacyRequest, rule_id: int) -> Reply:
+    """Return an admission rule."""
+    _require_rules(request)
+    with request.database.snapshot() as tx:
+        return Reply(timed(_rule_item(request, rule_changes.find(tx, min(rule_id, _LARGEST_RULE_ID)))))
 
 
-def rule_add(call: LegacyCall) -> Reply:
-    """Add an admission rule."""
-    _check_rules(call)
-    user, values = call.who.caller.administering(), _rule_values(call.fields)
+def add_rule(request: LegacyRequest) -> Reply:
+    """Create an admission rule."""
+    user, values = _require_rules(request), _rule_values(request.fields)
     if not values.get("text"):
         raise BadRequest("rule: the text of the rule is missing").of("rule")
-    with call.who.database.begin() as tx:
-        made = {"priority": 0, "enabled": True, **values}
-        rule = rule_changes.find(tx, rule_changes.create(tx, user, **made))
-    _noted(call, user.name)
-    here = f"{call.prefix}/admission_rules/{rule.id}"
-    return Reply(timed(_rule(call, rule)), HTTPStatus.CREATED, {"Location": here})
+    with request.database.begin() as tx:
+        created = {"priority": 0, "enabled": True, **values}
+        rule = rule_changes.find(tx, rule_changes.create(tx, user, **created))
+    _log_change(request, user)
+    location = f"{request.prefix}/admission_rules/{rule.id}"
+    return Reply(timed(_rule_item(request, rule)), HTTPStatus.CREATED, {"Location": location})
 
 
-def rule_change(call: LegacyCall, rule_id: int) -> Reply:
-    """Change an admission rule, or remove it with ``method``.  Raises NoSuchRule."""
-    _check_rules(call)
-    fields = call.fields
+def change_rule(request: LegacyRequest, rule_id: int) -> Reply:
+    """Update an admission rule; with ``method`` = ``delete`` delete it."""
+    user, fields = _require_rules(request), request.fields
     if fields.get("method") == "delete":
-        return rule_remove(call, rule_id)
-    user = call.who.caller.administering()
-    with call.who.database.begin() as tx:
-        rule = rule_changes.modify(tx, user, min(rule_id, 2**31 - 1), **_rule_values(fields))
-    _noted(call, user.name)
-    return Reply(timed(_rule(call, rule)), HTTPStatus.CREATED)
+        return remove_rule(request, rule_id)
+    with request.database.begin() as tx:
+        rule = rule_changes.modify(tx, user, min(rule_id, _LARGEST_RULE_ID), **_rule_values(fields))
+    _log_change(request, user)
+    return Reply(timed(_rule_item(request, rule)), HTTPStatus.CREATED)
 
 
-def rule_remove(call: LegacyCall, rule_id: int) -> Reply:
-    """Remove an admission rule.  Raises NoSuchRule."""
-    _check_rules(call)
-    user = call.who.caller.administering()
-    with call.who.database.begin() as tx:
-        rule_changes.delete(tx, user, min(rule_id, 2**31 - 1))
-    _noted(call, user.name)
+def remove_rule(request: LegacyRequest, rule_id: int) -> Reply:
+    """Delete an admission rule."""
+    user = _require_rules(request)
+    with request.database.begin() as tx:
+        rule_changes.delete(tx, user, min(rule_id, _LARGEST_RULE_ID))
+    _log_change(request, user)
     return Reply(timed({"id": rule_id, "status": "deleted"}))
 
 
-def _check_rules(call: LegacyCall) -> None:
-    call.who.caller.administering()
-    if not call.who.config.api_admission_rules:
+def _require_rules(request: LegacyRequest) -> "User":
+    """Return the administrator who may read and change admission rules.  Raises Unidentified, NotAllowed."""
+    user = request.caller.administering()
+    if not request.config.api_admission_rules:
         raise NotAllowed("the admission rules are not served here (API_ADMISSION_RULES)")
+    return user
 
 
 def _rule_values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a body says of a rule; ``enalbed`` is how version 2.5 spelt it."""
+    """Return the values of a rule in a body; ``enalbed`` is the spelling of OAR 2.5."""
     values: dict[str, Any] = {}
     if "rule" in fields:
         values["text"] = str(fields["rule"])
     if "priority" in fields:
-        values["priority"] = number_of(str(fields["priority"]), "priority", largest=2**31 - 1)
+        values["priority"] = parse_number(str(fields["priority"]), "priority", largest=2**31 - 1)
     for name in ("enabled", "enalbed"):
         if name in fields:
             values["enabled"] = is_on(fields[name])
     return values
 
 
-def _rule(call: LegacyCall, rule: "AdmissionRule") -> dict[str, Any]:
+def _rule_item(request: LegacyRequest, rule: "AdmissionRule") -> dict[str, Any]:
     return {
         "id": rule.id,
         "priority": rule.priority,
         "enabled": rule.enabled,
         "enalbed": rule.enabled,
         "rule": rule.text,
-        "links": [link("self", f"{call.prefix}/admission_rules/{rule.id}")],
+        "links": [link("self", f"{request.prefix}/admission_rules/{rule.id}")],
     }
 
 
-# -- resources --------------------------------------------------------------------------------------------------------
+def _log_change(request: LegacyRequest, user: "User") -> None:
+    request_id, path = request.http.state.request_id, request.http.url.path
+    _log.info("[admin] user=%s request=%s %s %s", user.name, request_id, request.method, path)
 
 
-def generate(call: LegacyCall) -> Reply:
-    """Return the resources that ``oar_resources_add`` would create; nothing is created.  Raises BadRequest."""
-    call.who.caller.administering()
-    wish = _machines(call.fields)
-    with call.who.database.snapshot() as tx:
-        units = topology.units(wish.machines(tx))
-    items = [{"network_address": unit.host, **dict(unit.properties), **wish.properties} for unit in units]
-    return Reply(timed({"items": items, "total": len(items), "offset": 0, "links": []}))
+# -- SQL --------------------------------------------------------------------------------------------------------------
 
 
-def _machines(fields: Mapping[str, Any]) -> NewMachines:
-    """Return the machines that a body describes: by fields, or in ``resources`` by options.  Raises BadRequest."""
-    values = {name.replace("-", "_"): value for name, value in fields.items() if name != "resources"}
-    values["number_on"] = is_on(values.pop("auto_offset", None))
-    values |= _optional(str(fields.get("resources") or ""))
-    properties = values.pop("properties", None) or {}
-    try:
-        given = json.loads(properties) if isinstance(properties, str) else properties
-        return NewMachines.model_validate({**values, "properties": given}, strict=False)
-    except ValidationError as error:
-        raise bad_request_of(error.errors()) from None
-    except ValueError:
-        raise BadRequest("properties: this is no object of JSON").of("properties") from None
-
-
-def _optional(text: str) -> dict[str, str]:
-    """Return the fields that options on a line mean.  Raises BadRequest."""
-    try:
-        words = shell_words(text)
-    except BadRequest as error:
-        raise BadRequest(f"resources: {error}").of("resources") from None
-    if len(words) % 2 or any(word not in _OPTIONS for word in words[::2]):
-        raise BadRequest(f"resources: options with their values are taken: {', '.join(_OPTIONS)}").of("resources")
-    return {_OPTIONS[name]: value for name, value in zip(words[::2], words[1::2], strict=True)}
-
-
-# -- the whole database -----------------------------------------------------------------------------------------------
-
-
-def select_all(call: LegacyCall) -> Reply:
-    """Return the rows that ``SELECT *`` gives with what is behind it.  Raises NotAllowed, BadCondition."""
-    call.who.caller.administering()
-    if not call.who.config.api_select_all:
-        raise NotAllowed("SQL of clients is not taken here (API_SELECT_ALL)")
-    text = (call.text("query") or "").strip().strip('"')
+def select_all(request: LegacyRequest) -> Reply:
+    """Return the rows of ``SELECT *`` with the FROM clause in ``query``."""
+    request.caller.administering()
+    if not request.config.api_select_all:
+        raise NotAllowed("SQL of clients is disabled (API_SELECT_ALL)")
+    text = (request.text("query") or "").strip().strip('"')
     if not re.match(r"FROM\s", text, re.IGNORECASE):
-        raise BadRequest("query: it begins with FROM, such as: FROM jobs WHERE state = 'Running'").of("query")
-    page = PageOf.of(call)
-    items: Sequence[Mapping[str, Any]] = everything(call.who.database, text, page.limit, page.offset)
-    return Reply(page.collection(call, items, page.offset + len(items)))
-
-
-def _noted(call: LegacyCall, user: str) -> None:
-    request = call.request
-    _log.info("[admin] user=%s request=%s %s %s", user, request.state.request_id, call.method, request.url.path)
+        raise BadRequest("query: it must begin with FROM, such as: FROM jobs WHERE state = 'Running'").of("query")
+    page = Page.of(request)
+    items = everything(request.database, text, page.limit, page.offset)
+    return Reply(page.collection(request, items, page.offset + len(items)))
