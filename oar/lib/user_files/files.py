@@ -97,7 +97,7 @@ class UserFiles:
         """
         import json
 
-        code, printed = self._execute(_program("user_file_reader", path, offset, most, lines), b"")
+        code, printed = self._execute(_program("reader", path, offset, most, lines), b"")
         head, _, data = printed.partition(b"\n")
         if code or not head:
             raise PermissionError(f"nothing can be read as {self._user.name}")
@@ -111,8 +111,8 @@ class UserFiles:
         raise OSError(number or errno.EISDIR, os.strerror(number or errno.EISDIR), path)
 
     def following(self, path: str, offset: int) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process that follows a file as the user (``user_file_follower``)."""
-        return self._as_user(_program("user_file_follower", path, offset))
+        """Return the words and the identity of a process that follows a file as the user (``follower``)."""
+        return self._as_user(_program("follower", path, offset))
 
     def running(self, command: Sequence[str]) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Return the words and the identity of a process by which a program runs as the user."""
@@ -121,10 +121,10 @@ class UserFiles:
     def keeping(
         self, deed: str, path: str, roots: Sequence[str], argument: str
     ) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Return the words and the identity of a process that does something with a file (``user_file_keeper``)."""
+        """Return the words and the identity of a process that does something with a file (``keeper``)."""
         import json
 
-        return self._as_user([*_program("user_file_keeper", deed, path), json.dumps(roots), argument])
+        return self._as_user([*_program("keeper", deed, path), json.dumps(roots), argument])
 
     def write_secret(self, path: str, text: str) -> None:
         """Write a file that nobody else may read, in the place of one that is there.  Raises OSError."""
@@ -296,6 +296,6 @@ def _program(name: str, *arguments: str | int) -> list[str]:
     import sys
     from importlib.util import find_spec
 
-    spec = find_spec(f"oar.lib.{name}")
+    spec = find_spec(f"oar.lib.user_files.{name}")
     with open(spec.origin if spec and spec.origin else "", encoding="utf-8") as program:
         return [sys.executable, "-I", "-S", "-c", program.read(), *map(str, arguments)]

@@ -7,7 +7,7 @@ plain file) when there is nothing to be read.
 It looks again and again, the less often the longer nothing moves, since file systems of a network tell nobody.
 It ends when its standard input does.
 
-    user_file_follower.py PATH OFFSET
+    follower.py PATH OFFSET
 
 A negative offset counts from the end of the file.
 """

@@ -5,7 +5,7 @@ kind), or what was found or done; behind that of ``read`` come the bytes of the 
 after it has been opened, so that neither ``..`` nor a link leads out of the directories; nothing but plain files and
 directories is opened.
 
-    user_file_keeper.py DEED PATH ROOTS ARGUMENT
+    keeper.py DEED PATH ROOTS ARGUMENT
 
 DEED is list, read (ARGUMENT: lines from the end, 0 = all), write (what comes on standard input, in pieces behind their
 lengths; 1 = in the place of what is there), chmod (mode in octal digits) or delete (1 = with all that is below).

@@ -3,7 +3,7 @@
 It prints a line of JSON and then the bytes.  Whatever a name turns out to be, it is opened without waiting and without
 becoming a terminal's process, and nothing but a plain file is read.
 
-    user_file_reader.py PATH OFFSET MOST LINES
+    reader.py PATH OFFSET MOST LINES
 """
 
 import json
