@@ -20,10 +20,12 @@ from oar.lib.config.files import Config
 from oar.lib.db.database import Database
 from oar.lib.jobs.states import JobState
 from tests.api.conftest import Api
-from tests.api.test_output import needs_root
+from tests.api.test_output import home, needs_root
 from tests.builders import add_job, add_resources, state_of
 from tests.frontend import add_rules
 from tests.process.this_machine import is_alive, text_in, wait_until
+
+__all__ = ["home"]
 
 JSON = {"Content-Type": "application/json"}
 
