@@ -17,7 +17,7 @@ from oar.api.clients import Client
 from oar.api.concurrency import SEAT, Places, Seat, in_thread
 from oar.api.errors import CODES, TooMany, UnfitBody, early_problem
 from oar.api.legacy.requests import media_path
-from oar.api.middleware import asked_in
+from oar.api.middleware import request_headers
 from oar.api.request_bodies import check_shape, is_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from oar.api.legacy.responses import Page, Reply, link, list_reply, timed
 from oar.api.legacy.submissions import Submission, parse_submission
 from oar.api.long_polling import check_wait, with_answer
 from oar.api.responses import EXPORT_PAGE, Export
-from oar.api.service import MOST_EXPORTS, counted_client
+from oar.api.service import MAX_EXPORTS, counted_client
 from oar.api.submission import SubmitJobs, at_home, resubmitted
 from oar.api.workers import Outcome
 from oar.lib.access.scopes import JobAct
@@ -189,7 +189,7 @@ def _export(request: LegacyRequest, query: JobQuery, page: JobPage, view: str) -
             "next": ids[EXPORT_PAGE - 1] if len(ids) > EXPORT_PAGE else None,
         }
 
-    return Export(read, request.service.exports.one_more(counted_client(request.http, request.caller), MOST_EXPORTS))
+    return Export(read, request.service.exports.one_more(counted_client(request.http, request.caller), MAX_EXPORTS))
 
 
 def _items(request: LegacyRequest, tx: "Transaction", ids: Sequence[int], view: str) -> list[dict[str, Any]]:
