@@ -19,7 +19,7 @@ from oar.api.authentication import Caller
 from oar.api.concurrency import ARRIVING_FOR_A_THREAD, BYTES_OF_A_CLIENT, CLIENTS_OF_A_CROWD, WAITING_FOR_A_THREAD, Seat
 from oar.api.estimates import FindSmallestChange
 from oar.api.legacy import requests
-from oar.api.request_bodies import MOST_PARTS, check_shape, fields_of
+from oar.api.request_bodies import MAX_PARTS, check_shape, fields_of
 from oar.api.routing import ApiRoute
 from oar.api.workers import Outcome
 from oar.lib.base.errors import BadRequest, Unavailable
