@@ -23,9 +23,9 @@ from tests.api.conftest import Api
 from tests.api.test_output import home, needs_root
 from tests.builders import add_job, add_resources, state_of
 from tests.frontend import add_rules
+from tests.process.this_machine import is_alive, text_in, wait_until
 
 __all__ = ["home"]
-from tests.process.this_machine import is_alive, text_in, wait_until
 
 __all__ = ["home"]
 
