@@ -27,8 +27,6 @@ from tests.process.this_machine import is_alive, text_in, wait_until
 
 __all__ = ["home"]
 
-__all__ = ["home"]
-
 JSON = {"Content-Type": "application/json"}
 
 
